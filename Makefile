@@ -1,0 +1,86 @@
+# Every command a person or a machine runs in this tree; `make help` lists them.
+# CI calls these same targets, so what passes here passes there.
+
+PYTHON ?= python3
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+LOCKS := requirements/base.txt requirements/dev.txt requirements/spark.txt
+# The stamp carries what the environment was built from, so content decides, never a file's date.
+# The path is part of it because the scripts in an environment name their own folder.
+STAMP := $(VENV)/installed-$(shell \
+	(echo "$(CURDIR) $(PYTHON)"; cat pyproject.toml scripts/install $(LOCKS) 2>&1) \
+	| cksum | tr ' ' '-')
+CODE := $(wildcard src tests bench)
+HEADING := @printf '\n== %s\n'
+
+.DEFAULT_GOAL := help
+.PHONY: help install test lint bench simulate soak lock clean
+
+help: ## list the targets (this text)
+	@awk 'BEGIN { FS = ":[^#]*## "; print "Usage: make TARGET [ARGS=\"...\"]\n" } \
+		/^[a-z][a-z-]*:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@printf '\nExamples\n'
+	@printf '  %-42s %s\n' \
+		'make test' 'all checks and tests; what CI runs' \
+		'make test ARGS="-k lease -x"' 'the checks, then some of the tests' \
+		'make simulate ARGS="--seeds 2000"' 'two thousand seeded worlds' \
+		'make bench' 'the figures of this machine' \
+		'make lock ARGS="--upgrade"' 'take the newest dependencies' \
+		'make install PYTHON=python3.13' 'another Python (3.11 or newer)'
+
+install: $(STAMP) ## build .venv from the locked dependencies; does nothing when it is up to date
+
+$(STAMP):
+	$(HEADING) "install: the locked dependencies and nexo into $(VENV)"
+	@scripts/install "$(PYTHON)" "$(VENV)"
+	@rm -f $(VENV)/installed-* && touch $@
+
+test: lint ## every check, then every test; ARGS go to pytest
+	$(HEADING) "pytest"
+	@$(BIN)/python -m pytest -n 2 $(ARGS)
+
+lint: install ## ruff, mypy and the import contracts
+	$(HEADING) "ruff check"
+	@$(BIN)/ruff check $(CODE)
+	$(HEADING) "ruff format --check"
+	@$(BIN)/ruff format --check $(CODE)
+	$(HEADING) "mypy"
+	@$(BIN)/mypy $(CODE)
+	$(HEADING) "import contracts"
+	@$(BIN)/lint-imports --no-logo
+
+bench: install ## measure this machine; ARGS go to the bench
+	@$(BIN)/python -m bench $(ARGS)
+
+simulate: install ## seeded worlds with faults; ARGS go to the simulator
+	@$(BIN)/python -m nexo.simulation $(ARGS)
+
+soak: install ## the long run: 20,000 seeds, then the tests marked soak
+	$(HEADING) "simulation: 20,000 seeds"
+	@$(BIN)/python -m nexo.simulation --seeds 20000 $(ARGS)
+	$(HEADING) "pytest -m soak"
+	@$(BIN)/python -m pytest -m soak || [ $$? -eq 5 ]  # 5: no test is marked soak
+
+# Each lock is held to the one before it, so a package has one version in all of them.
+COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--custom-compile-command "make lock" $(ARGS) pyproject.toml
+
+lock: $(BIN)/uv ## write requirements/ anew from pyproject.toml; ARGS go to uv
+	$(HEADING) "lock: requirements/"
+	@$(COMPILE) --output-file requirements/base.txt
+	@$(COMPILE) --group dev --constraints requirements/base.txt \
+		--output-file requirements/dev.txt
+	@$(COMPILE) --extra spark --constraints requirements/dev.txt \
+		--output-file requirements/spark.txt
+	@wc -l $(LOCKS)
+
+# Locking must not need an install: a broken lock could then never be mended.
+$(BIN)/uv:
+	@scripts/install "$(PYTHON)" "$(VENV)" uv
+
+clean: ## remove the environment, caches and builds
+	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache \
+		.hypothesis
+	@find src tests scripts $(wildcard bench) -name __pycache__ -type d -prune -exec rm -rf {} +

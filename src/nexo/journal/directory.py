@@ -1,0 +1,76 @@
+"""The data directory: its creation, its durability, and who has it open.
+
+SQLite's own lock is what keeps a second broker out; `journal.lock` only says who holds it, so that
+the refusal can name the other process. A lock file left by a killed broker means nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING
+
+from nexo.vocabulary.errors import ReadOnly
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LOCK_FILE = "journal.lock"
+
+
+class DataDirectory:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock_file = path / LOCK_FILE
+
+    def make(self) -> None:
+        """Create it with its parents, durably: an entry lives in the directory above it."""
+        made = []
+        path = self._path
+        while not path.exists():
+            made.append(path)
+            path = path.parent
+        try:
+            self._path.mkdir(parents=True, exist_ok=True)
+            for path in reversed(made):
+                _synchronize(path.parent)
+        except OSError as error:
+            raise ReadOnly(
+                f"the data directory {self._path} cannot be made: {error.strerror}",
+                "check the path and who may write there",
+            ) from error
+
+    def settle(self) -> None:
+        """Make the entries of the files in it durable. SQLite does so for its WAL, not for the
+        file itself."""
+        try:
+            _synchronize(self._path)
+        except OSError as error:
+            raise ReadOnly(
+                f"the data directory {self._path} cannot be synchronized: {error.strerror}",
+                "look at the system log for disk errors",
+            ) from error
+
+    def sign(self) -> None:
+        """Say who holds the lock. On a full disk the broker goes on unnamed."""
+        with contextlib.suppress(OSError):
+            self._lock_file.write_text(f"{os.getpid()}\n", encoding="ascii")
+
+    def unsign(self) -> None:
+        with contextlib.suppress(OSError):
+            self._lock_file.unlink(missing_ok=True)
+
+    def owner(self) -> int | None:
+        """The process that signed last."""
+        try:
+            return int(self._lock_file.read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            return None
+
+
+def _synchronize(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

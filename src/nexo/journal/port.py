@@ -1,0 +1,84 @@
+"""The journal port: what any store must do to keep a broker's promises. This is the whole page.
+
+An *owner* is a number that stands for the catalog (0), a queue or a topic. An owner's state is its
+last snapshot plus the records written since, both opaque bytes here. Payloads are *rows*: batches
+under a number that the engine hands out, never used twice, held by one or more owners. Nothing
+here names a file: a store may as well be a database on another machine.
+
+All methods are called by one thread at a time and may block. A method that raises `ReadOnly` has
+changed nothing that a later `load` would show, except that a commit whose outcome the store
+cannot know (a failed fsync) may turn out to have happened; the engine then loads everything anew.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nexo.vocabulary.batch import Batch
+
+CATALOG = 0  # the owner number of the catalog
+
+
+class Write(msgspec.Struct, frozen=True, gc=False):
+    """What changed in one owner. A snapshot stands for every earlier record, this one included."""
+
+    owner: int
+    record: bytes
+    snapshot: bytes | None = None
+
+
+class Commit(msgspec.Struct, frozen=True):
+    """Everything that becomes durable together, or not at all."""
+
+    writes: list[Write]
+    rows: list[tuple[int, Batch]]
+    dropped_rows: list[int]
+    dropped_owners: list[int]
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """An owner as it was last committed: the records follow the snapshot, oldest first."""
+
+    snapshot: bytes | None
+    records: list[bytes]
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """How much room the store takes, in bytes; `free_bytes` is inside the store, reusable."""
+
+    stored_bytes: int
+    free_bytes: int
+
+
+class Journal(Protocol):
+    def open(self) -> int:
+        """Open and recover; returns the boot epoch: one more than at any open before, durably."""
+
+    def owners(self) -> list[int]:
+        """The owners that have state."""
+
+    def load(self, owner: int) -> Stored:
+        """The state of an owner; an unknown one is empty."""
+
+    def last_row(self) -> int:
+        """The highest row number ever committed, also if all rows are gone since; 0 at first."""
+
+    def commit(self, commit: Commit) -> None:
+        """Make it durable: when this returns, it is on disk."""
+
+    def fetch(self, rows: Sequence[int]) -> list[Batch]:
+        """These rows, in this order. `DataCorrupt` if one is missing or its checksum is wrong."""
+
+    def usage(self) -> Usage:
+        """The room taken."""
+
+    def tidy(self) -> bool:
+        """Idle work, a short step at a time (giving space back); true if there is more to do."""
+
+    def close(self) -> None:
+        """Let go of everything; a closed journal may be opened again."""

@@ -1,0 +1,161 @@
+"""Reception ack, processing ack, extension: what a consumer says of the messages it holds.
+
+A receipt names the lease and the messages. Everything is checked before anything changes: an
+outdated delivery is a `StaleReceipt`, an ack out of order a `WrongState`. Of a range that is partly
+outdated the rest is applied, and the answer says what was.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nexo.machine import life
+from nexo.machine.pop import tell
+from nexo.machine.span import Span
+from nexo.vocabulary import limits
+from nexo.vocabulary.changes import Moved, Removed
+from nexo.vocabulary.errors import InvalidArgument, StaleReceipt, WrongState
+from nexo.vocabulary.states import Cause, EventKind, State
+
+if TYPE_CHECKING:
+    from nexo.machine.queue import Queue
+
+RECEIVED = State.RECEIVED
+# A claim's lease is not a consumer's to touch, nor is one on its way to another queue.
+_CONSUMERS_OWN = frozenset({State.SENT, State.RECEIVED})
+
+
+def ack(queue: Queue, lease: int, first: int, end: int, now_ms: int) -> list[int]:
+    """The work is done: the messages are gone. Returns the ranges that were acked."""
+    held = queue.leases.get(lease)
+    if held.__class__ is Span and first == held.first and end == held.end:  # type: ignore[union-attr]
+        span: Span = held  # type: ignore[assignment]
+        if span.state not in life.ACKABLE:
+            raise _wrong(queue, span, "ack")
+        del queue.leases[lease]
+        spans, applied = (span,), [first, end]
+    else:
+        chosen = holding(queue, lease, first, end, life.ACKABLE, "ack")
+        spans = tuple(detach(queue, lease, chosen))
+        applied = [bound for span in spans for bound in (span.first, span.end)]
+    for span in spans:
+        count = span.end - span.first
+        queue.totals.acked += count
+        queue.land(span)
+        queue.bury(span.chunk, count)
+    queue.changes.append(Removed(lease, Cause.ACKED, applied))
+    if queue.events is not None:
+        _tell_all(queue, EventKind.ACKED, spans, now_ms)
+    return applied
+
+
+def received(queue: Queue, lease: int, first: int, end: int, now_ms: int) -> list[int]:
+    """The messages have arrived: the visibility timeout begins. Saying so twice changes nothing."""
+    now_ms = queue.advance(now_ms)
+    chosen = holding(queue, lease, first, end, _CONSUMERS_OWN, "received")
+    applied: list[int] = []
+    for span in chosen:
+        if span.state in life.RECEIVABLE:
+            deadline_ms = now_ms + span.visibility_ms
+            _move(queue, lease, span, RECEIVED, deadline_ms)
+            if queue.events is not None:
+                _tell_all(queue, EventKind.RECEIVED, (span,), now_ms)
+        applied += (span.first, span.end)
+    return applied
+
+
+def extend(
+    queue: Queue, lease: int, first: int, end: int, timeout_ms: int, now_ms: int
+) -> list[int]:
+    """The work takes longer: the messages come back `timeout_ms` from now, not earlier."""
+    now_ms = queue.advance(now_ms)
+    if not 0 <= timeout_ms <= limits.TIMEOUT_MS_MAX:
+        raise InvalidArgument(f"an extension takes 0 to {limits.TIMEOUT_MS_MAX} ms")
+    chosen = holding(queue, lease, first, end, life.EXTENDABLE, "extend")
+    for span in chosen:
+        _move(queue, lease, span, RECEIVED, now_ms + timeout_ms)
+    return [bound for span in chosen for bound in (span.first, span.end)]
+
+
+def holding(
+    queue: Queue, lease: int, first: int, end: int, allowed: frozenset[State], action: str
+) -> list[Span]:
+    """The part of a lease that lies in the range, as parts of its spans; nothing changes yet."""
+    held = queue.leases.get(lease)
+    spans = held if isinstance(held, list) else [held] if held is not None else []
+    chosen = []
+    for span in spans:
+        low, high = max(first, span.first), min(end, span.end)
+        if low < high and span.state < State.CLAIMED:
+            if span.state not in allowed:
+                raise _wrong(queue, span, action)
+            whole = low == span.first and high == span.end
+            chosen.append(span if whole else span.part(low, high))
+    if not chosen:
+        raise StaleReceipt(
+            f"queue {queue.name!r} no longer holds this delivery: "
+            "it was acked, gave up waiting, or is from before a crash",
+            "do nothing: if the message is still there it is delivered again",
+        )
+    return chosen
+
+
+def detach(queue: Queue, lease: int, chosen: list[Span]) -> list[Span]:
+    """Take messages off a lease; what is left of it stays."""
+    held = queue.leases[lease]
+    spans = held if isinstance(held, list) else [held]
+    left: list[Span] = []
+    picks = iter(chosen)
+    pick = next(picks, None)
+    for span in spans:
+        at = span.first
+        while pick is not None and pick.chunk is span.chunk and at <= pick.first < span.end:
+            if pick is not span and at < pick.first:
+                left.append(span.part(at, pick.first))
+            at = pick.end
+            pick = next(picks, None)
+        if at == span.first:
+            left.append(span)
+        elif at < span.end:
+            left.append(span.part(at, span.end))
+    if not left:
+        del queue.leases[lease]
+    else:
+        queue.leases[lease] = left[0] if len(left) == 1 else left
+    return chosen
+
+
+def _move(queue: Queue, lease: int, part: Span, state: State, deadline_ms: int) -> None:
+    """Give messages of a lease another state and deadline; they stay on the lease."""
+    held = queue.leases[lease]
+    if held is not part and not (isinstance(held, list) and part in held):
+        _split(queue, lease, part)
+    part.state = state
+    part.deadline_ms = deadline_ms
+    queue.watch(lease, deadline_ms)
+    queue.changes.append(Moved(lease, [part.first, part.end], state, deadline_ms))
+
+
+def _split(queue: Queue, lease: int, part: Span) -> None:
+    """Make messages of a lease a span of their own."""
+    detach(queue, lease, [part])
+    rest = queue.leases.get(lease, [])
+    spans = [*(rest if isinstance(rest, list) else [rest]), part]
+    spans.sort(key=lambda span: span.first)
+    queue.leases[lease] = spans
+
+
+def _tell_all(
+    queue: Queue, kind: EventKind, spans: tuple[Span, ...] | list[Span], now_ms: int
+) -> None:
+    for span in spans:
+        tell(queue, kind, span, now_ms)
+
+
+def _wrong(queue: Queue, span: Span, action: str) -> WrongState:
+    if span.state is State.SENT:
+        return WrongState(
+            f"{action} before the reception ack of a message of queue {queue.name!r}",
+            "call received() first, or pop with auto_received",
+        )
+    return WrongState(f"a message that is {span.state.name} takes no {action}")

@@ -1,0 +1,102 @@
+"""Deduplication: a message that repeats one of the last minutes is accepted and not stored.
+
+By id: the deduplication id that the producer gave. By content: that id if there is one, else a
+digest of the body. The window counts from the first message, and holds after it was deleted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from nexo.machine.accepted import Accepted, ranges_of
+from nexo.vocabulary.changes import Remembered
+
+if TYPE_CHECKING:
+    from nexo.machine.queue import Queue
+    from nexo.vocabulary.batch import Batch
+    from nexo.vocabulary.settings import QueueSettings
+
+
+class Recent:
+    """The keys of the window and the messages that they stand for."""
+
+    __slots__ = ("_expiry", "seqs_by_key")
+
+    def __init__(self) -> None:
+        self.seqs_by_key: dict[str, tuple[int, int]] = {}  # key → (until_ms, seq)
+        self._expiry: deque[tuple[int, list[str]]] = deque()
+
+    def forget(self, now_ms: int) -> None:
+        """Drop the keys whose window has passed."""
+        expiry = self._expiry
+        while expiry and expiry[0][0] <= now_ms:
+            until_ms, keys = expiry.popleft()
+            for key in keys:
+                entry = self.seqs_by_key.get(key)
+                if entry is not None and entry[0] <= until_ms:
+                    del self.seqs_by_key[key]
+
+    def sift(self, keys: list[str | None]) -> tuple[list[int], list[int]]:
+        """The indexes of the messages that are new, and of those that repeat another."""
+        fresh, repeated, seen = [], [], set()
+        for index, key in enumerate(keys):
+            if key is not None and (key in self.seqs_by_key or key in seen):
+                repeated.append(index)
+            else:
+                fresh.append(index)
+                if key is not None:
+                    seen.add(key)
+        return fresh, repeated
+
+    def add(self, until_ms: int, keys: list[str], seqs: list[int]) -> None:
+        for key, seq in zip(keys, seqs, strict=True):
+            self.seqs_by_key[key] = (until_ms, seq)
+        self._expiry.append((until_ms, keys))
+
+
+def recent_of(queue: Queue) -> Recent:
+    if queue.recent is None:
+        queue.recent = Recent()
+    return queue.recent
+
+
+def keys_of(settings: QueueSettings, batch: Batch) -> list[str | None] | None:
+    """What each message is recognised by; None where nothing is deduplicated."""
+    ids = batch.deduplication_ids
+    if settings.deduplication == "off" or (settings.deduplication == "id" and ids is None):
+        return None
+    if settings.deduplication == "id":
+        return ids
+    return [
+        (ids[index] if ids else None) or blake2b(batch.body(index), digest_size=20).hexdigest()
+        for index in range(batch.count)
+    ]
+
+
+def remember(
+    queue: Queue, keys: list[str | None], repeated: list[int], accepted: Accepted, now_ms: int
+) -> Accepted:
+    """Note the keys of what was pushed; the answer names each message, repeated ones too."""
+    recent = recent_of(queue)
+    fresh_seqs = iter(accepted.seqs())
+    skipped = set(repeated)
+    fresh_keys, noted_seqs, by_index = [], [], {}
+    for index, key in enumerate(keys):
+        if index in skipped:
+            continue
+        by_index[index] = seq = next(fresh_seqs)
+        if key is not None:
+            fresh_keys.append(key)
+            noted_seqs.append(seq)
+    if fresh_keys:
+        until_ms = now_ms + queue.settings.deduplication_window_ms
+        recent.add(until_ms, fresh_keys, noted_seqs)
+        queue.changes.append(Remembered(until_ms, fresh_keys, noted_seqs))
+    for index in repeated:
+        key = keys[index]
+        assert key is not None
+        by_index[index] = recent.seqs_by_key[key][1]
+    ordered = [by_index[index] for index in range(len(keys))]
+    return Accepted(ranges_of(ordered), len(repeated))

@@ -1,0 +1,130 @@
+"""Departure: messages leave for another queue (dead letters, redrive).
+
+What departs is picked, its content read back if need be, and then one commit takes it out of here
+and puts it into the target. Picking is not journaled: after a crash the messages are where they
+were, and the move begins again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from nexo.machine.ack import detach
+from nexo.machine.claims import spans_of
+from nexo.machine.pop import tell
+from nexo.vocabulary.batch import Batch, DeadLetter, Origin
+from nexo.vocabulary.changes import Removed
+from nexo.vocabulary.identity import message_id, priority_of
+from nexo.vocabulary.states import Cause, EventKind, State
+
+if TYPE_CHECKING:
+    from nexo.machine.queue import Doomed, Queue
+    from nexo.machine.span import Span
+
+
+def pick(queue: Queue, count: int) -> list[tuple[int, Span]]:
+    """Take messages in line aside for a move: (lease, span) pairs, in line order."""
+    picked: list[tuple[int, Span]] = []
+    for lane in queue.lanes:
+        while count > 0 and lane.line.count:
+            if lane.line.head(lane.log.settled) is None:
+                break
+            span = lane.line.take(count, lane.log.settled)
+            lease = queue.next_lease
+            queue.next_lease += 1
+            span.state = State.MOVING
+            queue.leases[lease] = span
+            queue.in_flight += span.end - span.first
+            if queue.busy is not None:
+                queue.busy.add(span.group, span.end - span.first)
+            picked.append((lease, span))
+            count -= span.end - span.first
+    return picked
+
+
+def unpick(queue: Queue, lease: int) -> None:
+    """The move was cancelled: back to the old place in line."""
+    held = queue.leases.pop(lease, None)
+    for span in held if isinstance(held, list) else [held] if held is not None else []:
+        count = span.end - span.first
+        queue.in_flight -= count
+        if queue.busy is not None:
+            queue.calm(span.group, count)
+        queue.enter(span)
+
+
+def depart(queue: Queue, lease: int, span: Span, cause: Cause, reason: str, now_ms: int) -> bool:
+    """Messages have left. False if they are no longer there (a purge came first)."""
+    now_ms = queue.advance(now_ms)
+    if not any(each is span for each in spans_of(queue, lease)):
+        return False
+    detach(queue, lease, [span])
+    count = span.end - span.first
+    dead = cause is Cause.DEAD_LETTERED
+    if dead:
+        queue.totals.dead_lettered += count
+    if queue.events is not None:
+        kind = EventKind.DEAD_LETTERED if dead else EventKind.REDRIVEN
+        tell(queue, kind, span, now_ms, reason)
+    queue.land(span)
+    queue.bury(span.chunk, count)
+    # What a move picked was never delivered as far as the journal knows.
+    queue.changes.append(Removed(lease if dead else 0, cause, [span.first, span.end]))
+    return True
+
+
+def dead_letters(queue: Queue, doomed: Doomed) -> Batch:
+    """The batch that arrives in the dead-letter queue."""
+    history = doomed.span.history
+    assert history is not None
+    fate = DeadLetter(
+        reason=doomed.reason,
+        source=queue.name,
+        attempts=history.attempts,
+        first_failed_ms=history.first_failed_ms or doomed.at_ms,
+        last_failed_ms=doomed.at_ms,
+    )
+    return _batch(queue, doomed.span, fate)
+
+
+def redriven(queue: Queue, span: Span) -> Batch:
+    """The batch that goes back to work: the same messages, with a clean history."""
+    return _batch(queue, span, None)
+
+
+def sources(span: Span) -> list[str | None]:
+    """Which queue each dead letter came from."""
+    content, start = span.chunk.content, span.chunk.index(span.first)
+    assert content is not None
+    found: list[str | None] = []
+    for index in range(start, start + span.end - span.first):
+        origin = content.origins[index] if content.origins else None
+        fate = origin.dead_letter if origin else None
+        found.append(fate.source if fate else None)
+    return found
+
+
+def _batch(queue: Queue, span: Span, fate: DeadLetter | None) -> Batch:
+    chunk = span.chunk
+    content, start = chunk.content, chunk.index(span.first)
+    assert content is not None, "the content is read back before a move"
+    count = span.end - span.first
+    cut = (
+        content.slice(start, start + count)
+        if isinstance(content, Batch)
+        else content.cut(start, start + count)
+    )
+    origins: list[Origin | None] = []
+    for offset in range(count):
+        known = cut.origins[offset] if cut.origins else None
+        seq = span.first + offset
+        origins.append(
+            Origin(known.id, known.created_ms, fate)
+            if known
+            else Origin(message_id(queue.incarnation, seq), chunk.created_ms(seq), fate)
+        )
+    return msgspec.structs.replace(
+        cut, priority=priority_of(span.first), delay_ms=0, origins=origins
+    )

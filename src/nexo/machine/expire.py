@@ -1,0 +1,135 @@
+"""Expire: what time does to a queue. `next_ms` says when to call; `expire` does what is due."""
+
+from __future__ import annotations
+
+from heapq import heappop
+from typing import TYPE_CHECKING
+
+from nexo.machine.ack import detach
+from nexo.machine.claims import lapse
+from nexo.machine.fail import come_back, fail
+from nexo.machine.groups import GroupedLine
+from nexo.machine.pop import tell
+from nexo.vocabulary.changes import Removed
+from nexo.vocabulary.states import Cause, EventKind, State
+
+if TYPE_CHECKING:
+    from nexo.machine.queue import Lane, Queue
+    from nexo.machine.span import Span
+
+_CAUSES = {
+    State.SENT: Cause.RETRANSMIT_TIMEOUT,
+    State.RECEIVED: Cause.VISIBILITY_TIMEOUT,
+    State.CLAIMED: Cause.CLAIM_LAPSED,
+}
+
+
+def next_ms(queue: Queue) -> int | None:
+    """When something is due next; None if nothing ever is."""
+    times = []
+    if queue.scheduled:
+        times.append(queue.scheduled[0][0])
+    if queue.deadlines:
+        times.append(queue.deadlines[0][0])
+    oldest = oldest_in_line_ms(queue)
+    if oldest is not None:
+        times.append(oldest + queue.settings.retention_ms)
+    return min(times) if times else None
+
+
+def expire(queue: Queue, now_ms: int) -> None:
+    """Everything that is due by now: schedules, leases, retention, deduplication windows."""
+    now_ms = queue.advance(now_ms)
+    while queue.scheduled and queue.scheduled[0][0] <= now_ms:
+        span = heappop(queue.scheduled)[2]
+        queue.scheduled_count -= span.end - span.first
+        if queue.busy is not None:
+            line = queue.lane_of(span.first).line
+            assert isinstance(line, GroupedLine)
+            line.unhold(span)
+        queue.enter(span)
+    while queue.deadlines and queue.deadlines[0][0] <= now_ms:
+        lease = heappop(queue.deadlines)[1]
+        _expire_lease(queue, lease, now_ms)
+    if queue.recent is not None:
+        queue.recent.forget(now_ms)
+    _expire_old(queue, now_ms)
+
+
+def _expire_lease(queue: Queue, lease: int, now_ms: int) -> None:
+    held = queue.leases.get(lease)
+    if held is None:
+        return
+    spans = held if isinstance(held, list) else [held]
+    late = [span for span in spans if span.deadline_ms <= now_ms and span.state in _CAUSES]
+    if not late:
+        return
+    if late[0].state is State.CLAIMED:
+        lapse(queue, lease)
+    for span in detach(queue, lease, late):
+        cause = _CAUSES[span.state]
+        if cause is Cause.CLAIM_LAPSED:
+            come_back(queue, lease, span, now_ms, cause, 0)
+        else:
+            fail(queue, lease, span, now_ms, cause)
+
+
+def _expire_old(queue: Queue, now_ms: int) -> None:
+    """Retention: what has waited in line for too long goes. What is in flight goes when it comes
+    back, and what is scheduled was accepted because its time comes before its end."""
+    cutoff_ms = now_ms - queue.settings.retention_ms
+    oldest_ms = oldest_in_line_ms(queue)
+    if oldest_ms is None or oldest_ms > cutoff_ms:
+        return
+    for lane in queue.lanes:
+        if not lane.line.count:
+            continue
+        seq = _first_after(lane, cutoff_ms)
+        if seq is None:
+            continue
+        for span in lane.line.drop_below(seq):
+            _retire(queue, span, now_ms)
+
+
+def _retire(queue: Queue, span: Span, now_ms: int) -> None:
+    count = span.end - span.first
+    queue.totals.expired += count
+    if queue.events is not None:
+        tell(queue, EventKind.EXPIRED, span, now_ms, "retention")
+    queue.changes.append(Removed(0, Cause.RETENTION, [span.first, span.end]))
+    queue.bury(span.chunk, count)
+
+
+def _first_after(lane: Lane, cutoff_ms: int) -> int | None:
+    """The first message of the lane that came after the cutoff; None if that is all of them."""
+    found: int | None = None
+    for chunk in lane.log.chunks.values():
+        if chunk.first >= lane.log.settled or chunk.created_ms(chunk.first) > cutoff_ms:
+            break
+        if isinstance(chunk.created, int):
+            found = min(chunk.end, lane.log.settled)
+            continue
+        low, high = chunk.first, chunk.end
+        while low < high:
+            middle = (low + high) // 2
+            if chunk.created_ms(middle) <= cutoff_ms:
+                low = middle + 1
+            else:
+                high = middle
+        found = min(low, lane.log.settled)
+        if low < chunk.end:
+            break
+    return found
+
+
+def oldest_in_line_ms(queue: Queue) -> int | None:
+    """When the oldest message in line came in. Old messages are near the head of their lane."""
+    oldest: int | None = None
+    for lane in queue.lanes:
+        if not lane.line.count:
+            continue
+        head = lane.line.head(lane.log.settled)
+        if head is not None:
+            created_ms = head.chunk.created_ms(head.first)
+            oldest = created_ms if oldest is None else min(oldest, created_ms)
+    return oldest

@@ -1,0 +1,361 @@
+"""Fold: bring an image forward by what the journal says happened. No rule is run here."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from functools import singledispatchmethod
+from typing import TYPE_CHECKING
+
+from nexo.machine.chunk import TIME_TYPE
+from nexo.machine.claims import attempted
+from nexo.machine.fail import TIMED_OUT, history_after
+from nexo.machine.image import (
+    ChunkImage,
+    ClaimImage,
+    Free,
+    Image,
+    Leased,
+    ProducerImage,
+    merged_free,
+    merged_leased,
+)
+from nexo.machine.span import History
+from nexo.vocabulary import changes as c
+from nexo.vocabulary.errors import DataCorrupt
+from nexo.vocabulary.limits import (
+    PRODUCER_IDLE_MS,
+    PRODUCER_RESULTS_KEPT,
+    PRODUCERS_MAX,
+    SEQUENCE_BITS,
+)
+from nexo.vocabulary.states import Cause
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+
+def fold(image: Image, records: Iterable[Sequence[c.QueueChange]]) -> Image:
+    """The image after these records; the one given is used up."""
+    folding = _Folding(image)
+    for record in records:
+        for change in record:
+            folding.apply(change)
+        folding.end_record()
+    return folding.image()
+
+
+class _Folding:
+    """An image being brought forward: free spans sorted by number, chunks with live counts."""
+
+    def __init__(self, image: Image) -> None:
+        self._image = image
+        self._free = sorted(image.free, key=lambda span: span.first)
+        self._firsts = [span.first for span in self._free]
+        self._leases = {lease: list(spans) for lease, spans in image.leases.items()}
+        self._chunks = {chunk.first: chunk for chunk in image.chunks}
+        self._live = dict.fromkeys(self._chunks, 0)
+        self._chunk_firsts = sorted(self._chunks)
+        for span in self._free:
+            self._count_live(span.first, span.end, +1)
+        for spans in self._leases.values():
+            for leased in spans:
+                self._count_live(leased.first, leased.end, +1)
+        self._dying: set[int] = set()
+
+    def image(self) -> Image:
+        image = self._image
+        image.free = merged_free(
+            Free(s.first, s.end, s.history, s.due_ms if s.due_ms > image.now_ms else 0)
+            for s in self._free
+        )
+        image.leases = {lease: merged_leased(s) for lease, s in self._leases.items()}
+        image.chunks = [self._chunks[first] for first in self._chunk_firsts]
+        image.recent = {k: v for k, v in image.recent.items() if v[0] > image.now_ms}
+        return image
+
+    def end_record(self) -> None:
+        """A chunk is dead only when the whole commit leaves none of its messages alive."""
+        for first in self._dying:
+            if self._live[first] == 0:
+                del self._live[first], self._chunks[first]
+                self._chunk_firsts.remove(first)
+        self._dying.clear()
+
+    @singledispatchmethod
+    def apply(self, change: c.QueueChange) -> None:
+        raise DataCorrupt(f"the journal has a change that this version does not know: {change}")
+
+    @apply.register
+    def _(self, change: c.Pushed) -> None:
+        self._at(change.created_ms if isinstance(change.created_ms, int) else change.created_ms[-1])
+        self._grow_chunk(change)
+        dues = change.due_ms
+        if isinstance(dues, int):
+            self._insert(Free(change.first, change.end, None, dues))
+        else:
+            for seq, due_ms in enumerate(dues, change.first):
+                self._insert(Free(seq, seq + 1, None, due_ms))
+        self._image.ends[change.first >> SEQUENCE_BITS] = change.end
+        self._image.totals.pushed += change.end - change.first
+
+    @apply.register
+    def _(self, change: c.Delivered) -> None:
+        self._at(change.at_ms)
+        spans = self._leases.setdefault(change.lease, [])
+        for first, end in _pairs(change.ranges):
+            for free in self._carve(first, end):
+                history = free.history
+                spans.append(
+                    Leased(
+                        free.first,
+                        free.end,
+                        History(1, change.at_ms) if history is None else attempted(history),
+                        change.state,
+                        change.deadline_ms,
+                        change.visibility_ms,
+                        change.consumer,
+                    )
+                )
+            self._image.totals.delivered += end - first
+
+    @apply.register
+    def _(self, change: c.Moved) -> None:
+        for first, end in _pairs(change.ranges):
+            for leased in self._carve_lease(change.lease, first, end):
+                leased.state = change.state
+                leased.deadline_ms = change.deadline_ms
+                if change.attempt:
+                    leased.history = attempted(leased.history)
+                self._leases.setdefault(change.lease, []).append(leased)
+
+    @apply.register
+    def _(self, change: c.Removed) -> None:
+        totals = self._image.totals
+        for first, end in _pairs(change.ranges):
+            if change.lease:
+                self._carve_lease(change.lease, first, end)
+            else:
+                self._carve(first, end)
+            self._count_live(first, end, -1)
+            if change.cause is Cause.ACKED:
+                totals.acked += end - first
+            elif change.cause is Cause.RETENTION:
+                totals.expired += end - first
+            elif change.cause is Cause.DEAD_LETTERED:
+                totals.dead_lettered += end - first
+
+    @apply.register
+    def _(self, change: c.Returned) -> None:
+        self._at(change.at_ms)
+        totals = self._image.totals
+        for first, end in _pairs(change.ranges):
+            for leased in self._carve_lease(change.lease, first, end):
+                history = history_after(leased.history, change.cause, change.at_ms)
+                self._insert(Free(leased.first, leased.end, history, change.due_ms))
+            totals.nacked += end - first if change.cause is Cause.NACKED else 0
+            totals.expired += end - first if change.cause in TIMED_OUT else 0
+
+    @apply.register
+    def _(self, change: c.Purged) -> None:
+        self._at(change.at_ms)
+        for store in (self._free, self._firsts, self._leases, self._chunks, self._live):
+            store.clear()  # type: ignore[attr-defined]
+        self._chunk_firsts.clear()
+        self._dying.clear()
+        for claim in self._image.claims.values():
+            claim.batches = {n: (0, s, lapsed) for n, (_, s, lapsed) in claim.batches.items()}
+
+    @apply.register
+    def _(self, change: c.Rewritten) -> None:
+        chunk = self._chunks[change.first]
+        chunk.rows, chunk.row_start = [change.row], 0
+        chunk.payload_bytes = change.payload_bytes
+        chunk.seqs = array(TIME_TYPE, change.seqs).tobytes()
+
+    @apply.register
+    def _(self, change: c.Remembered) -> None:
+        for key, seq in zip(change.keys, change.seqs, strict=True):
+            self._image.recent[key] = (change.until_ms, seq)
+
+    @apply.register
+    def _(self, change: c.Produced) -> None:
+        fold_produced(self._image.producers, change)
+
+    @apply.register
+    def _(self, change: c.ClaimOpened) -> None:
+        claim = self._image.claims.setdefault(change.consumer, ClaimImage(0, 0, {}))
+        claim.epoch = change.epoch
+
+    @apply.register
+    def _(self, change: c.Claimed) -> None:
+        claim = self._image.claims[change.consumer]
+        claim.batches[change.number] = (change.lease, False, False)
+
+    @apply.register
+    def _(self, change: c.Sealed) -> None:
+        claim = self._image.claims[change.consumer]
+        claim.batches[change.number] = (claim.batches[change.number][0], True, False)
+
+    @apply.register
+    def _(self, change: c.ClaimAcked) -> None:
+        claim = self._image.claims[change.consumer]
+        claim.acked_through = change.through
+        claim.batches = {n: b for n, b in claim.batches.items() if n > change.through}
+
+    @apply.register
+    def _(self, change: c.ClaimEmptied) -> None:
+        claim = self._image.claims[change.consumer]
+        _, sealed, _ = claim.batches[change.number]
+        claim.batches[change.number] = (0, sealed, change.lapsed)
+
+    @apply.register
+    def _(self, change: c.ClaimForgotten) -> None:
+        del self._image.claims[change.consumer]
+
+    @apply.register
+    def _(self, change: c.PauseSet) -> None:
+        self._image.paused = change.paused
+
+    def _at(self, at_ms: int) -> None:
+        self._image.now_ms = max(self._image.now_ms, at_ms)
+
+    def _grow_chunk(self, change: c.Pushed) -> None:
+        chunk = self._chunks.get(change.chunk)
+        if chunk is None:
+            created = change.created_ms
+            if isinstance(created, list):
+                created_column: int | bytes = array(TIME_TYPE, created).tobytes()
+            else:
+                created_column = created
+            self._chunks[change.chunk] = ChunkImage(
+                change.first,
+                change.end,
+                [change.row],
+                change.row_start,
+                created_column,
+                change.groups,
+                change.payload_bytes,
+            )
+            self._live[change.chunk] = 0
+            at = bisect_right(self._chunk_firsts, change.chunk)
+            self._chunk_firsts.insert(at, change.chunk)
+        else:
+            extend_chunk(chunk, change)
+        self._live[change.chunk] += change.end - change.first
+
+    def _insert(self, span: Free) -> None:
+        at = bisect_right(self._firsts, span.first)
+        self._firsts.insert(at, span.first)
+        self._free.insert(at, span)
+
+    def _carve(self, first: int, end: int) -> list[Free]:
+        """Take a range out of the free spans."""
+        at = max(0, bisect_right(self._firsts, first) - 1)
+        carved, found = [], 0
+        while at < len(self._free) and self._free[at].first < end:
+            span = self._free[at]
+            low, high = max(first, span.first), min(end, span.end)
+            if low >= high:
+                at += 1
+                continue
+            carved.append(Free(low, high, span.history, span.due_ms))
+            found += high - low
+            rest = [
+                Free(start, stop, span.history, span.due_ms)
+                for start, stop in ((span.first, low), (high, span.end))
+                if start < stop
+            ]
+            self._free[at : at + 1] = rest
+            self._firsts[at : at + 1] = [each.first for each in rest]
+            at += sum(1 for each in rest if each.first < first)
+        _check(found == end - first, first, end)
+        return carved
+
+    def _carve_lease(self, lease: int, first: int, end: int) -> list[Leased]:
+        """Take a range off a lease."""
+        carved: list[Leased] = []
+        left: list[Leased] = []
+        for span in self._leases.get(lease, ()):
+            low, high = max(first, span.first), min(end, span.end)
+            if low >= high:
+                left.append(span)
+                continue
+            for start, stop in ((span.first, low), (high, span.end)):
+                if start < stop:
+                    left.append(_part(span, start, stop))
+            carved.append(_part(span, low, high))
+        if left:
+            self._leases[lease] = left
+        else:
+            self._leases.pop(lease, None)
+        _check(sum(span.end - span.first for span in carved) == end - first, first, end)
+        return carved
+
+    def _count_live(self, first: int, end: int, sign: int) -> None:
+        at = bisect_right(self._chunk_firsts, first) - 1
+        while first < end:
+            _check(0 <= at < len(self._chunk_firsts), first, end)
+            chunk = self._chunks[self._chunk_firsts[at]]
+            stop = min(end, chunk.end)
+            _check(first < stop, first, end)
+            self._live[chunk.first] += sign * (stop - first)
+            if sign < 0 and self._live[chunk.first] == 0:
+                self._dying.add(chunk.first)
+            first, at = stop, at + 1
+
+
+def fold_produced(producers: dict[str, ProducerImage], change: c.Produced) -> None:
+    """The same bookkeeping as `producers.Producers.remember`, on an image."""
+    known = producers.pop(change.producer, None) or ProducerImage(0, {})
+    producers[change.producer] = known
+    known.seen_ms = change.at_ms
+    known.answers[change.number] = change.seqs
+    if len(known.answers) > PRODUCER_RESULTS_KEPT:
+        del known.answers[min(known.answers)]
+    oldest = next(iter(producers))
+    idle = producers[oldest].seen_ms <= change.at_ms - PRODUCER_IDLE_MS
+    if len(producers) > PRODUCERS_MAX or idle:
+        del producers[oldest]
+
+
+def extend_chunk(chunk: ChunkImage, change: c.Pushed | c.Published) -> None:
+    """A chunk that small pushes fill grew by a row."""
+    before, added = chunk.end - chunk.first, change.end - change.first
+    created = change.created_ms
+    column = [created] * added if isinstance(created, int) else created
+    if isinstance(chunk.created, int):
+        chunk.created = array(TIME_TYPE, [chunk.created] * before).tobytes()
+    chunk.created += array(TIME_TYPE, column).tobytes()
+    groups = change.groups if isinstance(change, c.Pushed) else None
+    if chunk.groups is not None or groups is not None:
+        old = chunk.groups if isinstance(chunk.groups, list) else [chunk.groups] * before
+        new = groups if isinstance(groups, list) else [groups] * added
+        chunk.groups = old + new
+    chunk.rows.append(change.row)
+    chunk.end = change.end
+    chunk.payload_bytes += change.payload_bytes
+
+
+def _part(span: Leased, first: int, end: int) -> Leased:
+    return Leased(
+        first,
+        end,
+        span.history,
+        span.state,
+        span.deadline_ms,
+        span.visibility_ms,
+        span.consumer,
+    )
+
+
+def _pairs(ranges: list[int]) -> Iterator[tuple[int, int]]:
+    return zip(ranges[::2], ranges[1::2], strict=True)
+
+
+def _check(holds: bool, first: int, end: int) -> None:
+    if not holds:
+        raise DataCorrupt(
+            f"the journal tells of messages {first} to {end}, which are not where it says",
+            "restore a backup, or run the verifier to see what else is wrong",
+        )

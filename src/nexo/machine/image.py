@@ -1,0 +1,326 @@
+"""The image of a queue: its whole state as plain values, without the machinery.
+
+A snapshot is an encoded image. `image_of` takes one from a living queue; `fold` brings an image
+forward by the changes of the journal; `revive` makes a living queue of it. That folding gives
+the same image as taking it is the test that the journal misses nothing.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from nexo.machine.chunk import TIME_TYPE, Chunk
+from nexo.machine.claims import ClaimedBatch, Consumer
+from nexo.machine.deduplication import Recent
+from nexo.machine.producers import Producer, Producers
+from nexo.machine.queue import Queue
+from nexo.machine.span import History, Span
+from nexo.vocabulary.limits import SEQUENCE_BITS
+from nexo.vocabulary.states import State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class ChunkImage(msgspec.Struct, array_like=True):
+    first: int
+    end: int
+    rows: list[int]
+    row_start: int
+    created: int | bytes  # bytes: int64, one a message
+    groups: str | list[str | None] | None
+    payload_bytes: int
+    seqs: bytes | None = None
+
+
+class Free(msgspec.Struct, array_like=True):
+    """Messages in line or scheduled."""
+
+    first: int
+    end: int
+    history: History | None
+    due_ms: int
+
+
+class Leased(msgspec.Struct, array_like=True):
+    """Messages in flight."""
+
+    first: int
+    end: int
+    history: History
+    state: State
+    deadline_ms: int
+    visibility_ms: int
+    consumer: str
+
+
+class ClaimImage(msgspec.Struct, array_like=True):
+    epoch: int
+    acked_through: int
+    batches: dict[int, tuple[int, bool, bool]]  # number → lease, sealed, lapsed
+
+
+class ProducerImage(msgspec.Struct, array_like=True):
+    seen_ms: int
+    answers: dict[int, list[int]]
+
+
+class TotalsImage(msgspec.Struct, array_like=True):
+    pushed: int = 0
+    delivered: int = 0
+    acked: int = 0
+    nacked: int = 0
+    expired: int = 0
+    dead_lettered: int = 0
+
+
+class Image(msgspec.Struct):
+    now_ms: int = 0
+    paused: bool = False
+    ends: dict[int, int] = {}  # priority → the next number of its lane
+    chunks: list[ChunkImage] = []
+    free: list[Free] = []
+    leases: dict[int, list[Leased]] = {}
+    recent: dict[str, tuple[int, int]] = {}  # key → until_ms, seq
+    producers: dict[str, ProducerImage] = {}
+    claims: dict[str, ClaimImage] = {}
+    totals: TotalsImage = msgspec.field(default_factory=TotalsImage)
+
+
+encode_image = msgspec.msgpack.Encoder().encode
+decode_image = msgspec.msgpack.Decoder(Image).decode
+
+
+def image_of(queue: Queue) -> Image:
+    """Everything about the queue that a restart must bring back. Call it after `collect`."""
+    free: list[Free] = []
+    leases: dict[int, list[Leased]] = {}
+    for lane in queue.lanes:
+        free += [Free(s.first, s.end, s.history, 0) for s in lane.line.spans()]
+    free += [Free(s.first, s.end, s.history, due_ms) for due_ms, _, s in queue.scheduled]
+    for lease, held in queue.leases.items():
+        for span in held if isinstance(held, list) else (held,):
+            if span.state is State.MOVING:
+                free.append(Free(span.first, span.end, span.history, 0))
+                continue
+            assert span.history is not None
+            leases.setdefault(lease, []).append(
+                Leased(
+                    span.first,
+                    span.end,
+                    span.history,
+                    State.RECEIVED if span.state is State.DOOMED else span.state,
+                    span.deadline_ms,
+                    span.visibility_ms,
+                    span.consumer,
+                )
+            )
+    totals = queue.totals
+    return Image(
+        now_ms=queue.now_ms,
+        paused=queue.paused,
+        ends={lane.priority: lane.log.end for lane in queue.lanes},
+        chunks=[
+            chunk_image(chunk) for lane in queue.lanes for chunk in lane.log.chunks.values()
+        ],
+        free=merged_free(free),
+        leases={lease: merged_leased(spans) for lease, spans in leases.items()},
+        recent=dict(queue.recent.seqs_by_key) if queue.recent is not None else {},
+        producers={
+            name: ProducerImage(producer.seen_ms, dict(producer.answers))
+            for name, producer in queue.producers.by_name.items()
+        }
+        if queue.producers is not None
+        else {},
+        claims={
+            name: ClaimImage(
+                consumer.epoch,
+                consumer.acked_through,
+                {n: (b.lease, b.sealed, b.lapsed) for n, b in consumer.batches.items()},
+            )
+            for name, consumer in queue.claims.items()
+        },
+        totals=TotalsImage(
+            totals.pushed,
+            totals.delivered,
+            totals.acked,
+            totals.nacked,
+            totals.expired,
+            totals.dead_lettered,
+        ),
+    )
+
+
+def merged_free(spans: Iterable[Free]) -> list[Free]:
+    """Neighbours that have lived through the same become one."""
+    merged: list[Free] = []
+    for span in sorted(spans, key=lambda each: each.first):
+        last = merged[-1] if merged else None
+        if (
+            last is not None
+            and last.end == span.first
+            and last.due_ms == span.due_ms
+            and last.history == span.history
+            and _same_lane(last.first, span.first)
+        ):
+            last.end = span.end
+        else:
+            merged.append(Free(span.first, span.end, span.history, span.due_ms))
+    return merged
+
+
+def merged_leased(spans: Iterable[Leased]) -> list[Leased]:
+    merged: list[Leased] = []
+    for span in sorted(spans, key=lambda each: each.first):
+        last = merged[-1] if merged else None
+        if (
+            last is not None
+            and last.end == span.first
+            and _same_lane(last.first, span.first)
+            and msgspec.structs.astuple(last)[2:] == msgspec.structs.astuple(span)[2:]
+        ):
+            last.end = span.end
+        else:
+            merged.append(msgspec.structs.replace(span))
+    return merged
+
+
+def revive(queue: Queue, image: Image) -> None:
+    """Bring an empty queue to the state of an image. No content is in memory afterwards."""
+    queue.now_ms = image.now_ms
+    queue.paused = image.paused
+    chunks = [revived_chunk(chunk) for chunk in image.chunks]
+    if queue.busy is None and any(chunk.groups is not None for chunk in chunks):
+        queue.begin_groups()
+    for priority, end in image.ends.items():
+        own = [chunk for chunk in chunks if chunk.first >> SEQUENCE_BITS == priority]
+        queue.lane(priority).log.recover(own, end)
+    finder = _Finder(chunks)
+    for free in image.free:
+        for span in finder.spans(free.first, free.end, free.history, queue.busy is not None):
+            queue.depth += span.end - span.first
+            if free.due_ms > queue.now_ms:
+                queue.schedule(span, free.due_ms)
+            else:
+                queue.enter(span)
+    for lease, leased in image.leases.items():
+        _revive_lease(queue, finder, lease, leased)
+    for chunk in chunks:
+        if chunk.live == 0:
+            queue.dropped_rows += queue.lane_of(chunk.first).log.drop(chunk)
+    _revive_memory(queue, image)
+
+
+def _revive_lease(queue: Queue, finder: _Finder, lease: int, leased: list[Leased]) -> None:
+    spans = []
+    for each in leased:
+        for span in finder.spans(each.first, each.end, each.history, queue.busy is not None):
+            span.state = each.state
+            span.deadline_ms = each.deadline_ms
+            span.visibility_ms = each.visibility_ms
+            span.consumer = each.consumer
+            spans.append(span)
+            count = span.end - span.first
+            queue.depth += count
+            queue.in_flight += count
+            if queue.busy is not None:
+                queue.busy.add(span.group, count)
+    queue.leases[lease] = spans[0] if len(spans) == 1 else spans
+    for deadline_ms in {span.deadline_ms for span in spans if span.state is not State.SEALED}:
+        queue.watch(lease, deadline_ms)
+
+
+def _revive_memory(queue: Queue, image: Image) -> None:
+    """What the queue remembers of messages that may be gone: keys, producers, claims, totals."""
+    if image.recent:
+        queue.recent = Recent()
+        by_until: dict[int, tuple[list[str], list[int]]] = {}
+        for key, (until_ms, seq) in image.recent.items():
+            keys, seqs = by_until.setdefault(until_ms, ([], []))
+            keys.append(key)
+            seqs.append(seq)
+        for until_ms in sorted(by_until):
+            queue.recent.add(until_ms, *by_until[until_ms])
+    if image.producers:
+        queue.producers = Producers()
+        for name, known in image.producers.items():
+            queue.producers.by_name[name] = producer = Producer()
+            producer.seen_ms, producer.answers = known.seen_ms, dict(known.answers)
+    for name, claim in image.claims.items():
+        queue.claims[name] = consumer = Consumer()
+        consumer.epoch, consumer.acked_through = claim.epoch, claim.acked_through
+        for number, (lease, sealed, lapsed) in claim.batches.items():
+            consumer.batches[number] = batch = ClaimedBatch(lease)
+            batch.sealed, batch.lapsed = sealed, lapsed
+    for field in image.totals.__struct_fields__:
+        setattr(queue.totals, field, getattr(image.totals, field))
+
+
+class _Finder:
+    """Finds the chunks of a range of numbers, and counts the live messages of each."""
+
+    def __init__(self, chunks: list[Chunk]) -> None:
+        self._chunks = sorted(chunks, key=lambda chunk: chunk.first)
+        self._firsts = [chunk.first for chunk in self._chunks]
+        for chunk in chunks:
+            chunk.live = 0
+
+    def spans(
+        self, first: int, end: int, history: History | None, grouped: bool
+    ) -> list[Span]:
+        spans = []
+        at = bisect_right(self._firsts, first) - 1
+        while first < end:
+            chunk = self._chunks[at]
+            stop = min(end, chunk.end)
+            chunk.live += stop - first
+            while grouped and first < stop:
+                run = first + 1
+                while run < stop and chunk.group(run) == chunk.group(first):
+                    run += 1
+                spans.append(Span(chunk, first, run, history, chunk.group(first)))
+                first = run
+            if first < stop:
+                spans.append(Span(chunk, first, stop, history, None))
+            first, at = stop, at + 1
+        return spans
+
+
+def chunk_image(chunk: Chunk) -> ChunkImage:
+    return ChunkImage(
+        chunk.first,
+        chunk.end,
+        list(chunk.rows),
+        chunk.row_start,
+        chunk.created if isinstance(chunk.created, int) else chunk.created.tobytes(),
+        chunk.groups,
+        chunk.payload_bytes,
+        chunk.seqs.tobytes() if chunk.seqs is not None else None,
+    )
+
+
+def revived_chunk(image: ChunkImage) -> Chunk:
+    created: int | array[int]
+    if isinstance(image.created, bytes):
+        created = array(TIME_TYPE)
+        created.frombytes(image.created)
+    else:
+        created = image.created
+    chunk = Chunk(image.first, image.end, None, created)
+    chunk.rows = list(image.rows)
+    chunk.row_start = image.row_start
+    chunk.groups = image.groups
+    chunk.payload_bytes = image.payload_bytes
+    chunk.flushed = chunk.end
+    if image.seqs is not None:
+        chunk.seqs = array(TIME_TYPE)
+        chunk.seqs.frombytes(image.seqs)
+    return chunk
+
+
+def _same_lane(one: int, other: int) -> bool:
+    return one >> SEQUENCE_BITS == other >> SEQUENCE_BITS

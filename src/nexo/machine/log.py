@@ -1,0 +1,181 @@
+"""A log: contiguous numbers and the chunks that hold their messages.
+
+A lane of a queue and a topic are both logs that grow at the end. Small pushes are copied into the
+open chunk and become one row of the journal when the next commit begins (`flush`); a large batch
+is a chunk and a row at once. Messages at or beyond `settled` are not on disk yet: nobody may see
+them.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING, NamedTuple
+
+from nexo.machine.chunk import TIME_TYPE, Chunk, Growing
+from nexo.vocabulary.limits import (
+    CHUNK_BYTES_MAX,
+    CHUNK_MESSAGES_MAX,
+    SMALL_PUSH_BYTES,
+    SMALL_PUSH_MESSAGES,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nexo.vocabulary.batch import Batch
+
+
+class Flushed(NamedTuple):
+    """Messages that became a row: `batch` is to be written unless another owner writes it."""
+
+    row: int
+    chunk: Chunk
+    first: int
+    end: int
+    batch: Batch
+
+
+class Log:
+    __slots__ = (
+        "_flushed",
+        "_growing",
+        "_open",
+        "chunks",
+        "end",
+        "resident_bytes",
+        "settled",
+    )
+
+    def __init__(self, first: int) -> None:
+        self.end = first  # the number that the next message gets
+        self.settled = first
+        self.chunks: dict[int, Chunk] = {}  # by first number, oldest first
+        self.resident_bytes = 0  # what the contents in memory take
+        self._open: Chunk | None = None  # the chunk that small pushes fill …
+        self._growing = Growing()  # … and its content
+        self._flushed = first  # every message below this has a row
+
+    def append_one(self, body: bytes, now_ms: int) -> Chunk:
+        """One message that is nothing but a body: the shortest way in."""
+        chunk = self._open or self._begin()
+        self._growing.add_one(body, now_ms)
+        size = len(body)
+        self.end += 1
+        chunk.end += 1
+        chunk.live += 1
+        chunk.payload_bytes += size
+        self.resident_bytes += size + 4
+        if (
+            chunk.payload_bytes >= CHUNK_BYTES_MAX
+            or chunk.end - chunk.first >= CHUNK_MESSAGES_MAX
+        ):
+            self.close_open()
+        return chunk
+
+    def append(self, batch: Batch, now_ms: int) -> Chunk:
+        """A batch at the end. The chunk's last `batch.count` messages are the new ones."""
+        count, size = batch.count, len(batch.payload)
+        if count >= SMALL_PUSH_MESSAGES or size >= SMALL_PUSH_BYTES:
+            return self._add_chunk(batch, now_ms)
+        chunk = self._open or self._begin()
+        self._growing.add(batch, now_ms)
+        chunk.groups = self._growing.groups
+        self.end += count
+        chunk.end += count
+        chunk.live += count
+        chunk.payload_bytes += size
+        self.resident_bytes += size + 4 * count
+        if (
+            chunk.payload_bytes >= CHUNK_BYTES_MAX
+            or chunk.end - chunk.first >= CHUNK_MESSAGES_MAX
+        ):
+            self.close_open()
+        return chunk
+
+    def share(self, batch: Batch, row: int, row_start: int, now_ms: int) -> Chunk:
+        """A batch whose row another owner writes: no payload is copied."""
+        chunk = self._add_chunk(batch, now_ms)
+        chunk.rows.append(row)
+        chunk.row_start = row_start
+        chunk.flushed = chunk.end
+        return chunk
+
+    def flush(self, rows: Iterator[int]) -> list[Flushed]:
+        """Give a row to every message that has none; the journal writes them next."""
+        if self._flushed == self.end:
+            return []
+        waiting = []
+        for first in reversed(self.chunks):
+            chunk = self.chunks[first]
+            if chunk.end <= self._flushed:
+                break
+            if chunk.flushed < chunk.end:
+                waiting.append(chunk)
+        self._flushed = self.end
+        return [self._flush(chunk, next(rows)) for chunk in reversed(waiting)]
+
+    def _flush(self, chunk: Chunk, row: int) -> Flushed:
+        content = chunk.content
+        assert content is not None, "a chunk left memory before it had a row"
+        first, start, stop = chunk.flushed, chunk.flushed - chunk.first, chunk.end - chunk.first
+        batch = content.cut(start, stop) if isinstance(content, Growing) else content
+        if batch is content and start:
+            batch = content.slice(start, stop)  # the chunk closed since its last row was written
+        chunk.rows.append(row)
+        chunk.flushed = chunk.end
+        return Flushed(row, chunk, first, chunk.end, batch)
+
+    def drop(self, chunk: Chunk) -> list[int]:
+        """The last message of a chunk is gone; returns the rows that it no longer needs."""
+        del self.chunks[chunk.first]
+        if chunk is self._open:
+            self._open = None
+        if chunk.content is not None:
+            self.resident_bytes -= chunk.memory_bytes
+            chunk.content = None
+        return chunk.rows
+
+    def evictable(self, chunk: Chunk) -> bool:
+        """Whether the content may leave memory: it is all on disk and grows no more."""
+        return chunk.content is not None and chunk is not self._open and chunk.end <= self.settled
+
+    def evict(self, chunk: Chunk) -> None:
+        chunk.content = None
+        self.resident_bytes -= chunk.memory_bytes
+
+    def restore(self, chunk: Chunk, content: Batch) -> None:
+        """The content of an evicted chunk, read back."""
+        if chunk.content is None and self.chunks.get(chunk.first) is chunk:
+            chunk.content = content
+            self.resident_bytes += chunk.memory_bytes
+
+    def close_open(self) -> None:
+        """Freeze the open chunk: its buffers become exact, and nothing is added any more."""
+        chunk = self._open
+        if chunk is not None:
+            chunk.content = content = self._growing.cut(0, chunk.end - chunk.first)
+            chunk.groups = content.groups
+            chunk.created = array(TIME_TYPE, self._growing.created)
+            self._open = None
+            self._growing = Growing()
+
+    def recover(self, chunks: list[Chunk], end: int) -> None:
+        """The state after a restart: all of it is on disk, none of it in memory."""
+        self.chunks = {chunk.first: chunk for chunk in chunks}
+        self.end = self.settled = self._flushed = end
+
+    def _begin(self) -> Chunk:
+        growing = self._growing = Growing()
+        self._open = chunk = Chunk(self.end, self.end, growing, growing.created)
+        self.chunks[chunk.first] = chunk
+        return chunk
+
+    def _add_chunk(self, batch: Batch, now_ms: int) -> Chunk:
+        self.close_open()
+        chunk = Chunk(self.end, self.end + batch.count, batch, now_ms)
+        chunk.groups = batch.groups
+        chunk.payload_bytes = len(batch.payload)
+        self.chunks[chunk.first] = chunk
+        self.end = chunk.end
+        self.resident_bytes += chunk.memory_bytes
+        return chunk

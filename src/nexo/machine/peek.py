@@ -1,0 +1,144 @@
+"""Looking without taking: the messages of a queue, whatever their state, and its figures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from nexo.machine.expire import oldest_in_line_ms
+from nexo.machine.pop import message_at
+from nexo.vocabulary import limits
+from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.states import State
+
+if TYPE_CHECKING:
+    from nexo.machine.chunk import Chunk
+    from nexo.machine.queue import Queue
+    from nexo.machine.span import Span
+    from nexo.vocabulary.message import Message
+
+
+class Glance(msgspec.Struct, frozen=True):
+    """A span and what is to be said of it; `chunk` content may have to be read back."""
+
+    first: int
+    end: int
+    chunk: Chunk
+    span: Span
+    state: State
+    due_ms: int
+    lease: int
+
+
+class Info(msgspec.Struct, frozen=True):
+    """The figures of a queue."""
+
+    depth: int
+    ready: int
+    scheduled: int
+    in_flight: int
+    oldest_age_ms: int
+    paused: bool
+    pushed: int
+    delivered: int
+    acked: int
+    nacked: int
+    expired: int
+    dead_lettered: int
+    claimed: dict[str, int]  # messages held by each Spark consumer
+
+
+def glance(queue: Queue, limit: int) -> list[Glance]:
+    """The first messages of the queue in the order of their numbers, ready, scheduled or in
+    flight; the highest priority first. Only what is on disk is shown."""
+    if not 0 < limit <= limits.PEEK_MESSAGES_MAX:
+        raise InvalidArgument(f"a peek shows 1 to {limits.PEEK_MESSAGES_MAX} messages")
+    seen = [
+        Glance(span.first, span.end, span.chunk, span, State.READY, 0, 0)
+        for lane in queue.lanes
+        for span in lane.line.spans()
+    ]
+    seen += [
+        Glance(span.first, span.end, span.chunk, span, State.SCHEDULED, due_ms, 0)
+        for due_ms, _, span in queue.scheduled
+    ]
+    for lease, held in queue.leases.items():
+        for span in held if isinstance(held, list) else (held,):
+            seen.append(Glance(span.first, span.end, span.chunk, span, span.state, 0, lease))
+    settled = {lane.priority: lane.log.settled for lane in queue.lanes}
+    order = {lane.priority: rank for rank, lane in enumerate(queue.lanes)}
+    seen.sort(key=lambda each: (order[queue.lane_of(each.first).priority], each.first))
+    shown = []
+    for each in seen:
+        end = min(each.end, settled[queue.lane_of(each.first).priority], each.first + limit)
+        if each.first < end:
+            shown.append(msgspec.structs.replace(each, end=end))
+            limit -= end - each.first
+        if limit <= 0:
+            break
+    return shown
+
+
+def show(queue: Queue, glances: list[Glance]) -> list[Message]:
+    """The messages of a glance; their contents are in memory."""
+    shown = []
+    for each in glances:
+        content, span = each.chunk.content, each.span
+        assert content is not None
+        for seq in range(each.first, each.end):
+            shown.append(
+                message_at(
+                    queue.incarnation,
+                    content,
+                    each.chunk.index(seq),
+                    seq,
+                    each.chunk.created_ms(seq),
+                    each.state,
+                    span.history,
+                    visible_ms=span.deadline_ms if each.lease else 0,
+                    lease=each.lease,
+                    delayed_until_ms=each.due_ms,
+                )
+            )
+    return shown
+
+
+def info(queue: Queue, now_ms: int) -> Info:
+    totals = queue.totals
+    oldest_ms = _oldest_ms(queue)
+    claimed: dict[str, int] = {}
+    for name, consumer in queue.claims.items():
+        held = [queue.leases[b.lease] for b in consumer.batches.values() if b.lease]
+        spans = [s for each in held for s in (each if isinstance(each, list) else [each])]
+        claimed[name] = sum(span.end - span.first for span in spans)
+    return Info(
+        depth=queue.depth,
+        ready=queue.ready,
+        scheduled=queue.scheduled_count,
+        in_flight=queue.in_flight,
+        oldest_age_ms=max(0, now_ms - oldest_ms) if oldest_ms is not None else 0,
+        paused=queue.paused,
+        pushed=totals.pushed,
+        delivered=totals.delivered,
+        acked=totals.acked,
+        nacked=totals.nacked,
+        expired=totals.expired,
+        dead_lettered=totals.dead_lettered,
+        claimed=claimed,
+    )
+
+
+def _oldest_ms(queue: Queue) -> int | None:
+    """When the oldest message came: the head of the line, the longest lease, the next schedule.
+    One of these is the oldest unless messages overtook each other, which is near enough."""
+    times = []
+    in_line = oldest_in_line_ms(queue)
+    if in_line is not None:
+        times.append(in_line)
+    held = next(iter(queue.leases.values()), None)
+    candidates = held if isinstance(held, list) else [held] if held is not None else []
+    if queue.scheduled:
+        candidates = [*candidates, queue.scheduled[0][2]]
+    times += [span.chunk.created_ms(span.first) for span in candidates]
+    return min(times) if times else None

@@ -1,0 +1,271 @@
+"""Pop: messages go out on a lease.
+
+The highest priority first, in order inside it. What one pop takes is one lease with one
+deadline, however many messages that are; each message keeps its own way from there. Only messages
+that are on disk are seen.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from nexo.machine.span import History
+from nexo.vocabulary import limits
+from nexo.vocabulary.changes import Delivered
+from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.events import Event
+from nexo.vocabulary.identity import message_id, priority_of
+from nexo.vocabulary.message import Message
+from nexo.vocabulary.states import EventKind, State
+
+if TYPE_CHECKING:
+    from array import array
+
+    from nexo.machine.chunk import Chunk, Content
+    from nexo.machine.queue import Queue
+    from nexo.machine.span import Span
+
+SENT, RECEIVED = State.SENT, State.RECEIVED
+
+
+class Part(msgspec.Struct, frozen=True, gc=False):
+    """Messages of a delivery that lie side by side: `content` from message `index` on."""
+
+    first: int
+    count: int
+    content: Content
+    index: int
+    created: int | array[int]
+    created_index: int
+    history: History
+
+
+class Delivery(msgspec.Struct, frozen=True, gc=False):
+    """What a pop got. `missing` is a chunk that has to be read back before a pop finds more."""
+
+    lease: int
+    deadline_ms: int
+    state: State
+    parts: list[Part]
+    missing: Chunk | None = None
+
+    @property
+    def count(self) -> int:
+        return sum(part.count for part in self.parts)
+
+
+def pop(
+    queue: Queue,
+    count: int,
+    now_ms: int,
+    *,
+    bytes_max: int = limits.POP_BYTES_MAX,
+    consumer: str = "",
+    visibility_ms: int | None = None,
+    one_ack: bool = False,
+) -> Delivery:
+    """Up to `count` messages and about `bytes_max` bytes, but at least one if any is ready."""
+    if now_ms < queue.now_ms:
+        now_ms = queue.now_ms
+    else:
+        queue.now_ms = now_ms
+    settings = queue.settings
+    if not 0 < count <= limits.POP_MESSAGES_MAX:
+        raise InvalidArgument(f"a pop takes 1 to {limits.POP_MESSAGES_MAX} messages, not {count}")
+    if settings.max_receive_rate is not None:
+        count = min(count, queue.rate.allowed(settings.max_receive_rate, now_ms))
+    if queue.paused or count <= 0:
+        return _NOTHING
+    spans, missing = select(queue, count, bytes_max)
+    if not spans:
+        return _NOTHING if missing is None else Delivery(0, 0, State.READY, [], missing)
+    wait_ms = settings.visibility_timeout_ms if visibility_ms is None else visibility_ms
+    if one_ack:
+        state, deadline_ms = RECEIVED, now_ms + wait_ms
+    else:
+        state, deadline_ms = SENT, now_ms + settings.retransmit_timeout_ms
+    lease = grant(queue, spans, state, deadline_ms, now_ms, consumer, wait_ms)
+    return Delivery(lease, deadline_ms, state, [part_of(span) for span in spans], missing)
+
+
+def select(queue: Queue, count: int, bytes_max: int) -> tuple[list[Span], Chunk | None]:
+    """Take messages out of the line, in the order in which they are due to consumers."""
+    spans: list[Span] = []
+    for lane in queue.lanes:
+        line, settled = lane.line, lane.log.settled
+        while line.count:
+            head = line.head(settled)
+            if head is None:
+                break
+            chunk = head.chunk
+            content = chunk.content
+            if content is None:
+                return spans, chunk
+            take = count
+            if chunk.payload_bytes > bytes_max:
+                start = head.first - chunk.first if chunk.seqs is None else chunk.index(head.first)
+                offsets = content.offsets
+                fits = bisect_right(offsets, offsets[start] + bytes_max, start) - 1 - start
+                if fits < 1:
+                    if spans:
+                        return spans, None
+                    fits = 1  # a message larger than the limit still goes out, alone
+                if fits < take:
+                    take = fits
+            span = line.take(take, settled)
+            spans.append(span)
+            taken = span.end - span.first
+            count -= taken
+            start = chunk.index(span.first)
+            bytes_max -= content.offsets[start + taken] - content.offsets[start]
+            if count <= 0 or bytes_max <= 0:
+                return spans, None
+    return spans, None
+
+
+def grant(
+    queue: Queue,
+    spans: list[Span],
+    state: State,
+    deadline_ms: int,
+    now_ms: int,
+    consumer: str,
+    visibility_ms: int,
+) -> int:
+    """Put messages that were in line on a lease: a delivery, which counts as an attempt."""
+    lease = queue.next_lease
+    queue.next_lease = lease + 1
+    first_time = None
+    ranges: list[int] = []
+    taken = 0
+    for span in spans:
+        history = span.history
+        if history is None:
+            span.history = first_time = first_time or History(1, now_ms)
+        else:
+            span.history = History(
+                history.attempts + 1, history.first_delivered_ms, history.first_failed_ms
+            )
+        span.state = state
+        span.deadline_ms = deadline_ms
+        span.visibility_ms = visibility_ms
+        span.consumer = consumer
+        ranges += (span.first, span.end)
+        taken += span.end - span.first
+        if queue.busy is not None:
+            queue.busy.add(span.group, span.end - span.first)
+        if queue.events is not None:
+            tell(queue, EventKind.DELIVERED, span, now_ms)
+    queue.leases[lease] = spans[0] if len(spans) == 1 else spans
+    queue.watch(lease, deadline_ms)
+    queue.in_flight += taken
+    queue.totals.delivered += taken
+    if queue.settings.max_receive_rate is not None:
+        queue.rate.spend(taken)
+    queue.changes.append(
+        Delivered(lease, state, now_ms, deadline_ms, visibility_ms, consumer, ranges)
+    )
+    return lease
+
+
+def tell(queue: Queue, kind: EventKind, span: Span, now_ms: int, reason: str = "") -> None:
+    """Add what happened to these messages to the queue's events."""
+    assert queue.events is not None
+    attempts = span.history.attempts if span.history is not None else 0
+    queue.events.append(
+        Event(
+            kind,
+            queue.name,
+            span.first,
+            span.end - span.first,
+            now_ms,
+            span.chunk.created_ms(span.first),
+            attempts,
+            span.consumer,
+            reason,
+        )
+    )
+
+
+def part_of(span: Span) -> Part:
+    """The messages of a span as a consumer gets them; their content is in memory."""
+    chunk = span.chunk
+    content = chunk.content
+    assert content is not None
+    first = span.first
+    at = first - chunk.first
+    return Part(
+        first,
+        span.end - first,
+        content,
+        at if chunk.seqs is None else chunk.index(first),
+        chunk.created,
+        at,
+        span.history,  # type: ignore[arg-type]
+    )
+
+
+def messages(queue: Queue, delivery: Delivery) -> list[Message]:
+    """The messages of a delivery one by one, for those who need them so."""
+    found = []
+    for part in delivery.parts:
+        content, history = part.content, part.history
+        for offset in range(part.count):
+            seq, index = part.first + offset, part.index + offset
+            found.append(
+                message_at(
+                    queue.incarnation,
+                    content,
+                    index,
+                    seq,
+                    part.created
+                    if isinstance(part.created, int)
+                    else part.created[part.created_index + offset],
+                    delivery.state,
+                    history,
+                    delivery.deadline_ms,
+                    delivery.lease,
+                )
+            )
+    return found
+
+
+def message_at(
+    incarnation: int,
+    content: Content,
+    index: int,
+    seq: int,
+    created_ms: int,
+    state: State,
+    history: History | None,
+    visible_ms: int = 0,
+    lease: int = 0,
+    delayed_until_ms: int = 0,
+) -> Message:
+    """One message out of its columns."""
+    origin = content.origins[index] if content.origins else None
+    attributes = content.attributes
+    groups = content.groups
+    return Message(
+        id=origin.id if origin else message_id(incarnation, seq),
+        seq=seq,
+        body=bytes(content.payload[content.offsets[index] : content.offsets[index + 1]]),
+        priority=priority_of(seq),
+        attempts=history.attempts if history else 0,
+        created_ms=origin.created_ms if origin else created_ms,
+        visible_ms=visible_ms,
+        state=state,
+        lease=lease,
+        delayed_until_ms=delayed_until_ms,
+        first_delivered_ms=history.first_delivered_ms if history else 0,
+        group_id=groups[index] if isinstance(groups, list) else groups,
+        deduplication_id=content.deduplication_ids[index] if content.deduplication_ids else None,
+        attributes=attributes[index] if isinstance(attributes, list) else attributes,
+        dead_letter=origin.dead_letter if origin else None,
+    )
+
+
+_NOTHING = Delivery(0, 0, State.READY, [])

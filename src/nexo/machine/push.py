@@ -1,0 +1,254 @@
+"""Push: messages come in.
+
+A push is checked whole before anything changes: it is accepted or refused as one. Accepted
+messages get their numbers at once, but stay invisible until the commit that holds them is on disk
+(`settle`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from nexo.machine import deduplication
+from nexo.machine.accepted import Accepted, ranges_of
+from nexo.machine.producers import Producers
+from nexo.machine.span import Span
+from nexo.vocabulary import limits
+from nexo.vocabulary.batch import batch_of
+from nexo.vocabulary.changes import Produced, Pushed
+from nexo.vocabulary.errors import InvalidArgument, MessageTooLarge, QueueFull
+
+if TYPE_CHECKING:
+    from nexo.machine.chunk import Chunk
+    from nexo.machine.queue import Queue
+    from nexo.vocabulary.batch import Batch
+
+
+def push_one(queue: Queue, body: bytes, now_ms: int, priority: int = 0) -> int:
+    """One message that is nothing but a body: the lean path. Returns its number."""
+    settings = queue.settings
+    if settings.delay_ms or settings.deduplication != "off":
+        batch = msgspec.structs.replace(batch_of([body]), priority=priority)
+        return push(queue, batch, now_ms).ranges[0]
+    if len(body) > settings.max_message_bytes:
+        raise _too_large(queue, len(body))
+    if settings.max_depth is not None and queue.depth >= settings.max_depth:
+        raise _full(queue, 1)
+    if now_ms < queue.now_ms:
+        now_ms = queue.now_ms
+    else:
+        queue.now_ms = now_ms
+    lane = queue.lanes_by_priority.get(priority)
+    if lane is None:
+        _check_priority(priority)
+        lane = queue.lane(priority)
+    log = lane.log
+    seq = log.end
+    lane.line.append(log.append_one(body, now_ms), seq, seq + 1)
+    queue.depth += 1
+    queue.totals.pushed += 1
+    return seq
+
+
+def push(
+    queue: Queue, batch: Batch, now_ms: int, producer: str = "", number: int = 0
+) -> Accepted:
+    """A batch. With a producer, a number that was accepted before gets the same answer again."""
+    now_ms = queue.advance(now_ms)
+    if producer and queue.producers is not None:
+        known = queue.producers.answer(producer, number)
+        if known is not None:
+            return Accepted(known, batch.count)
+    _check(queue, batch)
+    fresh, repeated = batch, None
+    keys = deduplication.keys_of(queue.settings, batch)
+    if keys is not None:
+        recent = deduplication.recent_of(queue)
+        recent.forget(now_ms)
+        indexes, repeated = recent.sift(keys)
+        if len(indexes) < batch.count:
+            fresh = batch.select(indexes) if indexes else batch.slice(0, 0)
+    if queue.settings.max_depth is not None:
+        _check_room(queue, fresh.count)
+    ranges = _append(queue, fresh, now_ms) if fresh.count else []
+    accepted = Accepted(ranges)
+    if keys is not None:
+        accepted = deduplication.remember(queue, keys, repeated or [], accepted, now_ms)
+    if producer:
+        if queue.producers is None:
+            queue.producers = Producers()
+        queue.producers.remember(producer, number, now_ms, accepted.ranges)
+        queue.changes.append(Produced(producer, number, now_ms, accepted.ranges))
+    return accepted
+
+
+def push_shared(
+    queue: Queue, batch: Batch, row: int, row_start: int, now_ms: int
+) -> None:
+    """Messages of a topic arrive through a binding. Their row is the topic's: nothing is copied.
+
+    Priorities, deduplication and depth are not asked: the topic has accepted them already."""
+    now_ms = queue.advance(now_ms)
+    if batch.groups is not None and queue.busy is None:
+        queue.begin_groups()
+    lane = queue.lane(0)
+    chunk = lane.log.share(batch, row, row_start, now_ms)
+    due_ms = now_ms + queue.settings.delay_ms if queue.settings.delay_ms else 0
+    _place(queue, chunk, chunk.first, chunk.end, due_ms)
+    queue.changes.append(
+        Pushed(
+            row,
+            row_start,
+            chunk.first,
+            chunk.first,
+            chunk.end,
+            now_ms,
+            due_ms,
+            chunk.groups,
+            chunk.payload_bytes,
+        )
+    )
+
+
+def push_moved(queue: Queue, batch: Batch, now_ms: int) -> Accepted:
+    """Messages from another queue: accepted there long ago, so nothing here may refuse them."""
+    now_ms = queue.advance(now_ms)
+    if queue.settings.fifo:
+        batch = msgspec.structs.replace(batch, priority=0)
+    return Accepted(_append(queue, batch, now_ms))
+
+
+def _append(queue: Queue, batch: Batch, now_ms: int) -> list[int]:
+    """Number the messages and put them in line, or aside until they are due."""
+    if batch.groups is not None and queue.busy is None:
+        queue.begin_groups()
+    priority = batch.priority
+    if isinstance(priority, bytes):
+        return _append_mixed(queue, batch, priority, now_ms)
+    log = queue.lane(priority).log
+    first = log.end
+    chunk = log.append(batch, now_ms)
+    delay_ms = queue.settings.delay_ms if batch.delay_ms is None else batch.delay_ms
+    if isinstance(delay_ms, int):
+        _place(queue, chunk, first, log.end, now_ms + delay_ms if delay_ms else 0)
+    else:
+        start, count = 0, batch.count
+        while start < count:  # runs of one delay stay one span
+            stop = start + 1
+            while stop < count and delay_ms[stop] == delay_ms[start]:
+                stop += 1
+            due_ms = now_ms + delay_ms[start] if delay_ms[start] else 0
+            _place(queue, chunk, first + start, first + stop, due_ms)
+            start = stop
+    return [first, log.end]
+
+
+def _append_mixed(queue: Queue, batch: Batch, priority: bytes, now_ms: int) -> list[int]:
+    """Each priority has a lane of its own, so a mixed batch is taken apart."""
+    indexes_by_priority: dict[int, list[int]] = {}
+    for index, each in enumerate(priority):
+        indexes_by_priority.setdefault(each, []).append(index)
+    seqs = [0] * batch.count
+    for each, indexes in indexes_by_priority.items():
+        part = msgspec.structs.replace(batch.select(indexes), priority=each)
+        first = _append(queue, part, now_ms)[0]
+        for seq, index in enumerate(indexes, first):
+            seqs[index] = seq
+    return ranges_of(seqs)
+
+
+def _place(queue: Queue, chunk: Chunk, first: int, end: int, due_ms: int) -> None:
+    queue.depth += end - first
+    queue.totals.pushed += end - first
+    if not due_ms:
+        queue.lane_of(first).line.append(chunk, first, end)
+        return
+    queue.unflushed_due.append((first, end, due_ms))
+    if queue.busy is None:
+        queue.schedule(Span(chunk, first, end, None, None), due_ms)
+        return
+    for seq in range(first, end):
+        queue.schedule(Span(chunk, seq, seq + 1, None, chunk.group(seq)), due_ms)
+
+
+def _check(queue: Queue, batch: Batch) -> None:
+    settings, count, size = queue.settings, batch.count, len(batch.payload)
+    if count < 1:
+        raise InvalidArgument("the batch holds no message", "push at least one message")
+    if count > limits.BATCH_MESSAGES_MAX or size > limits.BATCH_BYTES_MAX:
+        raise MessageTooLarge(
+            f"a batch of {count} messages and {size} bytes is too large",
+            f"push at most {limits.BATCH_MESSAGES_MAX} messages and "
+            f"{limits.BATCH_BYTES_MAX} bytes at once",
+        )
+    if size > settings.max_message_bytes:
+        offsets = batch.offsets
+        largest = max(offsets[i + 1] - offsets[i] for i in range(count))
+        if largest > settings.max_message_bytes:
+            raise _too_large(queue, largest)
+    if isinstance(batch.priority, int):
+        _check_priority(batch.priority)
+    prioritised = batch.priority if isinstance(batch.priority, int) else any(batch.priority)
+    if settings.fifo and prioritised:
+        raise InvalidArgument(
+            f"queue {queue.name!r} is FIFO: it keeps the order of each group, not priorities",
+            "push without a priority, or use a standard queue",
+        )
+    _check_delay(queue, batch)
+    _check_ids(batch)
+
+
+def _check_delay(queue: Queue, batch: Batch) -> None:
+    if batch.delay_ms is None:
+        return
+    delays = (batch.delay_ms,) if isinstance(batch.delay_ms, int) else batch.delay_ms
+    if min(delays) < 0 or max(delays) > limits.DELAY_MS_MAX:
+        raise InvalidArgument(f"a delay must be between 0 and {limits.DELAY_MS_MAX} ms")
+    if max(delays) >= queue.settings.retention_ms:
+        raise InvalidArgument(
+            f"the delay is not shorter than the retention of queue {queue.name!r}",
+            "raise the queue's retention, or the message would expire unseen",
+        )
+
+
+def _check_ids(batch: Batch) -> None:
+    groups = [batch.groups] if isinstance(batch.groups, str) else batch.groups or ()
+    for group in groups:
+        if group is not None and not 0 < len(group) <= limits.GROUP_ID_CHARS_MAX:
+            raise InvalidArgument(
+                f"a group id has 1 to {limits.GROUP_ID_CHARS_MAX} characters, not {len(group)}"
+            )
+    for key in batch.deduplication_ids or ():
+        if key is not None and not 0 < len(key) <= limits.DEDUPLICATION_ID_CHARS_MAX:
+            raise InvalidArgument(
+                "a deduplication id has 1 to "
+                f"{limits.DEDUPLICATION_ID_CHARS_MAX} characters, not {len(key)}"
+            )
+
+
+def _check_priority(priority: int) -> None:
+    if not 0 <= priority <= limits.PRIORITY_MAX:
+        raise InvalidArgument(f"priority is {priority}, allowed is 0 to {limits.PRIORITY_MAX}")
+
+
+def _check_room(queue: Queue, count: int) -> None:
+    if queue.settings.max_depth is not None and queue.depth + count > queue.settings.max_depth:
+        raise _full(queue, count)
+
+
+def _full(queue: Queue, count: int) -> QueueFull:
+    return QueueFull(
+        f"queue {queue.name!r} holds {queue.depth} of at most {queue.settings.max_depth} "
+        f"messages: {count} more do not fit",
+        "try again when consumers have caught up, or raise max_depth",
+    )
+
+
+def _too_large(queue: Queue, size: int) -> MessageTooLarge:
+    return MessageTooLarge(
+        f"a message of {size} bytes is larger than queue {queue.name!r} takes "
+        f"({queue.settings.max_message_bytes})",
+        "store the body elsewhere and push a reference, or raise max_message_bytes",
+    )

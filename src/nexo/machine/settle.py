@@ -1,0 +1,112 @@
+"""Settle: what is on disk becomes visible.
+
+`collect` hands over everything that changed since the last commit, and a mark; when that commit is
+on disk, `settle` with the mark lets consumers see what came in with it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from nexo.vocabulary.changes import Pushed
+from nexo.vocabulary.events import Event
+from nexo.vocabulary.states import EventKind
+
+if TYPE_CHECKING:
+    from nexo.machine.chunk import Chunk
+    from nexo.machine.log import Flushed
+    from nexo.machine.queue import Lane, Queue
+    from nexo.vocabulary.batch import Batch
+    from nexo.vocabulary.changes import QueueChange
+
+
+class Mark(NamedTuple):
+    ends: list[tuple[Lane, int]]
+    released: list[str | None]
+
+
+class Collected(NamedTuple):
+    changes: list[QueueChange]
+    rows: list[tuple[int, Batch]]
+    flushed: list[Flushed]
+    dropped_rows: list[int]
+    mark: Mark
+
+
+def collect(queue: Queue) -> Collected:
+    """Everything that the next commit has to write for this queue."""
+    flushed = flush(queue)
+    ends = [(lane, lane.log.end) for lane in queue.lanes if lane.log.settled != lane.log.end]
+    collected = Collected(
+        queue.changes, queue.new_rows, flushed, queue.dropped_rows, Mark(ends, queue.released)
+    )
+    queue.changes, queue.new_rows, queue.dropped_rows, queue.released = [], [], [], []
+    return collected
+
+
+def flush(queue: Queue) -> list[Flushed]:
+    """Give rows to the messages that came since the last time, and tell of them."""
+    flushed: list[Flushed] = []
+    for lane in queue.lanes:
+        if lane.log.end != lane.log.settled:
+            flushed += lane.log.flush(queue.row_numbers)
+    for row, chunk, first, end, batch in flushed:
+        queue.new_rows.append((row, batch))
+        created = created_of(chunk, first, end)
+        queue.changes.append(
+            Pushed(
+                row,
+                0,
+                chunk.first,
+                first,
+                end,
+                created,
+                _due(queue, first, end),
+                batch.groups,
+                len(batch.payload),
+            )
+        )
+        if queue.events is not None:
+            at_ms = created if isinstance(created, int) else created[-1]
+            queue.events.append(
+                Event(EventKind.PUSHED, queue.name, first, end - first, at_ms, at_ms, 0, "", "")
+            )
+    queue.unflushed_due.clear()
+    return flushed
+
+
+def settle(queue: Queue, mark: Mark) -> None:
+    """The commit is on disk: what it brought may be seen, and locked groups go on."""
+    for lane, end in mark.ends:
+        lane.log.settled = end
+    if mark.released:
+        counts: dict[str | None, int] = {}
+        for group in mark.released:
+            counts[group] = counts.get(group, 0) + 1
+        for group, count in counts.items():
+            queue.calm(group, count)
+
+
+def created_of(chunk: Chunk, first: int, end: int) -> int | list[int]:
+    """When the messages came: one number if they came together."""
+    created = chunk.created
+    if isinstance(created, int):
+        return created
+    start, stop = first - chunk.first, end - chunk.first
+    if created[start] == created[stop - 1]:  # times never go back
+        return created[start]
+    return created[start:stop].tolist()
+
+
+def _due(queue: Queue, first: int, end: int) -> int | list[int]:
+    """When each of the messages is due: one number if they agree, 0 for now."""
+    dues = [entry for entry in queue.unflushed_due if entry[0] < end and entry[1] > first]
+    if not dues:
+        return 0
+    if len(dues) == 1 and dues[0][0] <= first and dues[0][1] >= end:
+        return dues[0][2]
+    by_message = [0] * (end - first)
+    for start, stop, due_ms in dues:
+        for seq in range(max(start, first), min(stop, end)):
+            by_message[seq - first] = due_ms
+    return by_message

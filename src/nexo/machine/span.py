@@ -1,0 +1,65 @@
+"""Spans: runs of messages that are in the same place and have lived through the same.
+
+A span lies within one chunk. As long as messages are treated alike they stay one span, so a
+thousand of them cost what one costs; what treats them apart (a partial ack, a nack) splits it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from nexo.vocabulary.states import State
+
+if TYPE_CHECKING:
+    from nexo.machine.chunk import Chunk
+
+
+class History(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a message that was delivered before has been through."""
+
+    attempts: int
+    first_delivered_ms: int
+    first_failed_ms: int = 0
+
+
+class Span:
+    """`end - first` messages of a chunk, in one place. The later fields matter in flight only."""
+
+    __slots__ = (
+        "chunk",
+        "consumer",
+        "deadline_ms",
+        "end",
+        "first",
+        "group",
+        "history",
+        "state",
+        "visibility_ms",
+    )
+
+    def __init__(
+        self, chunk: Chunk, first: int, end: int, history: History | None, group: str | None
+    ) -> None:
+        self.chunk = chunk
+        self.first = first
+        self.end = end
+        self.history = history
+        self.group = group
+        self.state = State.READY
+        self.deadline_ms = 0
+        self.visibility_ms = 0
+        self.consumer = ""
+
+    def part(self, first: int, end: int) -> Span:
+        """A span like this one over some of its messages."""
+        part = Span(self.chunk, first, end, self.history, self.group)
+        part.state = self.state
+        part.deadline_ms = self.deadline_ms
+        part.visibility_ms = self.visibility_ms
+        part.consumer = self.consumer
+        return part
+
+    def __repr__(self) -> str:
+        return f"Span({self.first}..{self.end} {self.state.name} {self.history})"

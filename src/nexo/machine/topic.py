@@ -1,0 +1,282 @@
+"""The state and the rules of a topic: a retained sequence of batches with offsets.
+
+Reading never removes. What is beyond the retention (by count, age or bytes) goes, the oldest
+first: at once for readers, and from the disk when its whole chunk is beyond it. Publishing follows
+the same way as pushing: numbers at once, visible when on disk.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from nexo.machine.log import Log
+from nexo.machine.pop import Part
+from nexo.machine.producers import Producers
+from nexo.machine.settle import created_of
+from nexo.machine.span import History
+from nexo.vocabulary import limits
+from nexo.vocabulary.changes import Produced, Published, Trimmed
+from nexo.vocabulary.errors import InvalidArgument, MessageTooLarge, OffsetExpired
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nexo.machine.chunk import Chunk
+    from nexo.machine.log import Flushed
+    from nexo.vocabulary.batch import Batch
+    from nexo.vocabulary.changes import TopicChange
+    from nexo.vocabulary.settings import TopicSettings
+
+_UNREAD = History(0, 0)
+
+
+class Reading(msgspec.Struct, frozen=True, gc=False):
+    """What a read found; `next` is the offset to go on with. `missing` has to be read back first."""
+
+    parts: list[Part]
+    next: int
+    missing: Chunk | None = None
+
+
+class TopicCollected(NamedTuple):
+    changes: list[TopicChange]
+    rows: list[tuple[int, Batch]]
+    flushed: list[Flushed]
+    dropped_rows: list[int]
+    end: int
+
+
+class Topic:
+    __slots__ = (
+        "changes",
+        "dropped_rows",
+        "kept_bytes",
+        "log",
+        "name",
+        "new_rows",
+        "now_ms",
+        "producers",
+        "row_numbers",
+        "settings",
+        "start",
+    )
+
+    def __init__(self, name: str, settings: TopicSettings, row_numbers: Iterator[int]) -> None:
+        self.name = name
+        self.settings = settings
+        self.row_numbers = row_numbers
+        self.log = Log(0)
+        self.start = 0  # the oldest offset that can be read
+        self.kept_bytes = 0  # payload of the chunks that are kept
+        self.now_ms = 0
+        self.producers: Producers | None = None
+        self.changes: list[TopicChange] = []
+        self.new_rows: list[tuple[int, Batch]] = []
+        self.dropped_rows: list[int] = []
+
+    def advance(self, now_ms: int) -> int:
+        if now_ms > self.now_ms:
+            self.now_ms = now_ms
+        return self.now_ms
+
+
+def publish(
+    topic: Topic, batch: Batch, now_ms: int, producer: str = "", number: int = 0
+) -> tuple[int, int]:
+    """Add a batch; returns the range of its offsets. A producer's repeated number adds nothing."""
+    now_ms = topic.advance(now_ms)
+    if producer and topic.producers is not None:
+        known = topic.producers.answer(producer, number)
+        if known is not None:
+            return (known[0], known[1]) if known else (0, 0)
+    _check(topic, batch)
+    first = topic.log.end
+    topic.log.append(batch, now_ms)
+    topic.kept_bytes += len(batch.payload)
+    if producer:
+        if topic.producers is None:
+            topic.producers = Producers()
+        answer = [first, topic.log.end]
+        topic.producers.remember(producer, number, now_ms, answer)
+        topic.changes.append(Produced(producer, number, now_ms, answer))
+    return first, topic.log.end
+
+
+def archive(topic: Topic, batch: Batch, row: int, row_start: int, now_ms: int) -> None:
+    """Messages of an archived queue, whose row the queue writes: nothing is copied."""
+    now_ms = topic.advance(now_ms)
+    chunk = topic.log.share(batch, row, row_start, now_ms)
+    topic.kept_bytes += chunk.payload_bytes
+    topic.changes.append(_published(row, row_start, chunk, chunk.first, chunk.end))
+
+
+def read(
+    topic: Topic,
+    offset: int,
+    count: int,
+    bytes_max: int = limits.POP_BYTES_MAX,
+    strict: bool = False,
+) -> Reading:
+    """Up to `count` messages from `offset` on. Below what is kept it goes on at the oldest, or
+    is refused if `strict`."""
+    if offset < 0 or count < 1:
+        raise InvalidArgument("a read takes an offset from 0 on and at least one message")
+    if offset < topic.start:
+        if strict:
+            raise OffsetExpired(
+                f"offset {offset} of topic {topic.name!r} is gone: the oldest is {topic.start}",
+                "read from the oldest, or raise the topic's retention",
+            )
+        offset = topic.start
+    parts: list[Part] = []
+    settled = topic.log.settled
+    for chunk in _chunks_from(topic, offset):
+        if count <= 0 or bytes_max <= 0 or offset >= settled:
+            break
+        content = chunk.content
+        if content is None:
+            return Reading(parts, offset, chunk)
+        start = offset - chunk.first
+        stop = min(chunk.end, settled, offset + count) - chunk.first
+        offsets = content.offsets
+        fits = bisect_right(offsets, offsets[start] + bytes_max, start, stop + 1) - 1
+        stop = max(fits, start + 1 if not parts else start)
+        if stop == start:
+            break
+        bytes_max -= offsets[stop] - offsets[start]
+        parts.append(Part(offset, stop - start, content, start, chunk.created, start, _UNREAD))
+        offset += stop - start
+        count -= stop - start
+    return Reading(parts, offset)
+
+
+def offset_at(topic: Topic, time_ms: int) -> int:
+    """The first offset that was published at or after a time."""
+    for chunk in topic.log.chunks.values():
+        created = chunk.created
+        if isinstance(created, int):
+            if created >= time_ms:
+                return max(chunk.first, topic.start)
+        elif created[-1] >= time_ms:
+            return max(chunk.first + bisect_left(created, time_ms), topic.start)
+    return topic.log.end
+
+
+def collect_topic(topic: Topic) -> TopicCollected:
+    """Everything that the next commit has to write for this topic."""
+    flushed = topic.log.flush(topic.row_numbers)
+    for row, chunk, first, end, batch in flushed:
+        topic.new_rows.append((row, batch))
+        topic.changes.append(_published(row, 0, chunk, first, end))
+    collected = TopicCollected(
+        topic.changes, topic.new_rows, flushed, topic.dropped_rows, topic.log.end
+    )
+    topic.changes, topic.new_rows, topic.dropped_rows = [], [], []
+    return collected
+
+
+def settle_topic(topic: Topic, end: int) -> None:
+    """The commit is on disk: readers see what it brought."""
+    topic.log.settled = end
+
+
+def trim(topic: Topic, now_ms: int) -> None:
+    """Apply the retention. Only what is on disk is trimmed, so it can be told in order."""
+    now_ms = topic.advance(now_ms)
+    settings, log = topic.settings, topic.log
+    start = topic.start
+    if settings.retention_messages is not None:
+        start = max(start, log.settled - settings.retention_messages)
+    if settings.retention_ms is not None:
+        start = max(start, min(log.settled, _first_after(topic, now_ms - settings.retention_ms)))
+    kept_bytes = topic.kept_bytes
+    for chunk in list(log.chunks.values()):
+        beyond = (
+            settings.retention_bytes is not None
+            and kept_bytes > settings.retention_bytes
+            and chunk.end <= log.settled
+            and chunk.end < log.end
+        )
+        if beyond:
+            start = max(start, chunk.end)
+        if chunk.end > start:
+            break
+        kept_bytes -= chunk.payload_bytes
+    if start > topic.start:
+        topic.changes.append(Trimmed(start))
+        drop_before(topic, start)
+
+
+def drop_before(topic: Topic, start: int) -> None:
+    """Offsets below `start` are gone, and with them the chunks that lie wholly below it."""
+    topic.start = start
+    for chunk in list(topic.log.chunks.values()):
+        if chunk.end > start:
+            break
+        topic.kept_bytes -= chunk.payload_bytes
+        topic.dropped_rows += topic.log.drop(chunk)
+
+
+def next_trim_ms(topic: Topic) -> int | None:
+    """When the oldest message passes the age limit."""
+    retention_ms = topic.settings.retention_ms
+    if retention_ms is None or topic.start >= topic.log.settled:
+        return None
+    chunk = next(iter(topic.log.chunks.values()))
+    return chunk.created_ms(max(chunk.first, topic.start)) + retention_ms + 1
+
+
+def _chunks_from(topic: Topic, offset: int) -> Iterator[Chunk]:
+    """The chunks from the one that holds `offset`. Readers are mostly near the end, so the way
+    there is looked for from the end if that is nearer."""
+    chunks = topic.log.chunks
+    if not chunks:
+        return iter(())
+    newest = next(reversed(chunks))
+    if offset >= newest:
+        return iter((chunks[newest],))
+    firsts = list(chunks)
+    at = bisect_right(firsts, offset) - 1
+    return (chunks[first] for first in firsts[max(at, 0) :])
+
+
+def _first_after(topic: Topic, cutoff_ms: int) -> int:
+    """The first offset that was published after a time."""
+    for chunk in topic.log.chunks.values():
+        created = chunk.created
+        if isinstance(created, int):
+            if created > cutoff_ms:
+                return chunk.first
+        elif created[-1] > cutoff_ms:
+            return chunk.first + bisect_right(created, cutoff_ms)
+    return topic.log.end
+
+
+def _published(row: int, row_start: int, chunk: Chunk, first: int, end: int) -> Published:
+    payload_bytes = chunk.payload_bytes
+    if first != chunk.first or end != chunk.end:
+        content = chunk.content
+        assert content is not None
+        start = first - chunk.first
+        payload_bytes = content.offsets[end - chunk.first] - content.offsets[start]
+    created = created_of(chunk, first, end)
+    return Published(row, row_start, chunk.first, first, end, created, payload_bytes)
+
+
+def _check(topic: Topic, batch: Batch) -> None:
+    count, size = batch.count, len(batch.payload)
+    if count < 1:
+        raise InvalidArgument("the batch holds no message", "publish at least one message")
+    if count > limits.BATCH_MESSAGES_MAX or size > limits.BATCH_BYTES_MAX:
+        raise MessageTooLarge(f"a batch of {count} messages and {size} bytes is too large")
+    if size > topic.settings.max_message_bytes:
+        offsets = batch.offsets
+        largest = max(offsets[i + 1] - offsets[i] for i in range(count))
+        if largest > topic.settings.max_message_bytes:
+            raise MessageTooLarge(
+                f"a message of {largest} bytes is larger than topic {topic.name!r} takes "
+                f"({topic.settings.max_message_bytes})"
+            )

@@ -1,0 +1,95 @@
+"""The image of a topic, and how changes and restarts work on it. See `image` for the idea."""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from nexo.machine.chunk import TIME_TYPE
+from nexo.machine.fold import extend_chunk, fold_produced
+from nexo.machine.image import ChunkImage, ProducerImage, chunk_image, revived_chunk
+from nexo.machine.producers import Producer, Producers
+from nexo.machine.topic import drop_before
+from nexo.vocabulary import changes as c
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from nexo.machine.topic import Topic
+
+
+class TopicImage(msgspec.Struct):
+    now_ms: int = 0
+    start: int = 0
+    end: int = 0
+    chunks: list[ChunkImage] = []
+    producers: dict[str, ProducerImage] = {}
+
+
+encode_topic_image = msgspec.msgpack.Encoder().encode
+decode_topic_image = msgspec.msgpack.Decoder(TopicImage).decode
+
+
+def image_of_topic(topic: Topic) -> TopicImage:
+    """Everything about the topic that a restart must bring back. Call it after `collect`."""
+    producers = topic.producers.by_name if topic.producers is not None else {}
+    return TopicImage(
+        topic.now_ms,
+        topic.start,
+        topic.log.end,
+        [chunk_image(chunk) for chunk in topic.log.chunks.values()],
+        {n: ProducerImage(p.seen_ms, dict(p.answers)) for n, p in producers.items()},
+    )
+
+
+def fold_topic(image: TopicImage, records: Iterable[Sequence[c.TopicChange]]) -> TopicImage:
+    """The image after these records; the one given is used up."""
+    chunks = {chunk.first: chunk for chunk in image.chunks}
+    for record in records:
+        for change in record:
+            if isinstance(change, c.Published):
+                _fold_published(chunks, change)
+                image.end = change.end
+                created = change.created_ms
+                at_ms = created if isinstance(created, int) else created[-1]
+                image.now_ms = max(image.now_ms, at_ms)
+            elif isinstance(change, c.Trimmed):
+                image.start = change.start
+            elif isinstance(change, c.Produced):
+                fold_produced(image.producers, change)
+        for first in [first for first, chunk in chunks.items() if chunk.end <= image.start]:
+            del chunks[first]
+    image.chunks = [chunks[first] for first in sorted(chunks)]
+    return image
+
+
+def revive_topic(topic: Topic, image: TopicImage) -> None:
+    """Bring an empty topic to the state of an image. No content is in memory afterwards."""
+    topic.now_ms = image.now_ms
+    topic.log.recover([revived_chunk(chunk) for chunk in image.chunks], image.end)
+    topic.kept_bytes = sum(chunk.payload_bytes for chunk in image.chunks)
+    drop_before(topic, image.start)
+    if image.producers:
+        topic.producers = Producers()
+        for name, known in image.producers.items():
+            topic.producers.by_name[name] = producer = Producer()
+            producer.seen_ms, producer.answers = known.seen_ms, dict(known.answers)
+
+
+def _fold_published(chunks: dict[int, ChunkImage], change: c.Published) -> None:
+    known = chunks.get(change.chunk)
+    if known is not None:
+        extend_chunk(known, change)
+        return
+    created = change.created_ms
+    chunks[change.chunk] = ChunkImage(
+        change.first,
+        change.end,
+        [change.row],
+        change.row_start,
+        created if isinstance(created, int) else array(TIME_TYPE, created).tobytes(),
+        None,
+        change.payload_bytes,
+    )

@@ -1,0 +1,160 @@
+"""A batch: messages as columns, the unit of work from the socket to the disk to Spark.
+
+Bodies lie end to end in one buffer with int32 offsets (Arrow's binary layout), so a reader can wrap
+them without a copy. Every other column is absent, one constant for the whole batch, or a list
+with a value a message. A batch is never changed once it is made; the same object is what the
+rules keep, what the journal writes and what a delivery shows.
+"""
+
+from __future__ import annotations
+
+from array import array
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from nexo.vocabulary.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+OFFSET_TYPE = "i"  # int32, as in Arrow's binary layout
+
+
+class DeadLetter(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Why a message is in a dead-letter queue."""
+
+    reason: str
+    source: str
+    attempts: int
+    first_failed_ms: int
+    last_failed_ms: int
+
+
+class Origin(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a moved message keeps of its former life: its id, its birth and why it moved."""
+
+    id: str
+    created_ms: int
+    dead_letter: DeadLetter | None = None
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """`count` messages as columns. `attributes` are encoded maps, opaque to the rules."""
+
+    payload: bytes
+    offsets: array[int]
+    priority: int | bytes = 0
+    delay_ms: int | list[int] | None = None  # None: the default of the queue
+    groups: str | list[str | None] | None = None
+    deduplication_ids: list[str | None] | None = None
+    attributes: bytes | list[bytes | None] | None = None
+    origins: list[Origin | None] | None = None
+
+    @property
+    def count(self) -> int:
+        return len(self.offsets) - 1
+
+    def body(self, index: int) -> bytes:
+        return bytes(self.payload[self.offsets[index] : self.offsets[index + 1]])
+
+    def bodies(self) -> list[bytes]:
+        return [self.body(index) for index in range(self.count)]
+
+    def slice(self, start: int, stop: int) -> Batch:
+        """Messages `start` to `stop` as a batch of their own, with offsets from zero."""
+        if start == 0 and stop == self.count and self.offsets[0] == 0:
+            return self
+        low = self.offsets[start]
+        return Batch(
+            payload=bytes(self.payload[low : self.offsets[stop]]),
+            offsets=array(OFFSET_TYPE, [o - low for o in self.offsets[start : stop + 1]]),
+            priority=_cut(self.priority, start, stop),
+            delay_ms=_cut(self.delay_ms, start, stop),
+            groups=_cut(self.groups, start, stop),
+            deduplication_ids=_cut(self.deduplication_ids, start, stop),
+            attributes=self.attributes
+            if isinstance(self.attributes, bytes)
+            else _cut(self.attributes, start, stop),
+            origins=_cut(self.origins, start, stop),
+        )
+
+    def select(self, indexes: Sequence[int]) -> Batch:
+        """The messages at `indexes`, in that order, as a batch of their own."""
+        chosen = batch_of([self.body(index) for index in indexes])
+        return msgspec.structs.replace(
+            chosen,
+            priority=self.priority
+            if isinstance(self.priority, int)
+            else bytes(self.priority[index] for index in indexes),
+            delay_ms=_pick(self.delay_ms, indexes),
+            groups=_pick(self.groups, indexes),
+            deduplication_ids=_pick(self.deduplication_ids, indexes),
+            attributes=_pick(self.attributes, indexes),
+            origins=_pick(self.origins, indexes),
+        )
+
+
+def batch_of(bodies: Iterable[bytes]) -> Batch:
+    """A batch with these bodies and no other column."""
+    bodies = bodies if isinstance(bodies, list) else list(bodies)
+    offsets = array(OFFSET_TYPE, accumulate(map(len, bodies), initial=0))
+    return Batch(payload=b"".join(bodies), offsets=offsets)
+
+
+def concatenate(batches: Sequence[Batch]) -> Batch:
+    """One batch of all of these, in order. Priorities and delays are not carried: they have
+    done their work by the time that batches are joined."""
+    if len(batches) == 1:
+        return batches[0]
+    offsets = array(OFFSET_TYPE, [0])
+    for batch in batches:
+        shift = offsets[-1] - batch.offsets[0]
+        offsets.extend([offset + shift for offset in batch.offsets[1:]])
+    return Batch(
+        payload=b"".join([batch.payload for batch in batches]),
+        offsets=offsets,
+        groups=_join([(b.groups, b.count) for b in batches]),
+        deduplication_ids=_join([(b.deduplication_ids, b.count) for b in batches]),
+        attributes=_join([(b.attributes, b.count) for b in batches]),
+        origins=_join([(b.origins, b.count) for b in batches]),
+    )
+
+
+def check_shape(batch: Batch) -> None:
+    """Refuse a batch whose columns do not fit each other. Doors call this on what they decode."""
+    offsets, count = batch.offsets, batch.count
+    if count < 1:
+        raise InvalidArgument("the batch holds no message", "push at least one message")
+    if offsets[0] != 0 or offsets[-1] != len(batch.payload):
+        raise InvalidArgument("the offsets do not span the payload")
+    if any(map(int.__gt__, offsets, offsets[1:])):
+        raise InvalidArgument("the offsets decrease")
+    for name in ("priority", "delay_ms", "groups", "deduplication_ids", "attributes", "origins"):
+        column = getattr(batch, name)
+        constant = isinstance(column, str) or (isinstance(column, bytes) and name == "attributes")
+        if column is None or isinstance(column, int) or constant:
+            continue
+        if len(column) != count:
+            raise InvalidArgument(f"column {name} has {len(column)} values for {count} messages")
+
+
+def _cut(column: Any, start: int, stop: int) -> Any:
+    """Part of a column; a constant stays one."""
+    return column[start:stop] if isinstance(column, (list, bytes)) else column
+
+
+def _pick(column: Any, indexes: Sequence[int]) -> Any:
+    return [column[index] for index in indexes] if isinstance(column, list) else column
+
+
+def _join(parts: list[tuple[Any, int]]) -> Any:
+    """One column of several: absent or constant where all agree, else a list."""
+    first = parts[0][0]
+    if not isinstance(first, list) and all(column == first for column, _ in parts):
+        return first
+    joined: list[Any] = []
+    for column, count in parts:
+        joined.extend(column if isinstance(column, list) else [column] * count)
+    return joined

@@ -1,0 +1,219 @@
+"""What the rules did, as values: the records of the journal.
+
+A change says what was applied, never what was asked, so folding the changes of a queue over its
+last snapshot gives its state without running the rules. Ranges are half-open (`first` ≤ seq
+< `end`); several are one flat list. Each struct's tag is on disk: never change or reuse one. New
+fields go last, with a default.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from nexo.vocabulary.settings import QueueSettings, TopicSettings
+from nexo.vocabulary.states import Cause, State
+
+Created = int | list[int]
+Groups = str | list[str | None] | None
+
+
+class Pushed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
+    """Messages arrived and lie in `row` from its message `row_start` on; `chunk` is the first
+    number of the chunk that they belong to. `due_ms` 0 is now."""
+
+    row: int
+    row_start: int
+    chunk: int
+    first: int
+    end: int
+    created_ms: Created
+    due_ms: int | list[int]
+    groups: Groups
+    payload_bytes: int
+
+
+class Delivered(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
+    lease: int
+    state: State
+    at_ms: int
+    deadline_ms: int
+    visibility_ms: int
+    consumer: str
+    ranges: list[int]
+
+
+class Moved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
+    """Leased messages changed their state or deadline (reception ack, extension, seal)."""
+
+    lease: int
+    ranges: list[int]
+    state: State
+    deadline_ms: int
+    attempt: bool = False  # a replayed Spark batch counts as one
+
+
+class Removed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=4):
+    """Messages are gone; `lease` 0 means that they were not in flight."""
+
+    lease: int
+    cause: Cause
+    ranges: list[int]
+
+
+class Returned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=5):
+    """Leased messages came back to the line, or wait until `due_ms`."""
+
+    lease: int
+    cause: Cause
+    at_ms: int
+    due_ms: int
+    ranges: list[int]
+
+
+class Purged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=6):
+    at_ms: int
+
+
+class Rewritten(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=7):
+    """The live messages of a chunk were copied forward to `row`; `seqs` says which they are."""
+
+    first: int
+    row: int
+    seqs: list[int]
+    payload_bytes: int
+
+
+class Remembered(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=8):
+    """Deduplication keys and the messages that they stand for."""
+
+    until_ms: int
+    keys: list[str]
+    seqs: list[int]
+
+
+class Produced(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=9):
+    """A producer's push number and what it became, so that a retry gets the same answer."""
+
+    producer: str
+    number: int
+    at_ms: int
+    seqs: list[int]  # flat ranges
+
+
+class ClaimOpened(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=10):
+    consumer: str
+    epoch: int
+
+
+class Claimed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=11):
+    consumer: str
+    number: int
+    lease: int
+
+
+class Sealed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=12):
+    consumer: str
+    number: int
+
+
+class ClaimAcked(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=13):
+    consumer: str
+    through: int
+
+
+class ClaimEmptied(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=14):
+    """A claimed batch was given back (lapsed or released): it reads as empty from now on."""
+
+    consumer: str
+    number: int
+    lapsed: bool
+
+
+class ClaimForgotten(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=15):
+    consumer: str
+
+
+class PauseSet(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=16):
+    paused: bool
+
+
+class Published(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=20):
+    row: int
+    row_start: int
+    chunk: int
+    first: int
+    end: int
+    created_ms: Created
+    payload_bytes: int
+
+
+class Trimmed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=21):
+    """Retention: offsets below `start` are gone."""
+
+    start: int
+
+
+class QueueDefined(msgspec.Struct, frozen=True, array_like=True, tag=30):
+    owner: int
+    name: str
+    incarnation: int
+    settings: QueueSettings
+    created_ms: int
+    modified_ms: int
+
+
+class TopicDefined(msgspec.Struct, frozen=True, array_like=True, tag=31):
+    owner: int
+    name: str
+    settings: TopicSettings
+    created_ms: int
+    modified_ms: int
+
+
+class Dropped(msgspec.Struct, frozen=True, array_like=True, tag=32):
+    """A queue or topic was deleted."""
+
+    owner: int
+
+
+class Bound(msgspec.Struct, frozen=True, array_like=True, tag=33):
+    topic: int
+    queue: int
+    where: dict[str, str] | None = None
+
+
+class Unbound(msgspec.Struct, frozen=True, array_like=True, tag=34):
+    topic: int
+    queue: int
+
+
+QueueChange = (
+    Pushed
+    | Delivered
+    | Moved
+    | Removed
+    | Returned
+    | Purged
+    | Rewritten
+    | Remembered
+    | Produced
+    | ClaimOpened
+    | Claimed
+    | Sealed
+    | ClaimAcked
+    | ClaimEmptied
+    | ClaimForgotten
+    | PauseSet
+)
+TopicChange = Published | Trimmed | Produced | Rewritten
+CatalogChange = QueueDefined | TopicDefined | Dropped | Bound | Unbound
+
+_encoder = msgspec.msgpack.Encoder()
+_queue_decoder = msgspec.msgpack.Decoder(list[QueueChange])
+_topic_decoder = msgspec.msgpack.Decoder(list[TopicChange])
+_catalog_decoder = msgspec.msgpack.Decoder(list[CatalogChange])
+
+encode_changes = _encoder.encode
+decode_queue_changes = _queue_decoder.decode
+decode_topic_changes = _topic_decoder.decode
+decode_catalog_changes = _catalog_decoder.decode

@@ -1,0 +1,42 @@
+"""Names of queues and topics: what is allowed, what is reserved, what follows from a name."""
+
+from __future__ import annotations
+
+import re
+
+from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.limits import NAME_CHARS_MAX
+
+RESERVED_PREFIX = "nexo."
+EVENTS_TOPIC = "nexo.events"
+ARCHIVE_PREFIX = "nexo.archive."
+FIFO_SUFFIX = ".fifo"
+_NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{NAME_CHARS_MAX}}}")
+
+
+def check_name(name: str, kind: str = "queue") -> None:
+    """Refuse a name that a user may not give to a queue or topic."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidArgument(
+            f"{name!r:.100} is not a {kind} name",
+            f"use 1 to {NAME_CHARS_MAX} of the characters A-Z a-z 0-9 _ . -",
+        )
+    if name.startswith(RESERVED_PREFIX):
+        raise InvalidArgument(
+            f"{name!r} is reserved: names that begin with {RESERVED_PREFIX!r} belong to the broker",
+            "choose another name",
+        )
+
+
+def dead_letter_name(queue: str, template: str) -> str:
+    """The dead-letter queue of `queue`. The suffix that marks a FIFO queue stays at the end."""
+    if "{name}" not in template:
+        return template
+    stem = queue.removesuffix(FIFO_SUFFIX)
+    name = template.replace("{name}", stem)
+    return name + FIFO_SUFFIX if stem != queue else name
+
+
+def archive_name(queue: str) -> str:
+    """The topic under which an archived queue's messages stay readable."""
+    return ARCHIVE_PREFIX + queue

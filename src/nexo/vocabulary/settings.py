@@ -1,0 +1,112 @@
+"""The settings of a queue and of a topic, with their defaults and what values they take."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from nexo.vocabulary import limits
+from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.names import check_name, dead_letter_name
+
+_DAY_MS = 24 * 3_600_000
+
+
+class Backoff(msgspec.Struct, frozen=True):
+    """How long a failed message waits: `initial`, then times `factor` up to `max`; `jitter` is the
+    share of the wait that is spread out."""
+
+    initial_ms: int = 1_000
+    factor: float = 2.0
+    max_ms: int = 3_600_000
+    jitter: float = 0.0
+
+
+class QueueSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a queue does. The same words are CLI flags and fields of the admin API."""
+
+    visibility_timeout_ms: int = 30_000
+    retransmit_timeout_ms: int = 10_000
+    max_attempts: int | None = 5
+    dead_letter: str = "{name}_dlq"
+    delay_ms: int = 0
+    retention_ms: int = 4 * _DAY_MS
+    deduplication: Literal["off", "id", "content"] = "off"
+    deduplication_window_ms: int = 300_000
+    max_receive_rate: float | None = None
+    backoff: Backoff | None = None
+    fifo: bool = False
+    max_message_bytes: int = limits.MESSAGE_BYTES_MAX
+    max_depth: int | None = None
+    archive: bool = False
+    archive_retention_ms: int = 7 * _DAY_MS
+    events: bool = True
+
+
+class TopicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a topic keeps: what is beyond any of these limits goes, the oldest first."""
+
+    retention_messages: int | None = None
+    retention_ms: int | None = None
+    retention_bytes: int | None = None
+    max_message_bytes: int = limits.MESSAGE_BYTES_MAX
+
+
+# Each setting that is a number: its lowest and highest value.
+_RANGES: dict[str, tuple[float, float]] = {
+    "visibility_timeout_ms": (0, limits.TIMEOUT_MS_MAX),
+    "retransmit_timeout_ms": (1, limits.TIMEOUT_MS_MAX),
+    "max_attempts": (1, limits.ATTEMPTS_MAX),
+    "delay_ms": (0, limits.DELAY_MS_MAX),
+    "retention_ms": (1_000, limits.RETENTION_MS_MAX),
+    "deduplication_window_ms": (1, limits.RETENTION_MS_MAX),
+    "max_receive_rate": (0.001, limits.RECEIVE_RATE_MAX),
+    "max_message_bytes": (1, limits.MESSAGE_BYTES_CEILING),
+    "max_depth": (1, limits.DEPTH_MAX),
+    "archive_retention_ms": (1_000, limits.RETENTION_MS_MAX),
+    "retention_messages": (1, limits.DEPTH_MAX),
+    "retention_bytes": (1, 2**60),
+    "initial_ms": (0, limits.TIMEOUT_MS_MAX),
+    "factor": (1, 1_000),
+    "max_ms": (0, limits.TIMEOUT_MS_MAX),
+    "jitter": (0, 1),
+}
+
+
+def check_queue_settings(name: str, settings: QueueSettings) -> None:
+    """Refuse settings that are out of range or contradict each other."""
+    _check_ranges(settings)
+    if settings.deduplication not in ("off", "id", "content"):
+        raise InvalidArgument("deduplication must be off, id or content")
+    if settings.delay_ms >= settings.retention_ms:
+        raise InvalidArgument(
+            "the delay is not shorter than the retention: messages would expire unseen",
+            "raise retention or lower delay",
+        )
+    if settings.backoff is not None:
+        _check_ranges(settings.backoff)
+        if settings.backoff.max_ms >= settings.retention_ms:
+            raise InvalidArgument("backoff's max is not shorter than the retention")
+    target = dead_letter_name(name, settings.dead_letter)
+    check_name(target)
+    if target == name:
+        raise InvalidArgument(f"queue {name!r} cannot be its own dead-letter queue")
+
+
+def check_topic_settings(settings: TopicSettings) -> None:
+    """Refuse settings that are out of range."""
+    _check_ranges(settings)
+
+
+def _check_ranges(settings: msgspec.Struct) -> None:
+    for field in settings.__struct_fields__:
+        value = getattr(settings, field)
+        bounds = _RANGES.get(field)
+        if bounds is None or value is None:
+            continue
+        low, high = bounds
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise InvalidArgument(f"{field} must be a number, not {value!r:.40}")
+        if not low <= value <= high:
+            raise InvalidArgument(f"{field} is {value}, allowed is {low} to {high}")

@@ -1,0 +1,34 @@
+"""What holds for every test: one seed for all that is drawn, printed so that it can be drawn again.
+
+A run prints `hypothesis seed: N` in its header; `make test ARGS="--hypothesis-seed=N"` repeats it.
+"""
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+# A loaded machine must not fail a test for being slow: the time limit of pytest watches for hangs.
+settings.register_profile("nexo", deadline=None, print_blob=True)
+settings.load_profile("nexo")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    # First, because hypothesis reads the option in this same hook.
+    if config.option.hypothesis_seed is None:
+        drawn = str(random.SystemRandom().randrange(2**32))
+        given = getattr(config, "workerinput", {})  # a worker of xdist is told; it must not draw
+        config.option.hypothesis_seed = given.get("hypothesis_seed", drawn)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Called by xdist for each worker: it hands on the command line, but not what we drew."""
+    node.workerinput["hypothesis_seed"] = node.config.option.hypothesis_seed
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    seed = config.option.hypothesis_seed
+    return f"hypothesis seed: {seed} (repeat: --hypothesis-seed={seed})"

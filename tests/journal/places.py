@@ -1,0 +1,81 @@
+"""Places where a journal can live, so that one test runs on all of them."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Protocol
+
+from nexo.journal.memory import MemoryDisk, MemoryJournal
+from nexo.journal.port import Commit, Write
+from nexo.journal.sqlite import SqliteJournal
+from nexo.simulation.disk import SimulatedDisk
+from nexo.vocabulary.batch import Batch, batch_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from nexo.journal.port import Journal
+
+
+class Place(Protocol):
+    def journal(self) -> Journal: ...
+
+    def leave(self) -> None: ...
+
+
+class InMemory:
+    def __init__(self) -> None:
+        self._disk = MemoryDisk()
+
+    def journal(self) -> Journal:
+        return MemoryJournal(self._disk)
+
+    def leave(self) -> None:
+        pass
+
+
+class OnFile:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._journals: list[SqliteJournal] = []
+
+    def journal(self) -> SqliteJournal:
+        self._journals.append(SqliteJournal(self._path))
+        return self._journals[-1]
+
+    def leave(self) -> None:
+        for journal in self._journals:
+            journal.close()
+
+
+class OnSimulatedDisk:
+    def __init__(self, seed: int = 1) -> None:
+        self.disk = SimulatedDisk(Random(seed))
+        self._journals: list[SqliteJournal] = []
+
+    def journal(self) -> SqliteJournal:
+        self._journals.append(SqliteJournal("data", vfs=self.disk.name))
+        return self._journals[-1]
+
+    def leave(self) -> None:
+        for journal in self._journals:
+            journal.close()
+        self.disk.close()
+
+
+def change(
+    *writes: Write,
+    rows: dict[int, Batch] | None = None,
+    dropped_rows: list[int] | None = None,
+    dropped_owners: list[int] | None = None,
+) -> Commit:
+    return Commit(
+        writes=list(writes),
+        rows=list((rows or {}).items()),
+        dropped_rows=dropped_rows or [],
+        dropped_owners=dropped_owners or [],
+    )
+
+
+def bodies(*texts: str) -> Batch:
+    return batch_of([text.encode() for text in texts])
