@@ -21,12 +21,12 @@ _COPY_BYTES = 64 * 1024  # SQLite's file system takes less than 128 KiB at a tim
 class Tuning(msgspec.Struct, frozen=True):
     """Knobs that were set by measurement; see docs/decisions/0001-embedded-journal.md."""
 
-    page_bytes: int = 16 * 1024
+    page_bytes: int = 8 * 1024  # of a new file; an old one keeps its own
     cache_bytes: int = 16 * 1024 * 1024
-    checkpoint_pages: int = 2_000  # the WAL is folded into the file when it holds this many
+    checkpoint_pages: int = 4_000  # the WAL is folded into the file when it holds this many
     wal_bytes_max: int = 64 * 1024 * 1024  # a WAL that grew beyond is cut back
-    vacuum_pages: int = 64  # one step of giving space back: a few milliseconds
-    free_pages_kept: int = 256  # room for the next backlog is not given back
+    vacuum_pages: int = 128  # one step of giving space back: a few milliseconds
+    free_pages_kept: int = 512  # room for the next backlog is not given back
 
 
 def connect(file: str, vfs: str, layout: Layout, tuning: Tuning) -> apsw.Connection:

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from nexo.vocabulary.batch import Batch
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nexo.vocabulary.batch import Batch
 
 CATALOG = 0  # the owner number of the catalog
 

@@ -15,7 +15,7 @@ from zlib import crc32
 
 import msgspec
 
-from nexo.vocabulary.batch import OFFSET_TYPE, Batch, Origin
+from nexo.vocabulary.batch import OFFSET_TYPE, TIME_TYPE, Batch, Origin
 from nexo.vocabulary.errors import DataCorrupt, InvalidArgument
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ class Extras(msgspec.Struct, frozen=True, array_like=True):
     deduplication_ids: list[str | None] | None
     attributes: bytes | list[bytes | None] | None
     origins: list[Origin | None] | None
+    created: bytes | None = None  # int64 milliseconds, as little-endian as the offsets
 
 
 _encode_extras = msgspec.msgpack.Encoder().encode
@@ -65,11 +66,19 @@ def encode_row(row: int, batch: Batch) -> RowColumns:
         or batch.deduplication_ids is not None
         or batch.attributes is not None
         or batch.origins is not None
+        or batch.created is not None
     ):
+        created = batch.created
         extras = _encode_extras(
-            Extras(batch.groups, batch.deduplication_ids, batch.attributes, batch.origins)
+            Extras(
+                batch.groups,
+                batch.deduplication_ids,
+                batch.attributes,
+                batch.origins,
+                None if created is None else _stored(created),
+            )
         )
-    stored_offsets = _swapped(offsets).tobytes() if _SWAP else offsets.tobytes()
+    stored_offsets = _stored(offsets)
     checksum = _row_checksum(row, count, stored_offsets, extras, payload)
     return row, count, checksum, stored_offsets, extras, payload
 
@@ -89,10 +98,7 @@ def decode_row(columns: Sequence[SQLiteValue] | RowColumns) -> Batch:
         raise DataCorrupt(f"table payload, row {row}: the checksum does not match", CORRUPT_HINT)
     if len(stored_offsets) != (count + 1) * _OFFSET_BYTES:
         raise DataCorrupt(f"table payload, row {row}: {count} is not its count", CORRUPT_HINT)
-    offsets = array(OFFSET_TYPE)
-    offsets.frombytes(stored_offsets)
-    if _SWAP:
-        offsets.byteswap()
+    offsets = _loaded(OFFSET_TYPE, stored_offsets)
     if offsets[-1] != len(payload):
         raise DataCorrupt(f"table payload, row {row}: offsets and payload differ", CORRUPT_HINT)
     if extras is None:
@@ -105,6 +111,7 @@ def decode_row(columns: Sequence[SQLiteValue] | RowColumns) -> Batch:
         deduplication_ids=rest.deduplication_ids,
         attributes=rest.attributes,
         origins=rest.origins,
+        created=None if rest.created is None else _loaded(TIME_TYPE, rest.created),
     )
 
 
@@ -130,7 +137,17 @@ def _row_checksum(
     return crc32(payload, checksum)
 
 
-def _swapped(offsets: array[int]) -> array[int]:
-    turned = array(OFFSET_TYPE, offsets)
+def _stored(column: array[int]) -> bytes:
+    if not _SWAP:
+        return column.tobytes()
+    turned = array(column.typecode, column)
     turned.byteswap()
-    return turned
+    return turned.tobytes()
+
+
+def _loaded(kind: str, stored: bytes) -> array[int]:
+    column: array[int] = array(kind)
+    column.frombytes(stored)
+    if _SWAP:
+        column.byteswap()
+    return column

@@ -276,11 +276,11 @@ class SqliteJournal:
         if self._reserve.spent:
             self._reserve.restore()
         try:
-            if connection.pragma("freelist_count") > self._tuning.free_pages_kept:
+            has_more = connection.pragma("freelist_count") > self._tuning.free_pages_kept
+            if has_more and self._wal_pages < 4 * self._tuning.vacuum_pages:
                 connection.pragma("incremental_vacuum", self._tuning.vacuum_pages)
                 self._shrunk = True
-                if self._wal_pages < self._checkpoint_at_pages:
-                    return True
+                return True
         except apsw.FullError:
             return False
         except apsw.Error as error:
@@ -289,22 +289,24 @@ class SqliteJournal:
         # the commits to come the wait.
         if self._shrunk or self._wal_pages >= self._tuning.checkpoint_pages // 4:
             self._shrunk = False
-            self._checkpoint()
+            return self._checkpoint() and has_more
         return False
 
-    def _checkpoint(self) -> None:
-        """Fold the WAL into the file. It may fail without harm to what is committed, but after
-        anything else than a full disk nothing more is written."""
+    def _checkpoint(self) -> bool:
+        """Fold the WAL into the file; false if that failed. It does no harm to what is committed,
+        but after anything else than a full disk nothing more is written."""
         connection = self._open_connection()
         try:
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         except apsw.FullError:
             self._checkpoint_at_pages = self._wal_pages + self._tuning.checkpoint_pages // 4
+            return False
         except apsw.Error as error:
             self._stop(describe(error))
-        else:
-            self._wal_pages = 0
-            self._checkpoint_at_pages = self._tuning.checkpoint_pages
+            return False
+        self._wal_pages = 0
+        self._checkpoint_at_pages = self._tuning.checkpoint_pages
+        return True
 
     def _count_wal_pages(self, connection: apsw.Connection, name: str, pages: int) -> int:
         self._wal_pages = pages

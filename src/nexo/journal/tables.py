@@ -1,4 +1,4 @@
-"""The tables of the journal's file: their statements, and reading them with every checksum checked."""
+"""The tables of the journal's file: their statements, and reads that check every checksum."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ REPLACE_META = "INSERT OR REPLACE INTO meta VALUES (?, ?, ?)"
 DELETE_ROWS = "DELETE FROM payload WHERE row BETWEEN ? AND ?"
 DELETE_RECORDS = "DELETE FROM record WHERE owner = ?"
 DELETE_SNAPSHOT = "DELETE FROM snapshot WHERE owner = ?"
+
+_MISMATCH = "the checksum does not match"
 
 _SELECT_ROW = "SELECT * FROM payload WHERE row = ?"
 _SELECT_HIGHEST_ROW = "SELECT max(row) FROM payload"
@@ -60,7 +62,7 @@ def read_meta(connection: apsw.Connection, name: str) -> int:
         return 0
     value, checksum = found
     if not isinstance(value, int) or checksum != meta_checksum(name, value):
-        raise mismatch("meta", name)
+        raise DataCorrupt(f"table meta, {name}: {_MISMATCH}", CORRUPT_HINT)
     return value
 
 
@@ -87,28 +89,41 @@ def read_last_number(connection: apsw.Connection, owner: int) -> int:
 
 
 def read_owner(connection: apsw.Connection, owner: int) -> Stored:
-    found = connection.execute(_SELECT_SNAPSHOT, (owner,)).fetchone()
+    stored, problems = scan_owner(connection, owner)
+    if problems:
+        raise DataCorrupt(problems[0], CORRUPT_HINT)
+    return stored
+
+
+def scan_owner(connection: apsw.Connection, owner: int) -> tuple[Stored, list[str]]:
+    """An owner's state, and everything that is wrong with it."""
+    problems = []
     snapshot, last = None, 0
+    found = connection.execute(_SELECT_SNAPSHOT, (owner,)).fetchone()
     if found is not None:
-        number, checksum, snapshot = found
+        number, checksum, data = found
         if (
-            not isinstance(snapshot, bytes)
-            or not isinstance(number, int)
-            or checksum != snapshot_checksum(owner, number, snapshot)
+            isinstance(number, int)
+            and isinstance(data, bytes)
+            and checksum == snapshot_checksum(owner, number, data)
         ):
-            raise mismatch("snapshot", f"owner {owner}")
-        last = number
+            snapshot, last = data, number
+        else:
+            problems.append(f"table snapshot, owner {owner}: {_MISMATCH}")
     records = []
     for number, checksum, data in connection.execute(_SELECT_RECORDS, (owner,)):
-        last += 1
-        if number != last:
-            raise DataCorrupt(
-                f"table record, owner {owner}: number {last} is missing", CORRUPT_HINT
-            )
-        if not isinstance(data, bytes) or checksum != record_checksum(owner, last, data):
-            raise mismatch("record", f"owner {owner}, number {last}")
+        if not (
+            isinstance(number, int)
+            and isinstance(data, bytes)
+            and checksum == record_checksum(owner, number, data)
+        ):
+            problems.append(f"table record, owner {owner}, number {number}: {_MISMATCH}")
+            continue
+        if number != last + 1:
+            problems.append(f"table record, owner {owner}: {number} follows {last}")
+        last = number
         records.append(data)
-    return Stored(snapshot, records)
+    return Stored(snapshot, records), problems
 
 
 def ranges(rows: Iterable[int]) -> list[tuple[int, int]]:
@@ -120,7 +135,3 @@ def ranges(rows: Iterable[int]) -> list[tuple[int, int]]:
         else:
             found.append((row, row))
     return found
-
-
-def mismatch(table: str, key: str) -> DataCorrupt:
-    return DataCorrupt(f"table {table}, {key}: the checksum does not match", CORRUPT_HINT)

@@ -19,7 +19,7 @@ from nexo.journal.fault import describe, translate
 from nexo.journal.layout import Layout
 from nexo.journal.rows import decode_row
 from nexo.journal.sqlite import JOURNAL_FILE
-from nexo.journal.tables import read_highest_row, read_meta, read_owner, read_owners
+from nexo.journal.tables import read_highest_row, read_meta, read_owners, scan_owner
 from nexo.vocabulary.errors import DataCorrupt, InvalidArgument, VersionMismatch
 
 if TYPE_CHECKING:
@@ -91,7 +91,13 @@ def verify(
     except apsw.Error as error:
         raise translate(error, "opening", file) from error
     try:
-        check.run(connection)
+        if check.version == (layout or Layout()).version:
+            check.run(connection)
+        else:
+            check.complain(
+                f"{file} has format version {check.version}: start the broker once to bring it up",
+                Severity.WARNING,
+            )
     finally:
         abandon(connection)
     return check.report()
@@ -178,13 +184,13 @@ class _Check:
         is_complete = True
         for owner in read_owners(connection):
             self._owners += 1
-            try:
-                stored = read_owner(connection, owner)
-            except DataCorrupt as error:
-                self.complain(error.message)
-                is_complete = False
-                continue
+            stored, problems = scan_owner(connection, owner)
             self._records += len(stored.records)
+            if problems:
+                is_complete = False
+                for problem in problems:
+                    self.complain(problem)
+                continue
             if self._fold is not None:
                 rows, complaints = self._fold.rows_of(owner, stored)
                 for complaint in complaints:

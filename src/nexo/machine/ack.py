@@ -28,10 +28,13 @@ _CONSUMERS_OWN = frozenset({State.SENT, State.RECEIVED})
 def ack(queue: Queue, lease: int, first: int, end: int, now_ms: int) -> list[int]:
     """The work is done: the messages are gone. Returns the ranges that were acked."""
     held = queue.leases.get(lease)
-    if held.__class__ is Span and first == held.first and end == held.end:  # type: ignore[union-attr]
+    if (
+        held.__class__ is Span
+        and first == held.first  # type: ignore[union-attr]
+        and end == held.end  # type: ignore[union-attr]
+        and held.state in life.ACKABLE  # type: ignore[union-attr]
+    ):
         span: Span = held  # type: ignore[assignment]
-        if span.state not in life.ACKABLE:
-            raise _wrong(queue, span, "ack")
         del queue.leases[lease]
         spans, applied = (span,), [first, end]
     else:
@@ -53,15 +56,13 @@ def received(queue: Queue, lease: int, first: int, end: int, now_ms: int) -> lis
     """The messages have arrived: the visibility timeout begins. Saying so twice changes nothing."""
     now_ms = queue.advance(now_ms)
     chosen = holding(queue, lease, first, end, _CONSUMERS_OWN, "received")
-    applied: list[int] = []
-    for span in chosen:
-        if span.state in life.RECEIVABLE:
-            deadline_ms = now_ms + span.visibility_ms
-            _move(queue, lease, span, RECEIVED, deadline_ms)
-            if queue.events is not None:
-                _tell_all(queue, EventKind.RECEIVED, (span,), now_ms)
-        applied += (span.first, span.end)
-    return applied
+    fresh = [span for span in chosen if span.state in life.RECEIVABLE]
+    if fresh:
+        # One delivery, one visibility timeout: the spans of a lease agree on it.
+        _receive(queue, lease, fresh, now_ms + fresh[0].visibility_ms)
+        if queue.events is not None:
+            _tell_all(queue, EventKind.RECEIVED, fresh, now_ms)
+    return [bound for span in chosen for bound in (span.first, span.end)]
 
 
 def extend(
@@ -72,8 +73,7 @@ def extend(
     if not 0 <= timeout_ms <= limits.TIMEOUT_MS_MAX:
         raise InvalidArgument(f"an extension takes 0 to {limits.TIMEOUT_MS_MAX} ms")
     chosen = holding(queue, lease, first, end, life.EXTENDABLE, "extend")
-    for span in chosen:
-        _move(queue, lease, span, RECEIVED, now_ms + timeout_ms)
+    _receive(queue, lease, chosen, now_ms + timeout_ms)
     return [bound for span in chosen for bound in (span.first, span.end)]
 
 
@@ -125,24 +125,30 @@ def detach(queue: Queue, lease: int, chosen: list[Span]) -> list[Span]:
     return chosen
 
 
-def _move(queue: Queue, lease: int, part: Span, state: State, deadline_ms: int) -> None:
-    """Give messages of a lease another state and deadline; they stay on the lease."""
+def _receive(queue: Queue, lease: int, chosen: list[Span], deadline_ms: int) -> None:
+    """Give messages of a lease another deadline; they stay on the lease, in their place."""
     held = queue.leases[lease]
-    if held is not part and not (isinstance(held, list) and part in held):
-        _split(queue, lease, part)
-    part.state = state
-    part.deadline_ms = deadline_ms
+    spans: list[Span] = []
+    picks = iter(chosen)
+    pick = next(picks, None)
+    for span in held if isinstance(held, list) else [held]:
+        if pick is None or pick.chunk is not span.chunk or not span.first <= pick.first < span.end:
+            spans.append(span)
+            continue
+        if span.first < pick.first:
+            spans.append(span.part(span.first, pick.first))
+        spans.append(pick)
+        if pick.end < span.end:
+            spans.append(span.part(pick.end, span.end))
+        pick = next(picks, None)
+    queue.leases[lease] = spans[0] if len(spans) == 1 else spans
+    ranges: list[int] = []
+    for span in chosen:
+        span.state = RECEIVED
+        span.deadline_ms = deadline_ms
+        ranges += (span.first, span.end)
     queue.watch(lease, deadline_ms)
-    queue.changes.append(Moved(lease, [part.first, part.end], state, deadline_ms))
-
-
-def _split(queue: Queue, lease: int, part: Span) -> None:
-    """Make messages of a lease a span of their own."""
-    detach(queue, lease, [part])
-    rest = queue.leases.get(lease, [])
-    spans = [*(rest if isinstance(rest, list) else [rest]), part]
-    spans.sort(key=lambda span: span.first)
-    queue.leases[lease] = spans
+    queue.changes.append(Moved(lease, ranges, RECEIVED, deadline_ms))
 
 
 def _tell_all(

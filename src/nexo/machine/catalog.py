@@ -81,9 +81,7 @@ class Catalog:
                 f"queue {name!r} exists with another {', '.join(other)}",
                 "use its settings, or edit the queue",
             )
-        defined = c.QueueDefined(
-            self.next_owner, name, incarnation, settings, now_ms, now_ms
-        )
+        defined = c.QueueDefined(self.next_owner, name, incarnation, settings, now_ms, now_ms)
         self._define(defined)
         return defined
 
@@ -159,9 +157,7 @@ class Catalog:
         elif isinstance(change, c.Dropped):
             self.queues = {n: q for n, q in self.queues.items() if q.owner != change.owner}
             self.topics = {n: t for n, t in self.topics.items() if t.owner != change.owner}
-            self.bindings = [
-                b for b in self.bindings if change.owner not in (b.topic, b.queue)
-            ]
+            self.bindings = [b for b in self.bindings if change.owner not in (b.topic, b.queue)]
         elif isinstance(change, c.Bound):
             self._unbind(change.topic, change.queue)
             self.bindings.append(change)
@@ -181,9 +177,7 @@ class Catalog:
         self.bindings = [b for b in self.bindings if (b.topic, b.queue) != (topic, queue)]
 
 
-def fold_catalog(
-    image: CatalogImage, records: Iterable[Sequence[c.CatalogChange]]
-) -> CatalogImage:
+def fold_catalog(image: CatalogImage, records: Iterable[Sequence[c.CatalogChange]]) -> CatalogImage:
     catalog = Catalog(image)
     for record in records:
         for change in record:

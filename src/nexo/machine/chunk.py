@@ -12,12 +12,13 @@ from array import array
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
-from nexo.vocabulary.batch import OFFSET_TYPE, Batch
+from nexo.vocabulary.batch import OFFSET_TYPE, TIME_TYPE, Batch
 
 if TYPE_CHECKING:
     from nexo.vocabulary.batch import Origin
 
-TIME_TYPE = "q"  # int64 milliseconds
+
+COLUMN_BYTES = 12  # an offset and a time
 
 
 class Growing:
@@ -74,9 +75,7 @@ class Growing:
         )
         self.attributes = _grow(self.attributes, batch.attributes, before, added)
         self.origins = _grow(self.origins, batch.origins, before, added)
-        self.plain = not (
-            self.groups or self.deduplication_ids or self.attributes or self.origins
-        )
+        self.plain = not (self.groups or self.deduplication_ids or self.attributes or self.origins)
 
     def cut(self, start: int, stop: int) -> Batch:
         """A frozen copy of some of the messages."""
@@ -92,6 +91,7 @@ class Growing:
             deduplication_ids=self.deduplication_ids and self.deduplication_ids[start:stop],
             attributes=self.attributes and self.attributes[start:stop],
             origins=self.origins and self.origins[start:stop],
+            created=self.created[start:stop],
         )
 
 
@@ -103,7 +103,8 @@ class Chunk:
 
     __slots__ = (
         "content",
-        "created",
+        "created_first_ms",
+        "created_last_ms",
         "end",
         "first",
         "flushed",
@@ -115,14 +116,13 @@ class Chunk:
         "seqs",
     )
 
-    def __init__(
-        self, first: int, end: int, content: Content | None, created: int | array[int]
-    ) -> None:
+    def __init__(self, first: int, end: int, content: Content | None, created_ms: int) -> None:
         self.first = first
         self.end = end
         self.live = end - first
         self.content = content
-        self.created = created
+        self.created_first_ms = created_ms
+        self.created_last_ms = created_ms
         self.groups: str | list[str | None] | None = None
         self.payload_bytes = 0
         self.flushed = first  # messages below this have a row
@@ -135,8 +135,12 @@ class Chunk:
         return seq - self.first if self.seqs is None else bisect_left(self.seqs, seq)
 
     def created_ms(self, seq: int) -> int:
-        created = self.created
-        return created if isinstance(created, int) else created[seq - self.first]
+        """When a live message came. Without the content only the limits are known: the later one
+        is told, so that nothing expires too early."""
+        content = self.content
+        if content is None or content.created is None:
+            return self.created_last_ms
+        return content.created[self.index(seq)]
 
     def group(self, seq: int) -> str | None:
         groups = self.groups
@@ -145,7 +149,7 @@ class Chunk:
     @property
     def memory_bytes(self) -> int:
         """What the content takes while it is in memory, columns included, roughly."""
-        return self.payload_bytes + 4 * (self.end - self.first)
+        return self.payload_bytes + COLUMN_BYTES * (self.end - self.first)
 
 
 def _grow(column: Any, added: Any, before: int, count: int) -> Any:

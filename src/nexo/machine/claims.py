@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from nexo.machine.ack import detach
+from nexo.machine.chunk import Chunk
 from nexo.machine.fail import come_back, doom
 from nexo.machine.pop import grant, select, tell
 from nexo.machine.span import History
@@ -32,7 +33,6 @@ from nexo.vocabulary.errors import Fenced, InvalidArgument, LeaseLost
 from nexo.vocabulary.states import Cause, EventKind, State
 
 if TYPE_CHECKING:
-    from nexo.machine.chunk import Chunk
     from nexo.machine.queue import Queue
     from nexo.machine.span import Span
 
@@ -239,9 +239,7 @@ def detach_all(queue: Queue, lease: int) -> list[Span]:
 def _keep(queue: Queue, batch: ClaimedBatch, deadline_ms: int) -> None:
     for span in spans_of(queue, batch.lease):
         span.deadline_ms = deadline_ms
-        queue.changes.append(
-            Moved(batch.lease, [span.first, span.end], State.CLAIMED, deadline_ms)
-        )
+        queue.changes.append(Moved(batch.lease, [span.first, span.end], State.CLAIMED, deadline_ms))
     if batch.lease:
         queue.watch(batch.lease, deadline_ms)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
-from nexo.machine.chunk import TIME_TYPE, Growing
+from nexo.machine.chunk import Growing
+from nexo.vocabulary.batch import TIME_TYPE
 from nexo.vocabulary.changes import Rewritten
 from nexo.vocabulary.limits import SPARSE_CHUNK_BYTES, SPARSE_CHUNK_RATIO
 
@@ -44,10 +45,7 @@ def copy_forward(queue: Queue, chunk: Chunk) -> None:
     assert content is not None
     assert not isinstance(content, Growing)
     live = [
-        seq
-        for span in _spans(queue)
-        if span.chunk is chunk
-        for seq in range(span.first, span.end)
+        seq for span in _spans(queue) if span.chunk is chunk for seq in range(span.first, span.end)
     ]
     live.sort()
     log = queue.lane_of(chunk.first).log

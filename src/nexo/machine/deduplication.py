@@ -38,11 +38,15 @@ class Recent:
                 if entry is not None and entry[0] <= until_ms:
                     del self.seqs_by_key[key]
 
-    def sift(self, keys: list[str | None]) -> tuple[list[int], list[int]]:
-        """The indexes of the messages that are new, and of those that repeat another."""
+    def sift(self, keys: list[str | None], now_ms: int) -> tuple[list[int], list[int]]:
+        """The indexes of the messages that are new, and of those that repeat another.
+
+        The time is asked again here: after the window was made shorter, keys that are over may
+        stand behind longer ones in `_expiry`."""
         fresh, repeated, seen = [], [], set()
         for index, key in enumerate(keys):
-            if key is not None and (key in self.seqs_by_key or key in seen):
+            until_ms, _ = self.seqs_by_key.get(key, (0, 0)) if key is not None else (0, 0)
+            if key is not None and (until_ms > now_ms or key in seen):
                 repeated.append(index)
             else:
                 fresh.append(index)

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from nexo.machine.ack import detach
-from nexo.machine.claims import spans_of
 from nexo.machine.pop import tell
 from nexo.vocabulary.batch import Batch, DeadLetter, Origin
 from nexo.vocabulary.changes import Removed
@@ -58,9 +56,15 @@ def unpick(queue: Queue, lease: int) -> None:
 def depart(queue: Queue, lease: int, span: Span, cause: Cause, reason: str, now_ms: int) -> bool:
     """Messages have left. False if they are no longer there (a purge came first)."""
     now_ms = queue.advance(now_ms)
-    if not any(each is span for each in spans_of(queue, lease)):
+    held = queue.leases.get(lease)
+    if held is span:
+        del queue.leases[lease]
+    elif isinstance(held, list) and span in held:
+        held.remove(span)  # doomed messages leave in the order in which they stand there
+        if len(held) == 1:
+            queue.leases[lease] = held[0]
+    else:
         return False
-    detach(queue, lease, [span])
     count = span.end - span.first
     dead = cause is Cause.DEAD_LETTERED
     if dead:
@@ -128,3 +132,15 @@ def _batch(queue: Queue, span: Span, fate: DeadLetter | None) -> Batch:
     return msgspec.structs.replace(
         cut, priority=priority_of(span.first), delay_ms=0, origins=origins
     )
+
+
+def split(queue: Queue, lease: int, span: Span, end: int) -> tuple[int, Span]:
+    """Make the first part of what was picked, up to `end`, a pick of its own."""
+    if end == span.end:
+        return lease, span
+    part = span.part(span.first, end)
+    span.first = end
+    own = queue.next_lease
+    queue.next_lease += 1
+    queue.leases[own] = part
+    return own, part

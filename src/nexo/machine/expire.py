@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from heapq import heappop
 from typing import TYPE_CHECKING
 
@@ -104,21 +105,17 @@ def _first_after(lane: Lane, cutoff_ms: int) -> int | None:
     """The first message of the lane that came after the cutoff; None if that is all of them."""
     found: int | None = None
     for chunk in lane.log.chunks.values():
-        if chunk.first >= lane.log.settled or chunk.created_ms(chunk.first) > cutoff_ms:
+        if chunk.first >= lane.log.settled or chunk.created_first_ms > cutoff_ms:
             break
-        if isinstance(chunk.created, int):
+        if chunk.created_last_ms <= cutoff_ms:
             found = min(chunk.end, lane.log.settled)
             continue
-        low, high = chunk.first, chunk.end
-        while low < high:
-            middle = (low + high) // 2
-            if chunk.created_ms(middle) <= cutoff_ms:
-                low = middle + 1
-            else:
-                high = middle
-        found = min(low, lane.log.settled)
-        if low < chunk.end:
-            break
+        times = chunk.content.created if chunk.content is not None else None
+        if times is not None:  # else the chunk goes as a whole, when its last message is due
+            index = bisect_right(times, cutoff_ms)
+            seq = chunk.first + index if chunk.seqs is None else chunk.seqs[index]
+            found = min(seq, lane.log.settled)
+        break
     return found
 
 

@@ -88,9 +88,10 @@ def doom(queue: Queue, lease: int, span: Span, now_ms: int, reason: str) -> None
     span.deadline_ms = now_ms
     queue.changes.append(Moved(lease, [span.first, span.end], State.RECEIVED, now_ms))
     held = queue.leases.get(lease)
-    rest = held if isinstance(held, list) else [held] if held is not None else []
-    spans = sorted([*rest, span], key=lambda each: each.first)
-    queue.leases[lease] = span if len(spans) == 1 else spans
+    if isinstance(held, list):
+        held.append(span)
+    else:
+        queue.leases[lease] = span if held is None else [held, span]
     queue.doomed.append(Doomed(lease, span, reason, now_ms))
 
 
@@ -122,9 +123,7 @@ def come_back(
         queue.enter(span)
 
 
-TIMED_OUT = frozenset(
-    {Cause.RETRANSMIT_TIMEOUT, Cause.VISIBILITY_TIMEOUT, Cause.CLAIM_LAPSED}
-)
+TIMED_OUT = frozenset({Cause.RETRANSMIT_TIMEOUT, Cause.VISIBILITY_TIMEOUT, Cause.CLAIM_LAPSED})
 _UNSEEN = frozenset({Cause.GIVEN_BACK, Cause.CLAIM_LAPSED})
 
 

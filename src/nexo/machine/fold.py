@@ -7,7 +7,6 @@ from bisect import bisect_right
 from functools import singledispatchmethod
 from typing import TYPE_CHECKING
 
-from nexo.machine.chunk import TIME_TYPE
 from nexo.machine.claims import attempted
 from nexo.machine.fail import TIMED_OUT, history_after
 from nexo.machine.image import (
@@ -22,6 +21,7 @@ from nexo.machine.image import (
 )
 from nexo.machine.span import History
 from nexo.vocabulary import changes as c
+from nexo.vocabulary.batch import TIME_TYPE
 from nexo.vocabulary.errors import DataCorrupt
 from nexo.vocabulary.limits import (
     PRODUCER_IDLE_MS,
@@ -88,7 +88,7 @@ class _Folding:
 
     @apply.register
     def _(self, change: c.Pushed) -> None:
-        self._at(change.created_ms if isinstance(change.created_ms, int) else change.created_ms[-1])
+        self._at(change.created_last_ms)
         self._grow_chunk(change)
         dues = change.due_ms
         if isinstance(dues, int):
@@ -96,7 +96,9 @@ class _Folding:
         else:
             for seq, due_ms in enumerate(dues, change.first):
                 self._insert(Free(seq, seq + 1, None, due_ms))
-        self._image.ends[change.first >> SEQUENCE_BITS] = change.end
+        # What a topic shares is told at once, before earlier pushes of the same commit.
+        lane, ends = change.first >> SEQUENCE_BITS, self._image.ends
+        ends[lane] = max(change.end, ends.get(lane, 0))
         self._image.totals.pushed += change.end - change.first
 
     @apply.register
@@ -223,17 +225,13 @@ class _Folding:
     def _grow_chunk(self, change: c.Pushed) -> None:
         chunk = self._chunks.get(change.chunk)
         if chunk is None:
-            created = change.created_ms
-            if isinstance(created, list):
-                created_column: int | bytes = array(TIME_TYPE, created).tobytes()
-            else:
-                created_column = created
             self._chunks[change.chunk] = ChunkImage(
                 change.first,
                 change.end,
                 [change.row],
                 change.row_start,
-                created_column,
+                change.created_first_ms,
+                change.created_last_ms,
                 change.groups,
                 change.payload_bytes,
             )
@@ -322,11 +320,7 @@ def fold_produced(producers: dict[str, ProducerImage], change: c.Produced) -> No
 def extend_chunk(chunk: ChunkImage, change: c.Pushed | c.Published) -> None:
     """A chunk that small pushes fill grew by a row."""
     before, added = chunk.end - chunk.first, change.end - change.first
-    created = change.created_ms
-    column = [created] * added if isinstance(created, int) else created
-    if isinstance(chunk.created, int):
-        chunk.created = array(TIME_TYPE, [chunk.created] * before).tobytes()
-    chunk.created += array(TIME_TYPE, column).tobytes()
+    chunk.created_last_ms = change.created_last_ms
     groups = change.groups if isinstance(change, c.Pushed) else None
     if chunk.groups is not None or groups is not None:
         old = chunk.groups if isinstance(chunk.groups, list) else [chunk.groups] * before

@@ -13,17 +13,19 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from nexo.machine.chunk import TIME_TYPE, Chunk
+from nexo.machine.chunk import Chunk
 from nexo.machine.claims import ClaimedBatch, Consumer
 from nexo.machine.deduplication import Recent
 from nexo.machine.producers import Producer, Producers
-from nexo.machine.queue import Queue
 from nexo.machine.span import History, Span
+from nexo.vocabulary.batch import TIME_TYPE
 from nexo.vocabulary.limits import SEQUENCE_BITS
 from nexo.vocabulary.states import State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from nexo.machine.queue import Queue
 
 
 class ChunkImage(msgspec.Struct, array_like=True):
@@ -31,7 +33,8 @@ class ChunkImage(msgspec.Struct, array_like=True):
     end: int
     rows: list[int]
     row_start: int
-    created: int | bytes  # bytes: int64, one a message
+    created_first_ms: int
+    created_last_ms: int
     groups: str | list[str | None] | None
     payload_bytes: int
     seqs: bytes | None = None
@@ -124,9 +127,7 @@ def image_of(queue: Queue) -> Image:
         now_ms=queue.now_ms,
         paused=queue.paused,
         ends={lane.priority: lane.log.end for lane in queue.lanes},
-        chunks=[
-            chunk_image(chunk) for lane in queue.lanes for chunk in lane.log.chunks.values()
-        ],
+        chunks=[chunk_image(chunk) for lane in queue.lanes for chunk in lane.log.chunks.values()],
         free=merged_free(free),
         leases={lease: merged_leased(spans) for lease, spans in leases.items()},
         recent=dict(queue.recent.seqs_by_key) if queue.recent is not None else {},
@@ -269,9 +270,7 @@ class _Finder:
         for chunk in chunks:
             chunk.live = 0
 
-    def spans(
-        self, first: int, end: int, history: History | None, grouped: bool
-    ) -> list[Span]:
+    def spans(self, first: int, end: int, history: History | None, grouped: bool) -> list[Span]:
         spans = []
         at = bisect_right(self._firsts, first) - 1
         while first < end:
@@ -296,7 +295,8 @@ def chunk_image(chunk: Chunk) -> ChunkImage:
         chunk.end,
         list(chunk.rows),
         chunk.row_start,
-        chunk.created if isinstance(chunk.created, int) else chunk.created.tobytes(),
+        chunk.created_first_ms,
+        chunk.created_last_ms,
         chunk.groups,
         chunk.payload_bytes,
         chunk.seqs.tobytes() if chunk.seqs is not None else None,
@@ -304,13 +304,8 @@ def chunk_image(chunk: Chunk) -> ChunkImage:
 
 
 def revived_chunk(image: ChunkImage) -> Chunk:
-    created: int | array[int]
-    if isinstance(image.created, bytes):
-        created = array(TIME_TYPE)
-        created.frombytes(image.created)
-    else:
-        created = image.created
-    chunk = Chunk(image.first, image.end, None, created)
+    chunk = Chunk(image.first, image.end, None, image.created_first_ms)
+    chunk.created_last_ms = image.created_last_ms
     chunk.rows = list(image.rows)
     chunk.row_start = image.row_start
     chunk.groups = image.groups

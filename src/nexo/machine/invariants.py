@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 from nexo.machine.groups import GroupedLine
@@ -53,7 +54,7 @@ def check(queue: Queue) -> None:
 
 def _check_disjoint(spans: list[Span]) -> None:
     spans = sorted(spans, key=lambda span: span.first)
-    for one, other in zip(spans, spans[1:], strict=False):
+    for one, other in itertools.pairwise(spans):
         assert one.end <= other.first, f"{one} and {other} overlap"
     for span in spans:
         assert span.first < span.end, f"{span} is empty"

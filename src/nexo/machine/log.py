@@ -8,10 +8,9 @@ them.
 
 from __future__ import annotations
 
-from array import array
 from typing import TYPE_CHECKING, NamedTuple
 
-from nexo.machine.chunk import TIME_TYPE, Chunk, Growing
+from nexo.machine.chunk import COLUMN_BYTES, Chunk, Growing
 from nexo.vocabulary.limits import (
     CHUNK_BYTES_MAX,
     CHUNK_MESSAGES_MAX,
@@ -42,6 +41,7 @@ class Log:
         "_open",
         "chunks",
         "end",
+        "resident",
         "resident_bytes",
         "settled",
     )
@@ -50,25 +50,24 @@ class Log:
         self.end = first  # the number that the next message gets
         self.settled = first
         self.chunks: dict[int, Chunk] = {}  # by first number, oldest first
-        self.resident_bytes = 0  # what the contents in memory take
+        self.resident: dict[int, Chunk] = {}  # those whose content is in memory …
+        self.resident_bytes = 0  # … and what they take
         self._open: Chunk | None = None  # the chunk that small pushes fill …
         self._growing = Growing()  # … and its content
         self._flushed = first  # every message below this has a row
 
     def append_one(self, body: bytes, now_ms: int) -> Chunk:
         """One message that is nothing but a body: the shortest way in."""
-        chunk = self._open or self._begin()
+        chunk = self._open or self._begin(now_ms)
         self._growing.add_one(body, now_ms)
         size = len(body)
         self.end += 1
         chunk.end += 1
         chunk.live += 1
         chunk.payload_bytes += size
-        self.resident_bytes += size + 4
-        if (
-            chunk.payload_bytes >= CHUNK_BYTES_MAX
-            or chunk.end - chunk.first >= CHUNK_MESSAGES_MAX
-        ):
+        chunk.created_last_ms = now_ms
+        self.resident_bytes += size + COLUMN_BYTES
+        if chunk.payload_bytes >= CHUNK_BYTES_MAX or chunk.end - chunk.first >= CHUNK_MESSAGES_MAX:
             self.close_open()
         return chunk
 
@@ -77,18 +76,16 @@ class Log:
         count, size = batch.count, len(batch.payload)
         if count >= SMALL_PUSH_MESSAGES or size >= SMALL_PUSH_BYTES:
             return self._add_chunk(batch, now_ms)
-        chunk = self._open or self._begin()
+        chunk = self._open or self._begin(now_ms)
         self._growing.add(batch, now_ms)
         chunk.groups = self._growing.groups
         self.end += count
         chunk.end += count
         chunk.live += count
         chunk.payload_bytes += size
-        self.resident_bytes += size + 4 * count
-        if (
-            chunk.payload_bytes >= CHUNK_BYTES_MAX
-            or chunk.end - chunk.first >= CHUNK_MESSAGES_MAX
-        ):
+        chunk.created_last_ms = now_ms
+        self.resident_bytes += size + COLUMN_BYTES * count
+        if chunk.payload_bytes >= CHUNK_BYTES_MAX or chunk.end - chunk.first >= CHUNK_MESSAGES_MAX:
             self.close_open()
         return chunk
 
@@ -131,8 +128,7 @@ class Log:
         if chunk is self._open:
             self._open = None
         if chunk.content is not None:
-            self.resident_bytes -= chunk.memory_bytes
-            chunk.content = None
+            self.evict(chunk)
         return chunk.rows
 
     def evictable(self, chunk: Chunk) -> bool:
@@ -141,12 +137,14 @@ class Log:
 
     def evict(self, chunk: Chunk) -> None:
         chunk.content = None
+        del self.resident[chunk.first]
         self.resident_bytes -= chunk.memory_bytes
 
     def restore(self, chunk: Chunk, content: Batch) -> None:
         """The content of an evicted chunk, read back."""
         if chunk.content is None and self.chunks.get(chunk.first) is chunk:
             chunk.content = content
+            self.resident[chunk.first] = chunk
             self.resident_bytes += chunk.memory_bytes
 
     def close_open(self) -> None:
@@ -155,7 +153,6 @@ class Log:
         if chunk is not None:
             chunk.content = content = self._growing.cut(0, chunk.end - chunk.first)
             chunk.groups = content.groups
-            chunk.created = array(TIME_TYPE, self._growing.created)
             self._open = None
             self._growing = Growing()
 
@@ -164,10 +161,10 @@ class Log:
         self.chunks = {chunk.first: chunk for chunk in chunks}
         self.end = self.settled = self._flushed = end
 
-    def _begin(self) -> Chunk:
-        growing = self._growing = Growing()
-        self._open = chunk = Chunk(self.end, self.end, growing, growing.created)
-        self.chunks[chunk.first] = chunk
+    def _begin(self, now_ms: int) -> Chunk:
+        self._growing = Growing()
+        self._open = chunk = Chunk(self.end, self.end, self._growing, now_ms)
+        self.chunks[chunk.first] = self.resident[chunk.first] = chunk
         return chunk
 
     def _add_chunk(self, batch: Batch, now_ms: int) -> Chunk:
@@ -175,7 +172,7 @@ class Log:
         chunk = Chunk(self.end, self.end + batch.count, batch, now_ms)
         chunk.groups = batch.groups
         chunk.payload_bytes = len(batch.payload)
-        self.chunks[chunk.first] = chunk
+        self.chunks[chunk.first] = self.resident[chunk.first] = chunk
         self.end = chunk.end
         self.resident_bytes += chunk.memory_bytes
         return chunk

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from nexo.machine.chunk import Chunk
 from nexo.machine.expire import oldest_in_line_ms
 from nexo.machine.pop import message_at
+from nexo.machine.span import Span
 from nexo.vocabulary import limits
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.states import State
 
 if TYPE_CHECKING:
-    from nexo.machine.chunk import Chunk
     from nexo.machine.queue import Queue
-    from nexo.machine.span import Span
     from nexo.vocabulary.message import Message
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from nexo.machine.chunk import Chunk, Content
 from nexo.machine.span import History
 from nexo.vocabulary import limits
 from nexo.vocabulary.changes import Delivered
@@ -22,9 +23,6 @@ from nexo.vocabulary.message import Message
 from nexo.vocabulary.states import EventKind, State
 
 if TYPE_CHECKING:
-    from array import array
-
-    from nexo.machine.chunk import Chunk, Content
     from nexo.machine.queue import Queue
     from nexo.machine.span import Span
 
@@ -38,8 +36,7 @@ class Part(msgspec.Struct, frozen=True, gc=False):
     count: int
     content: Content
     index: int
-    created: int | array[int]
-    created_index: int
+    created_ms: int  # of all, unless the content has a column for it
     history: History
 
 
@@ -196,14 +193,12 @@ def part_of(span: Span) -> Part:
     content = chunk.content
     assert content is not None
     first = span.first
-    at = first - chunk.first
     return Part(
         first,
         span.end - first,
         content,
-        at if chunk.seqs is None else chunk.index(first),
-        chunk.created,
-        at,
+        first - chunk.first if chunk.seqs is None else chunk.index(first),
+        chunk.created_first_ms,
         span.history,  # type: ignore[arg-type]
     )
 
@@ -221,9 +216,7 @@ def messages(queue: Queue, delivery: Delivery) -> list[Message]:
                     content,
                     index,
                     seq,
-                    part.created
-                    if isinstance(part.created, int)
-                    else part.created[part.created_index + offset],
+                    part.created_ms if content.created is None else content.created[index],
                     delivery.state,
                     history,
                     delivery.deadline_ms,

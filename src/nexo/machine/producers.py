@@ -33,9 +33,9 @@ class Producers:
         if producer is None:
             return None
         answer = producer.answers.get(number)
-        if answer is None and len(producer.answers) >= PRODUCER_RESULTS_KEPT:
-            if number < min(producer.answers):
-                return []
+        full = len(producer.answers) >= PRODUCER_RESULTS_KEPT
+        if answer is None and full and number < min(producer.answers):
+            return []
         return answer
 
     def remember(self, name: str, number: int, now_ms: int, ranges: list[int]) -> None:

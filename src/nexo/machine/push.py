@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def push_one(queue: Queue, body: bytes, now_ms: int, priority: int = 0) -> int:
     """One message that is nothing but a body: the lean path. Returns its number."""
     settings = queue.settings
-    if settings.delay_ms or settings.deduplication != "off":
+    if settings.delay_ms or settings.deduplication != "off" or (priority and settings.fifo):
         batch = msgspec.structs.replace(batch_of([body]), priority=priority)
         return push(queue, batch, now_ms).ranges[0]
     if len(body) > settings.max_message_bytes:
@@ -52,9 +52,7 @@ def push_one(queue: Queue, body: bytes, now_ms: int, priority: int = 0) -> int:
     return seq
 
 
-def push(
-    queue: Queue, batch: Batch, now_ms: int, producer: str = "", number: int = 0
-) -> Accepted:
+def push(queue: Queue, batch: Batch, now_ms: int, producer: str = "", number: int = 0) -> Accepted:
     """A batch. With a producer, a number that was accepted before gets the same answer again."""
     now_ms = queue.advance(now_ms)
     if producer and queue.producers is not None:
@@ -67,7 +65,7 @@ def push(
     if keys is not None:
         recent = deduplication.recent_of(queue)
         recent.forget(now_ms)
-        indexes, repeated = recent.sift(keys)
+        indexes, repeated = recent.sift(keys, now_ms)
         if len(indexes) < batch.count:
             fresh = batch.select(indexes) if indexes else batch.slice(0, 0)
     if queue.settings.max_depth is not None:
@@ -84,9 +82,7 @@ def push(
     return accepted
 
 
-def push_shared(
-    queue: Queue, batch: Batch, row: int, row_start: int, now_ms: int
-) -> None:
+def push_shared(queue: Queue, batch: Batch, row: int, row_start: int, now_ms: int) -> None:
     """Messages of a topic arrive through a binding. Their row is the topic's: nothing is copied.
 
     Priorities, deduplication and depth are not asked: the topic has accepted them already."""
@@ -104,6 +100,7 @@ def push_shared(
             chunk.first,
             chunk.first,
             chunk.end,
+            now_ms,
             now_ms,
             due_ms,
             chunk.groups,

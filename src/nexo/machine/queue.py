@@ -80,8 +80,9 @@ class Queue:
         "doomed",
         "dropped_rows",
         "events",
-        "incarnation",
         "in_flight",
+        "incarnation",
+        "kept_deadlines",
         "lanes",
         "lanes_by_priority",
         "leases",
@@ -125,6 +126,7 @@ class Queue:
         self.scheduled: list[tuple[int, int, Span]] = []  # a heap by due time, then number
         self.leases: dict[int, Span | list[Span]] = {}
         self.deadlines: list[tuple[int, int]] = []  # a heap of (deadline, lease), some outdated
+        self.kept_deadlines = 0  # how many were left when they were last swept
         self.doomed: list[Doomed] = []
         self.busy: Busy | None = Busy() if settings.fifo else None  # None: no groups here
         self.released: list[str | None] = []  # groups to unlock once the ack is on disk
@@ -205,20 +207,18 @@ class Queue:
     def watch(self, lease: int, deadline_ms: int) -> None:
         """Expire the lease at that time. Outdated entries are skipped there, and swept out here
         before they are most of the heap, so that acked leases leave nothing behind."""
-        heappush(self.deadlines, (deadline_ms, lease))
-        if len(self.deadlines) > 64 + 4 * len(self.leases):
-            self.deadlines = [
-                entry for entry in self.deadlines if self._is_current(*entry)
-            ]
+        deadlines = self.deadlines
+        heappush(deadlines, (deadline_ms, lease))
+        # The second condition: one lease may have a deadline a message, and all of them current.
+        if len(deadlines) > 64 + 4 * len(self.leases) and len(deadlines) > 2 * self.kept_deadlines:
+            current = {
+                (span.deadline_ms, lease)
+                for lease, held in self.leases.items()
+                for span in (held if isinstance(held, list) else (held,))
+            }
+            self.deadlines = list(current.intersection(deadlines))
             heapify(self.deadlines)
-
-    def _is_current(self, deadline_ms: int, lease: int) -> bool:
-        held = self.leases.get(lease)
-        if held is None:
-            return False
-        if isinstance(held, list):
-            return any(span.deadline_ms == deadline_ms for span in held)
-        return held.deadline_ms == deadline_ms
+            self.kept_deadlines = len(self.deadlines)
 
     def land(self, span: Span) -> None:
         """Messages are no longer in flight. In a FIFO queue their group stays locked until that

@@ -13,7 +13,6 @@ from nexo.vocabulary.events import Event
 from nexo.vocabulary.states import EventKind
 
 if TYPE_CHECKING:
-    from nexo.machine.chunk import Chunk
     from nexo.machine.log import Flushed
     from nexo.machine.queue import Lane, Queue
     from nexo.vocabulary.batch import Batch
@@ -50,9 +49,10 @@ def flush(queue: Queue) -> list[Flushed]:
     for lane in queue.lanes:
         if lane.log.end != lane.log.settled:
             flushed += lane.log.flush(queue.row_numbers)
-    for row, chunk, first, end, batch in flushed:
+    for each in flushed:
+        row, chunk, first, end, batch = each
         queue.new_rows.append((row, batch))
-        created = created_of(chunk, first, end)
+        created_first_ms, created_last_ms = times_of(each)
         queue.changes.append(
             Pushed(
                 row,
@@ -60,14 +60,15 @@ def flush(queue: Queue) -> list[Flushed]:
                 chunk.first,
                 first,
                 end,
-                created,
+                created_first_ms,
+                created_last_ms,
                 _due(queue, first, end),
                 batch.groups,
                 len(batch.payload),
             )
         )
         if queue.events is not None:
-            at_ms = created if isinstance(created, int) else created[-1]
+            at_ms = created_last_ms
             queue.events.append(
                 Event(EventKind.PUSHED, queue.name, first, end - first, at_ms, at_ms, 0, "", "")
             )
@@ -83,19 +84,20 @@ def settle(queue: Queue, mark: Mark) -> None:
         counts: dict[str | None, int] = {}
         for group in mark.released:
             counts[group] = counts.get(group, 0) + 1
+        assert queue.busy is not None
         for group, count in counts.items():
-            queue.calm(group, count)
+            # A purge while the commit was under way has opened every group already.
+            locked = min(count, queue.busy.counts.get(group, 0))
+            if locked:
+                queue.calm(group, locked)
 
 
-def created_of(chunk: Chunk, first: int, end: int) -> int | list[int]:
-    """When the messages came: one number if they came together."""
-    created = chunk.created
-    if isinstance(created, int):
-        return created
-    start, stop = first - chunk.first, end - chunk.first
-    if created[start] == created[stop - 1]:  # times never go back
-        return created[start]
-    return created[start:stop].tolist()
+def times_of(flushed: Flushed) -> tuple[int, int]:
+    """When the first and the last of the messages came."""
+    created = flushed.batch.created
+    if not created:
+        return flushed.chunk.created_first_ms, flushed.chunk.created_last_ms
+    return created[0], created[-1]
 
 
 def _due(queue: Queue, first: int, end: int) -> int | list[int]:

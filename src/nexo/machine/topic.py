@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from nexo.machine.log import Log
+from nexo.machine.chunk import Chunk
+from nexo.machine.log import Flushed, Log
 from nexo.machine.pop import Part
 from nexo.machine.producers import Producers
-from nexo.machine.settle import created_of
+from nexo.machine.settle import times_of
 from nexo.machine.span import History
 from nexo.vocabulary import limits
 from nexo.vocabulary.changes import Produced, Published, Trimmed
@@ -24,8 +25,6 @@ from nexo.vocabulary.errors import InvalidArgument, MessageTooLarge, OffsetExpir
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from nexo.machine.chunk import Chunk
-    from nexo.machine.log import Flushed
     from nexo.vocabulary.batch import Batch
     from nexo.vocabulary.changes import TopicChange
     from nexo.vocabulary.settings import TopicSettings
@@ -34,7 +33,7 @@ _UNREAD = History(0, 0)
 
 
 class Reading(msgspec.Struct, frozen=True, gc=False):
-    """What a read found; `next` is the offset to go on with. `missing` has to be read back first."""
+    """What a read found; `next` is where to go on. `missing` has to be read back first."""
 
     parts: list[Part]
     next: int
@@ -110,7 +109,8 @@ def archive(topic: Topic, batch: Batch, row: int, row_start: int, now_ms: int) -
     now_ms = topic.advance(now_ms)
     chunk = topic.log.share(batch, row, row_start, now_ms)
     topic.kept_bytes += chunk.payload_bytes
-    topic.changes.append(_published(row, row_start, chunk, chunk.first, chunk.end))
+    flushed = Flushed(row, chunk, chunk.first, chunk.end, batch)
+    topic.changes.append(_published(row, row_start, flushed))
 
 
 def read(
@@ -147,7 +147,8 @@ def read(
         if stop == start:
             break
         bytes_max -= offsets[stop] - offsets[start]
-        parts.append(Part(offset, stop - start, content, start, chunk.created, start, _UNREAD))
+        created_ms = chunk.created_first_ms
+        parts.append(Part(offset, stop - start, content, start, created_ms, _UNREAD))
         offset += stop - start
         count -= stop - start
     return Reading(parts, offset)
@@ -156,21 +157,19 @@ def read(
 def offset_at(topic: Topic, time_ms: int) -> int:
     """The first offset that was published at or after a time."""
     for chunk in topic.log.chunks.values():
-        created = chunk.created
-        if isinstance(created, int):
-            if created >= time_ms:
-                return max(chunk.first, topic.start)
-        elif created[-1] >= time_ms:
-            return max(chunk.first + bisect_left(created, time_ms), topic.start)
+        if chunk.created_last_ms >= time_ms:
+            times = chunk.content.created if chunk.content is not None else None
+            inside = bisect_left(times, time_ms) if times else 0
+            return max(chunk.first + inside, topic.start)
     return topic.log.end
 
 
 def collect_topic(topic: Topic) -> TopicCollected:
     """Everything that the next commit has to write for this topic."""
     flushed = topic.log.flush(topic.row_numbers)
-    for row, chunk, first, end, batch in flushed:
-        topic.new_rows.append((row, batch))
-        topic.changes.append(_published(row, 0, chunk, first, end))
+    for each in flushed:
+        topic.new_rows.append((each.row, each.batch))
+        topic.changes.append(_published(each.row, 0, each))
     collected = TopicCollected(
         topic.changes, topic.new_rows, flushed, topic.dropped_rows, topic.log.end
     )
@@ -246,24 +245,25 @@ def _chunks_from(topic: Topic, offset: int) -> Iterator[Chunk]:
 def _first_after(topic: Topic, cutoff_ms: int) -> int:
     """The first offset that was published after a time."""
     for chunk in topic.log.chunks.values():
-        created = chunk.created
-        if isinstance(created, int):
-            if created > cutoff_ms:
-                return chunk.first
-        elif created[-1] > cutoff_ms:
-            return chunk.first + bisect_right(created, cutoff_ms)
+        if chunk.created_last_ms > cutoff_ms:
+            times = chunk.content.created if chunk.content is not None else None
+            return chunk.first + (bisect_right(times, cutoff_ms) if times else 0)
     return topic.log.end
 
 
-def _published(row: int, row_start: int, chunk: Chunk, first: int, end: int) -> Published:
-    payload_bytes = chunk.payload_bytes
-    if first != chunk.first or end != chunk.end:
-        content = chunk.content
-        assert content is not None
-        start = first - chunk.first
-        payload_bytes = content.offsets[end - chunk.first] - content.offsets[start]
-    created = created_of(chunk, first, end)
-    return Published(row, row_start, chunk.first, first, end, created, payload_bytes)
+def _published(row: int, row_start: int, flushed: Flushed) -> Published:
+    _, chunk, first, end, batch = flushed
+    created_first_ms, created_last_ms = times_of(flushed)
+    return Published(
+        row,
+        row_start,
+        chunk.first,
+        first,
+        end,
+        created_first_ms,
+        created_last_ms,
+        len(batch.payload),
+    )
 
 
 def _check(topic: Topic, batch: Batch) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from array import array
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from nexo.machine.chunk import TIME_TYPE
 from nexo.machine.fold import extend_chunk, fold_produced
 from nexo.machine.image import ChunkImage, ProducerImage, chunk_image, revived_chunk
 from nexo.machine.producers import Producer, Producers
@@ -51,10 +49,8 @@ def fold_topic(image: TopicImage, records: Iterable[Sequence[c.TopicChange]]) ->
         for change in record:
             if isinstance(change, c.Published):
                 _fold_published(chunks, change)
-                image.end = change.end
-                created = change.created_ms
-                at_ms = created if isinstance(created, int) else created[-1]
-                image.now_ms = max(image.now_ms, at_ms)
+                image.end = max(image.end, change.end)
+                image.now_ms = max(image.now_ms, change.created_last_ms)
             elif isinstance(change, c.Trimmed):
                 image.start = change.start
             elif isinstance(change, c.Produced):
@@ -83,13 +79,13 @@ def _fold_published(chunks: dict[int, ChunkImage], change: c.Published) -> None:
     if known is not None:
         extend_chunk(known, change)
         return
-    created = change.created_ms
     chunks[change.chunk] = ChunkImage(
         change.first,
         change.end,
         [change.row],
         change.row_start,
-        created if isinstance(created, int) else array(TIME_TYPE, created).tobytes(),
+        change.created_first_ms,
+        change.created_last_ms,
         None,
         change.payload_bytes,
     )

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 OFFSET_TYPE = "i"  # int32, as in Arrow's binary layout
+TIME_TYPE = "q"  # int64 milliseconds
 
 
 class DeadLetter(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -51,6 +52,7 @@ class Batch(msgspec.Struct, frozen=True):
     deduplication_ids: list[str | None] | None = None
     attributes: bytes | list[bytes | None] | None = None
     origins: list[Origin | None] | None = None
+    created: array[int] | None = None  # when each came, if they did not come together
 
     @property
     def count(self) -> int:
@@ -78,6 +80,7 @@ class Batch(msgspec.Struct, frozen=True):
             if isinstance(self.attributes, bytes)
             else _cut(self.attributes, start, stop),
             origins=_cut(self.origins, start, stop),
+            created=_cut(self.created, start, stop),
         )
 
     def select(self, indexes: Sequence[int]) -> Batch:
@@ -93,6 +96,7 @@ class Batch(msgspec.Struct, frozen=True):
             deduplication_ids=_pick(self.deduplication_ids, indexes),
             attributes=_pick(self.attributes, indexes),
             origins=_pick(self.origins, indexes),
+            created=self.created and array(TIME_TYPE, [self.created[i] for i in indexes]),
         )
 
 
@@ -119,6 +123,7 @@ def concatenate(batches: Sequence[Batch]) -> Batch:
         deduplication_ids=_join([(b.deduplication_ids, b.count) for b in batches]),
         attributes=_join([(b.attributes, b.count) for b in batches]),
         origins=_join([(b.origins, b.count) for b in batches]),
+        created=_join_times([batch.created for batch in batches]),
     )
 
 
@@ -142,11 +147,19 @@ def check_shape(batch: Batch) -> None:
 
 def _cut(column: Any, start: int, stop: int) -> Any:
     """Part of a column; a constant stays one."""
-    return column[start:stop] if isinstance(column, (list, bytes)) else column
+    return column[start:stop] if isinstance(column, (list, bytes, array)) else column
 
 
 def _pick(column: Any, indexes: Sequence[int]) -> Any:
     return [column[index] for index in indexes] if isinstance(column, list) else column
+
+
+def _join_times(parts: list[array[int] | None]) -> array[int] | None:
+    joined = array(TIME_TYPE)
+    for part in parts:
+        if part is not None:  # all have one or none does: a chunk's rows are of one kind
+            joined.extend(part)
+    return joined or None
 
 
 def _join(parts: list[tuple[Any, int]]) -> Any:

@@ -13,7 +13,6 @@ import msgspec
 from nexo.vocabulary.settings import QueueSettings, TopicSettings
 from nexo.vocabulary.states import Cause, State
 
-Created = int | list[int]
 Groups = str | list[str | None] | None
 
 
@@ -26,7 +25,8 @@ class Pushed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
     chunk: int
     first: int
     end: int
-    created_ms: Created
+    created_first_ms: int
+    created_last_ms: int
     due_ms: int | list[int]
     groups: Groups
     payload_bytes: int
@@ -143,7 +143,8 @@ class Published(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=20):
     chunk: int
     first: int
     end: int
-    created_ms: Created
+    created_first_ms: int
+    created_last_ms: int
     payload_bytes: int
 
 

@@ -16,7 +16,7 @@
     ├── Fenced                       fenced                        409   another driver took over
     ├── LeaseLost                    lease_lost                    409   a claim lapsed
     ├── OffsetExpired                offset_expired                410   retention passed it by
-    ├── ReadOnly                     read_only          yes        503   our fault: disk full or failed
+    ├── ReadOnly                     read_only          yes        503   our fault: the disk
     ├── NotReady                     not_ready          yes        503
     ├── Unreachable                  unreachable        yes        503
     ├── Timeout                      timeout            yes        504

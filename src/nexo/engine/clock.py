@@ -1,0 +1,32 @@
+"""The broker's clock: wall time that never goes back and never jumps.
+
+It starts from the wall clock (or from the latest time in the journal, should the wall clock have
+been set back since) and then follows the monotonic clock. So a stepped wall clock neither freezes
+leases nor expires them all at once; it is taken up at the next start.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    def now_ms(self) -> int:
+        """The time in Unix milliseconds."""
+
+    def not_before(self, now_ms: int) -> None:
+        """The journal knows of this time: do not fall behind it."""
+
+
+class SystemClock:
+    def __init__(self) -> None:
+        self._base_ms = time.time() * 1000 - time.monotonic() * 1000
+
+    def now_ms(self) -> int:
+        return int(self._base_ms + time.monotonic() * 1000)
+
+    def not_before(self, now_ms: int) -> None:
+        behind_ms = now_ms - self.now_ms()
+        if behind_ms > 0:
+            self._base_ms += behind_ms

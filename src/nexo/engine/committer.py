@@ -1,0 +1,233 @@
+"""The committer: everything that waited while one commit ran is the next commit.
+
+An actor that changed something enlists; those who wait for the disk leave a future. When the commit
+is durable the actors settle (what came in becomes visible) and the futures get their answers. If it
+fails, nobody is answered: the engine takes everything back to what the journal holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Protocol
+
+from nexo.journal.port import Commit, Write
+from nexo.vocabulary.errors import NexoError, ReadOnly
+from nexo.vocabulary.limits import UNSETTLED_BYTES_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nexo.engine.desk import Desk
+    from nexo.journal.port import Journal
+    from nexo.vocabulary.batch import Batch
+
+LAZY_COMMIT_MS = 50  # deliveries alone are written after this long
+
+_Future = asyncio.Future  # the waiters' own
+
+
+class Draft:
+    """A commit being put together."""
+
+    __slots__ = ("dropped_owners", "dropped_rows", "rows", "writes")
+
+    def __init__(self) -> None:
+        self.writes: list[Write] = []
+        self.rows: list[tuple[int, Batch]] = []
+        self.dropped_rows: list[int] = []
+        self.dropped_owners: list[int] = []
+
+
+class Participant(Protocol):
+    """An actor as the committer sees it."""
+
+    rank: int  # who is collected first: catalog 0, topics 1, queues 2, archives 3
+
+    def collect(self, draft: Draft) -> Any:
+        """Put what changed into the draft; returns what `settle` needs."""
+
+    def settle(self, mark: Any) -> None:
+        """It is on disk."""
+
+
+class Committer:
+    def __init__(
+        self,
+        journal: Journal,
+        desk: Desk,
+        release_row: Callable[[int], bool],
+        on_failed: Callable[[BaseException], None],
+        on_settled: Callable[[list[Participant]], None],
+    ) -> None:
+        self._journal = journal
+        self._desk = desk
+        self._release_row = release_row
+        self._on_failed = on_failed
+        self._on_settled = on_settled
+        self._dirty: dict[Participant, None] = {}
+        self._waiters: list[tuple[_Future[Any], Any]] = []
+        self._running_waiters: list[tuple[_Future[Any], Any]] = []
+        self._running = False
+        self._stopped = False
+        self._scheduled: asyncio.Handle | None = None
+        self._lazy: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        self.unsettled_bytes = 0
+        self._next_bytes = 0
+        self._room: list[_Future[None]] = []
+        self.commits = 0
+
+    # -- For actors ---------------------------------------------------------------------------
+
+    def enlist(self, actor: Participant) -> None:
+        """Something of the actor changed that must be written now."""
+        self._dirty[actor] = None
+        if not self._running and self._scheduled is None and not self._stopped:
+            self._scheduled = self._loop.call_soon(self._begin)
+
+    def enlist_lazily(self, actor: Participant) -> None:
+        """Something changed that may wait for the next commit, but not for ever."""
+        self._dirty[actor] = None
+        if self._lazy is None and self._scheduled is None and not self._running:
+            self._lazy = self._loop.call_later(LAZY_COMMIT_MS / 1000, self._begin)
+
+    def when_durable(self, result: Any) -> asyncio.Future[Any]:
+        """A future that gets `result` once everything enlisted so far is on disk."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        if self._stopped:
+            future.set_exception(ReadOnly("the journal has stopped", "try again"))
+        else:
+            self._waiters.append((future, result))
+        return future
+
+    def accept(self, size: int) -> None:
+        """Bytes that wait for the disk."""
+        self._next_bytes += size
+        self.unsettled_bytes += size
+
+    async def room(self) -> None:
+        """Wait until the disk has caught up enough for more to come in."""
+        while self.unsettled_bytes > UNSETTLED_BYTES_MAX:
+            future: asyncio.Future[None] = self._loop.create_future()
+            self._room.append(future)
+            await future
+
+    # -- For the engine -----------------------------------------------------------------------
+
+    def abandon(self, error: BaseException) -> None:
+        """Forget what was not committed: the state is about to be loaded from the journal."""
+        self._dirty.clear()
+        self._cancel_timers()
+        waiters = self._running_waiters + self._waiters
+        self._running_waiters, self._waiters = [], []
+        self._reset_room()
+        for future, _ in waiters:
+            if not future.done():
+                future.set_exception(error)
+
+    def stop(self) -> None:
+        """Begin no further commit."""
+        self._stopped = True
+        self._cancel_timers()
+
+    def resume(self) -> None:
+        self._stopped = False
+        self._running = False
+
+    @property
+    def idle(self) -> bool:
+        return not (self._running or self._dirty or self._waiters)
+
+    async def drain(self) -> None:
+        """Wait until everything that was enlisted is on disk."""
+        while not self.idle:
+            future = self.when_durable(None)
+            if self._lazy is not None:
+                self._cancel_timers()
+            if not self._running and self._scheduled is None:
+                self._scheduled = self._loop.call_soon(self._begin)
+            await future
+
+    # -- One round ----------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        self._cancel_timers()
+        if self._running or self._stopped:
+            return
+        draft, marks = self._collect()
+        self._running_waiters, self._waiters = self._waiters, []
+        round_bytes, self._next_bytes = self._next_bytes, 0
+        self._running = True
+        commit = Commit(
+            draft.writes,
+            draft.rows,
+            [row for row in draft.dropped_rows if self._release_row(row)],
+            draft.dropped_owners,
+        )
+
+        def done(_: Any, error: BaseException | None) -> None:
+            self._end(marks, round_bytes, error)
+
+        if not (commit.writes or commit.rows or commit.dropped_rows or commit.dropped_owners):
+            done(None, None)
+        else:
+            self._desk.submit(lambda: self._journal.commit(commit), done, first=True)
+
+    def _collect(self) -> tuple[Draft, list[tuple[Participant, Any]]]:
+        """Collecting a topic may bring work to the queues bound to it, and so on by rank."""
+        draft = Draft()
+        marks: list[tuple[Participant, Any]] = []
+        while self._dirty:
+            actor = min(self._dirty, key=_rank) if len(self._dirty) > 1 else next(iter(self._dirty))
+            del self._dirty[actor]
+            marks.append((actor, actor.collect(draft)))
+        return draft, marks
+
+    def _end(
+        self, marks: list[tuple[Participant, Any]], round_bytes: int, error: BaseException | None
+    ) -> None:
+        self._running = False
+        if error is not None:
+            self._on_failed(_refusal(error))
+            return
+        self.commits += 1
+        self.unsettled_bytes -= round_bytes
+        for actor, mark in marks:
+            actor.settle(mark)
+        waiters, self._running_waiters = self._running_waiters, []
+        for future, result in waiters:
+            if not future.done():
+                future.set_result(result)
+        if self._room and self.unsettled_bytes <= UNSETTLED_BYTES_MAX:
+            self._wake_room()
+        self._on_settled([actor for actor, _ in marks])
+        if (self._dirty or self._waiters) and self._scheduled is None and not self._stopped:
+            self._scheduled = self._loop.call_soon(self._begin)
+
+    def _cancel_timers(self) -> None:
+        if self._scheduled is not None:
+            self._scheduled.cancel()
+            self._scheduled = None
+        if self._lazy is not None:
+            self._lazy.cancel()
+            self._lazy = None
+
+    def _reset_room(self) -> None:
+        self.unsettled_bytes = self._next_bytes = 0
+        self._wake_room()
+
+    def _wake_room(self) -> None:
+        waiting, self._room = self._room, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+
+def _rank(actor: Participant) -> int:
+    return actor.rank
+
+
+def _refusal(error: BaseException) -> BaseException:
+    if isinstance(error, NexoError) or not isinstance(error, Exception):
+        return error
+    return ReadOnly(f"the journal failed: {error}", "see the log of the broker")

@@ -1,0 +1,42 @@
+"""What the actors of one engine share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from nexo.engine.clock import Clock
+    from nexo.engine.committer import Committer
+    from nexo.engine.desk import Desk
+    from nexo.engine.memory import Memory
+    from nexo.engine.queue_actor import QueueActor
+    from nexo.engine.rows import SharedRows
+    from nexo.engine.topic_actor import TopicActor
+    from nexo.journal.port import Journal
+    from nexo.vocabulary.errors import NexoError
+    from nexo.vocabulary.events import Event
+
+
+class Context:
+    """Wired up once by the engine. `refusal` is why nothing new is accepted, or None."""
+
+    clock: Clock
+    journal: Journal
+    desk: Desk
+    committer: Committer
+    memory: Memory
+    rows: SharedRows
+    row_numbers: Iterator[int]
+    epoch: int
+    refusal: NexoError | None
+    on_doomed: Callable[[QueueActor], None]
+    on_events: Callable[[list[Event]], None] | None
+    queues_bound_to: Callable[[int], list[tuple[QueueActor, dict[str, str] | None]]]
+    archive_of: Callable[[QueueActor], TopicActor | None]
+
+    @property
+    def first_lease(self) -> int:
+        """Lease numbers carry the boot epoch, so a number never stands for two deliveries."""
+        return self.epoch << 32 | 1

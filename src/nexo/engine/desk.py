@@ -1,0 +1,118 @@
+"""The desk: the journal takes one call at a time, and here they wait for their turn.
+
+A call runs in the event loop while calls are quick, because handing it to a thread costs more than
+a quick disk takes; when the disk gets slow, calls go to a thread so that the loop goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Protocol
+
+from nexo.vocabulary.limits import INLINE_COMMIT_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Job = Callable[[], Any]
+    Done = Callable[[Any, BaseException | None], None]
+
+_WEIGHT = 0.2  # of the latest call in the moving average
+
+
+class Runner(Protocol):
+    """Runs a blocking call, now or later, and tells the outcome to `done` in the event loop."""
+
+    def run(self, job: Job, done: Done) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class AdaptiveRunner:
+    """In the loop while that is quick, else in a thread."""
+
+    def __init__(self) -> None:
+        self._average_ms = 0.0
+        self._threads: ThreadPoolExecutor | None = None
+
+    def run(self, job: Job, done: Done) -> None:
+        if self._average_ms < INLINE_COMMIT_MS:
+            result, error, took_ms = _timed(job)
+            self._learn(took_ms)
+            done(result, error)
+            return
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(1, thread_name_prefix="nexo-journal")
+        future = asyncio.get_running_loop().run_in_executor(self._threads, _timed, job)
+        future.add_done_callback(lambda finished: self._finish(finished, done))
+
+    def close(self) -> None:
+        if self._threads is not None:
+            self._threads.shutdown()
+
+    def _finish(self, finished: asyncio.Future[tuple[Any, Any, float]], done: Done) -> None:
+        result, error, took_ms = finished.result()
+        self._learn(took_ms)
+        done(result, error)
+
+    def _learn(self, took_ms: float) -> None:
+        self._average_ms += _WEIGHT * (took_ms - self._average_ms)
+
+
+class Desk:
+    """Calls to the journal, one after the other; a commit goes before reads that wait."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._waiting: deque[tuple[Job, Done]] = deque()
+        self._busy = False
+
+    def submit(self, job: Job, done: Done, first: bool = False) -> None:
+        if not self._busy:
+            self._start(job, done)
+        elif first:
+            self._waiting.appendleft((job, done))
+        else:
+            self._waiting.append((job, done))
+
+    def call(self, job: Job) -> asyncio.Future[Any]:
+        """The same for those who await."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def done(result: Any, error: BaseException | None) -> None:
+            if future.cancelled():
+                return
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+
+        self.submit(job, done)
+        return future
+
+    def close(self) -> None:
+        self._runner.close()
+
+    def _start(self, job: Job, done: Done) -> None:
+        self._busy = True
+
+        def finished(result: Any, error: BaseException | None) -> None:
+            self._busy = False
+            done(result, error)
+            if self._waiting and not self._busy:
+                self._start(*self._waiting.popleft())
+
+        self._runner.run(job, finished)
+
+
+def _timed(job: Job) -> tuple[Any, BaseException | None, float]:
+    started = perf_counter()
+    result, error = None, None
+    try:
+        result = job()
+    except Exception as caught:  # handed on to whoever asked
+        error = caught
+    return result, error, (perf_counter() - started) * 1000

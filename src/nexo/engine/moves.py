@@ -1,0 +1,178 @@
+"""Moves between queues: dead letters and redrive.
+
+A move takes messages out of one queue and puts them into another in the same step, so the same
+commit: a message is never in two places, nor in none, whatever crashes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from nexo.machine import depart
+from nexo.machine.push import push_moved
+from nexo.vocabulary.errors import InvalidArgument, NexoError
+from nexo.vocabulary.limits import MOVE_MESSAGES, RECEIVE_RATE_MAX
+from nexo.vocabulary.states import Cause
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nexo.engine.context import Context
+    from nexo.engine.queue_actor import QueueActor
+    from nexo.machine.queue import Doomed
+    from nexo.machine.span import Span
+
+_BURST_MS = 100  # a rate is kept by moving what this long allows, then waiting
+
+
+class Mover:
+    def __init__(
+        self, context: Context, dead_letters_of: Callable[[QueueActor], QueueActor]
+    ) -> None:
+        self._context = context
+        self._dead_letters_of = dead_letters_of
+
+    def bury(self, source: QueueActor) -> None:
+        """Move what is out of attempts to the dead-letter queue. On a full disk it waits."""
+        if self._context.refusal is not None:
+            return
+        doomed, source.queue.doomed = source.queue.doomed, []
+        for each in doomed:
+            chunk = each.span.chunk
+            if chunk.content is not None:
+                self._bury_one(source, each)
+            else:
+                source.queue.doomed.append(each)
+                source.fetch(chunk, lambda: self.bury(source))
+
+    def _bury_one(self, source: QueueActor, doomed: Doomed) -> None:
+        queue, now_ms = source.queue, self._context.clock.now_ms()
+        target = self._dead_letters_of(source)
+        batch = depart.dead_letters(queue, doomed)
+        gone = depart.depart(
+            queue, doomed.lease, doomed.span, Cause.DEAD_LETTERED, doomed.reason, now_ms
+        )
+        if gone:
+            push_moved(target.queue, batch, now_ms)
+            self._context.committer.accept(len(batch.payload))
+            self._context.committer.enlist(source)
+            self._context.committer.enlist(target)
+
+
+class Progress(msgspec.Struct, frozen=True):
+    moved: int
+    total: int
+    skipped: int
+    finished: bool
+
+
+class MoveTask:
+    """A redrive under way. It moves what was in line when it began, each message to the queue it
+    came from, or all to one target. Messages without such a queue stay where they are."""
+
+    def __init__(
+        self,
+        context: Context,
+        source: QueueActor,
+        target_of: Callable[[str | None], QueueActor | None],
+        rate: float | None,
+    ) -> None:
+        if rate is not None and not 0 < rate <= RECEIVE_RATE_MAX:
+            raise InvalidArgument("a redrive's rate is a number of messages a second above 0")
+        self._context = context
+        self._source = source
+        self._target_of = target_of
+        self._rate = rate
+        self._total = source.queue.ready
+        self._moved = 0
+        self._skipped: list[int] = []
+        self._skipped_count = 0
+        self._cancelled = False
+        self.finished: asyncio.Task[int] = asyncio.get_running_loop().create_task(self._run())
+
+    def progress(self) -> Progress:
+        return Progress(self._moved, self._total, self._skipped_count, self.finished.done())
+
+    def cancel(self) -> None:
+        """Stop after the step under way; what was moved stays moved."""
+        self._cancelled = True
+
+    async def _run(self) -> int:
+        picked_state = self._source.queue
+        try:
+            while self._moved + self._skipped_count < self._total and not self._cancelled:
+                step = min(MOVE_MESSAGES, self._total - self._moved - self._skipped_count)
+                if self._rate is not None:
+                    step = min(step, max(1, int(self._rate * _BURST_MS / 1000)))
+                picked = depart.pick(self._source.queue, step)
+                if not picked:
+                    break
+                moved = await self._move(picked)
+                self._moved += moved
+                if self._rate is not None:
+                    await asyncio.sleep(moved / self._rate)
+        finally:
+            if self._source.queue is picked_state:  # else a reload has put them back already
+                for lease in self._skipped:
+                    depart.unpick(self._source.queue, lease)
+                self._source.serve()
+        return self._moved
+
+    async def _move(self, picked: list[tuple[int, Span]]) -> int:
+        """Move what was picked; if that fails it goes back to its place."""
+        source, queue = self._source, self._source.queue
+        left = list(picked)
+        try:
+            for _, span in picked:
+                while span.chunk.content is None:
+                    await source.read_back(span.chunk)
+            if self._context.refusal is not None:
+                raise self._context.refusal
+            await self._context.committer.room()
+            moved = 0
+            while left:
+                lease, span = left[0]
+                moved += self._move_span(lease, span)
+                left.pop(0)
+        except NexoError:
+            if source.queue is queue:
+                for lease, _ in left:
+                    depart.unpick(queue, lease)
+            raise
+        self._context.committer.enlist(source)
+        await self._context.committer.when_durable(None)
+        return moved
+
+    def _move_span(self, lease: int, span: Span) -> int:
+        """Split a span by where its messages go, and send each part there."""
+        queue, now_ms = self._source.queue, self._context.clock.now_ms()
+        names = depart.sources(span)
+        base, moved = span.first, 0
+        while True:
+            name, stop = names[span.first - base], span.first + 1
+            while stop < span.end and names[stop - base] == name:
+                stop += 1
+            last = stop == span.end
+            own, part = depart.split(queue, lease, span, stop)
+            target = self._target_of(name)
+            if target is None or target is self._source:
+                self._skipped.append(own)
+                self._skipped_count += part.end - part.first
+            else:
+                moved += self._send(own, part, target, now_ms)
+            if last:
+                break
+        return moved
+
+    def _send(self, lease: int, part: Span, target: QueueActor, now_ms: int) -> int:
+        queue, committer = self._source.queue, self._context.committer
+        batch = depart.redriven(queue, part)
+        if not depart.depart(queue, lease, part, Cause.REDRIVEN, "", now_ms):
+            return 0  # a purge came first
+        push_moved(target.queue, batch, now_ms)
+        committer.accept(len(batch.payload))
+        committer.enlist(target)
+        return batch.count

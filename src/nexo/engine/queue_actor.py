@@ -1,0 +1,395 @@
+"""The actor of one queue: every command it understands is a method here.
+
+A command runs the rules at once; what has to be on disk before it is true (pushes, acks, nacks,
+claims) gives a future that is answered by the commit. Deliveries wait for nothing. After each
+step the actor serves whoever waits and sets its timer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from nexo.engine.claim_desk import ClaimDesk
+from nexo.engine.recorder import Recorder
+from nexo.engine.shelf import Shelf
+from nexo.engine.timer import Timer
+from nexo.engine.waiting import Waiter, WaitingRoom
+from nexo.machine import ack as acks
+from nexo.machine import clear, compact, peek, settle
+from nexo.machine.claims import spans_of
+from nexo.machine.expire import expire, next_ms
+from nexo.machine.fail import give_back, nack
+from nexo.machine.image import encode_image, image_of
+from nexo.machine.life import GIVEN_BACK
+from nexo.machine.pop import messages, pop
+from nexo.machine.push import push, push_one, push_shared
+from nexo.vocabulary.errors import QueueNotFound
+from nexo.vocabulary.limits import POP_BYTES_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from nexo.engine.committer import Draft
+    from nexo.engine.context import Context
+    from nexo.machine.accepted import Accepted
+    from nexo.machine.chunk import Chunk
+    from nexo.machine.log import Log
+    from nexo.machine.pop import Delivery
+    from nexo.machine.queue import Queue
+    from nexo.machine.settle import Mark
+    from nexo.vocabulary.batch import Batch
+    from nexo.vocabulary.errors import NexoError
+    from nexo.vocabulary.message import Message
+
+
+class QueueActor:
+    rank = 2
+
+    def __init__(self, context: Context, owner: int, queue: Queue) -> None:
+        self.owner = owner
+        self.queue = queue
+        self.room = WaitingRoom()
+        self._context = context
+        self._committer = context.committer
+        self.now_ms = context.clock.now_ms
+        self._timer = Timer(context.clock, self.tick)
+        self._shelf = Shelf(context.memory)
+        self._recorder = Recorder(owner)
+        self.claims = ClaimDesk(self)
+
+    @property
+    def name(self) -> str:
+        return self.queue.name
+
+    # -- Producers ----------------------------------------------------------------------------
+
+    def push(self, batch: Batch, producer: str = "", number: int = 0) -> asyncio.Future[Accepted]:
+        """Messages come in; the future has their numbers once they are on disk."""
+        if self._context.refusal is not None:
+            raise self._context.refusal
+        accepted = push(self.queue, batch, self.now_ms(), producer, number)
+        self._committer.accept(len(batch.payload))
+        self._committer.enlist(self)
+        return self._committer.when_durable(accepted)
+
+    def push_one(self, body: bytes, priority: int = 0) -> asyncio.Future[int]:
+        """The same for one message that is nothing but a body."""
+        if self._context.refusal is not None:
+            raise self._context.refusal
+        seq = push_one(self.queue, body, self.now_ms(), priority)
+        self._committer.accept(len(body))
+        self._committer.enlist(self)
+        return self._committer.when_durable(seq)
+
+    def arrive(self, batch: Batch, row: int, row_start: int) -> None:
+        """Messages of a bound topic, in the commit that the topic is part of."""
+        push_shared(self.queue, batch, row, row_start, self.now_ms())
+        self._committer.enlist(self)
+
+    # -- Consumers ----------------------------------------------------------------------------
+
+    async def pop(
+        self,
+        count: int = 1,
+        *,
+        wait_ms: int = 0,
+        bytes_max: int = POP_BYTES_MAX,
+        consumer: str = "",
+        visibility_ms: int | None = None,
+        one_ack: bool = False,
+    ) -> Delivery:
+        """Up to `count` messages; waits up to `wait_ms` for the first one."""
+        while True:
+            delivery = pop(
+                self.queue,
+                count,
+                self.now_ms(),
+                bytes_max=bytes_max,
+                consumer=consumer,
+                visibility_ms=visibility_ms,
+                one_ack=one_ack,
+            )
+            if delivery.parts:
+                self._delivered(delivery)
+                return delivery
+            if delivery.missing is None:
+                break
+            await self.read_back(delivery.missing)
+        if wait_ms <= 0:
+            return delivery
+        future: asyncio.Future[Delivery] = asyncio.get_running_loop().create_future()
+        waiter = Waiter(
+            count,
+            lambda got: None if future.done() else future.set_result(got),
+            lambda error: None if future.done() else future.set_exception(error),
+            standing=False,
+            consumer=consumer,
+            bytes_max=bytes_max,
+            visibility_ms=visibility_ms,
+            one_ack=one_ack,
+        )
+        self.room.enter(waiter)
+        self._watch_rate()
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                return await future
+        except TimeoutError:
+            return delivery
+        finally:
+            self._leave(waiter, future)
+
+    def subscribe(
+        self,
+        prefetch: int,
+        deliver: Callable[[Delivery], None],
+        fail: Callable[[NexoError], None],
+        *,
+        consumer: str = "",
+        visibility_ms: int | None = None,
+        one_ack: bool = False,
+    ) -> Waiter:
+        """Deliver to this consumer for ever, as long as it has room: `grant` gives it more. It
+        ends only with the queue, and `fail` is told."""
+        waiter = Waiter(
+            prefetch,
+            deliver,
+            fail,
+            standing=True,
+            consumer=consumer,
+            visibility_ms=visibility_ms,
+            one_ack=one_ack,
+        )
+        self.room.enter(waiter)
+        asyncio.get_running_loop().call_soon(self.serve)
+        return waiter
+
+    def grant(self, waiter: Waiter, more: int) -> None:
+        """A subscription has room for that many more."""
+        self.room.grant(waiter, more)
+        self.serve()
+
+    def unsubscribe(self, waiter: Waiter) -> None:
+        """Leave, and give back at once what was not acked."""
+        self.room.leave(waiter)
+        now_ms = self.now_ms()
+        for lease in sorted(waiter.leases & self.queue.leases.keys()):
+            for first, end in _bounds(self.queue, lease):
+                give_back(self.queue, lease, first, end, now_ms)
+        waiter.leases.clear()
+        self._committer.enlist_lazily(self)
+        self.serve()
+
+    def received(self, lease: int, first: int, end: int) -> list[int]:
+        """The reception ack; it waits for nothing."""
+        applied = acks.received(self.queue, lease, first, end, self.now_ms())
+        self._timer.at(self.queue.deadlines[0][0])
+        self._committer.enlist_lazily(self)
+        return applied
+
+    def ack(self, lease: int, first: int, end: int) -> asyncio.Future[list[int]]:
+        """The processing ack; the future has the ranges that were acked."""
+        applied = acks.ack(self.queue, lease, first, end, self.now_ms())
+        self._committer.enlist(self)
+        return self._committer.when_durable(applied)
+
+    def nack(
+        self, lease: int, first: int, end: int, delay_ms: int | None = None, reason: str = ""
+    ) -> asyncio.Future[list[int]]:
+        now_ms = self.now_ms()
+        applied = nack(self.queue, lease, first, end, now_ms, delay_ms, reason)
+        return self.changed(applied)
+
+    def give_back(self, lease: int, first: int, end: int) -> asyncio.Future[list[int]]:
+        """Back in line as if never delivered."""
+        return self.changed(give_back(self.queue, lease, first, end, self.now_ms()))
+
+    def extend(self, lease: int, first: int, end: int, timeout_ms: int) -> asyncio.Future[Any]:
+        applied = acks.extend(self.queue, lease, first, end, timeout_ms, self.now_ms())
+        return self.changed(applied)
+
+    def messages(self, delivery: Delivery) -> list[Message]:
+        """The messages of a delivery one by one."""
+        return messages(self.queue, delivery)
+
+    # -- Operators ----------------------------------------------------------------------------
+
+    def purge(self) -> asyncio.Future[int]:
+        return self.changed(clear.purge(self.queue, self.now_ms()))
+
+    def set_paused(self, paused: bool) -> asyncio.Future[None]:
+        clear.set_paused(self.queue, paused)
+        return self.changed(None)
+
+    def info(self) -> peek.Info:
+        return peek.info(self.queue, self.now_ms())
+
+    async def peek(self, limit: int = 10) -> list[Message]:
+        """The first messages, whatever their state; nothing is taken."""
+        while True:
+            glances = peek.glance(self.queue, limit)
+            missing = [each.chunk for each in glances if each.chunk.content is None]
+            if not missing:
+                return peek.show(self.queue, glances)
+            await self.read_back(missing[0])
+
+    # -- The engine's side --------------------------------------------------------------------
+
+    def logs(self) -> Iterable[Log]:
+        return (lane.log for lane in reversed(self.queue.lanes))
+
+    def collect(self, draft: Draft) -> Mark:
+        queue = self.queue
+        collected = settle.collect(queue)
+        archive = self._context.archive_of(self) if collected.flushed else None
+        if archive is not None:
+            for flushed in collected.flushed:
+                archive.archive(flushed.batch, flushed.row)
+        draft.rows += collected.rows
+        draft.dropped_rows += collected.dropped_rows
+        if self._recorder.write(draft, collected.changes, lambda: encode_image(image_of(queue))):
+            asyncio.get_running_loop().call_soon(self._copy_forward)
+        if queue.events and self._context.on_events is not None:
+            events, queue.events = queue.events, []
+            self._context.on_events(events)
+        return collected.mark
+
+    def settle(self, mark: Mark) -> None:
+        settle.settle(self.queue, mark)
+        due_ms = next_ms(self.queue)
+        if due_ms is not None:
+            self._timer.at(due_ms)
+        self.serve()
+
+    def tick(self) -> None:
+        """The timer: do what time has made due."""
+        now_ms = self.now_ms()
+        expire(self.queue, now_ms)
+        if self.queue.doomed:
+            self._context.on_doomed(self)
+        if self.queue.changes:
+            self._committer.enlist_lazily(self)
+        self.serve()
+        due_ms = next_ms(self.queue)
+        if due_ms is not None:
+            self._timer.at(max(due_ms, now_ms + 1))
+
+    def serve(self) -> None:
+        """Deliver to those who wait, in turn, what is ready."""
+        queue, room = self.queue, self.room
+        while len(room) and queue.ready:
+            turn = room.next(queue.ready)
+            if turn is None:
+                return
+            waiter, count = turn
+            delivery = pop(
+                queue,
+                count,
+                self.now_ms(),
+                bytes_max=waiter.bytes_max,
+                consumer=waiter.consumer,
+                visibility_ms=waiter.visibility_ms,
+                one_ack=waiter.one_ack,
+            )
+            if delivery.missing is not None:
+                self.fetch(delivery.missing, self.serve)
+            if not delivery.parts:
+                self._watch_rate()
+                return
+            room.served(waiter, delivery.count)
+            if waiter.standing:
+                self._hold(waiter, delivery.lease)
+            self._delivered(delivery)
+            waiter.deliver(delivery)
+
+    def adopt(self, queue: Queue) -> None:
+        """The state was loaded anew from the journal; consumers stay."""
+        self.queue = queue
+        self._recorder = Recorder(self.owner)
+        for waiter in self.room.subscriptions:
+            waiter.leases &= queue.leases.keys()
+        self.begin()
+
+    def begin(self) -> None:
+        """Take up work after a start."""
+        if self._context.on_events is not None and self.queue.settings.events:
+            self.queue.events = []
+        self._timer.cancel()
+        self._timer.at(self.now_ms())
+
+    def close(self) -> None:
+        self._timer.cancel()
+        gone = QueueNotFound(f"queue {self.name!r} was deleted")
+        for waiter in self.room.empty():
+            waiter.fail(gone)
+
+    def changed(self, result: Any) -> asyncio.Future[Any]:
+        """Something changed that may concern others: dead letters, waiting consumers, time."""
+        if self.queue.doomed:
+            self._context.on_doomed(self)
+        self._committer.enlist(self)
+        durable = self._committer.when_durable(result)
+        due_ms = next_ms(self.queue)
+        if due_ms is not None:
+            self._timer.at(due_ms)
+        self.serve()
+        return durable
+
+    def _delivered(self, delivery: Delivery) -> None:
+        self._timer.at(delivery.deadline_ms)
+        self._committer.enlist_lazily(self)
+
+    def _hold(self, waiter: Waiter, lease: int) -> None:
+        leases = waiter.leases
+        leases.add(lease)
+        if len(leases) > 64 + 2 * waiter.free:
+            leases &= self.queue.leases.keys()
+
+    def _leave(self, waiter: Waiter, future: asyncio.Future[Delivery]) -> None:
+        """A pop ends. If it was cancelled just when it got something, that goes back."""
+        self.room.leave(waiter)
+        task = asyncio.current_task()
+        if not future.done() or future.cancelled():
+            return
+        if future.exception() is None and task is not None and task.cancelling():
+            delivery = future.result()
+            for part in delivery.parts:
+                self.give_back(delivery.lease, part.first, part.first + part.count)
+
+    def _watch_rate(self) -> None:
+        """With a rate limit, what is ready may have to wait for its token."""
+        rate = self.queue.settings.max_receive_rate
+        if rate is not None and len(self.room) and self.queue.ready:
+            self._timer.at(self.queue.rate.next_ms(rate, self.now_ms()))
+
+    def changed_lazily(self) -> None:
+        """Something changed that may wait for the next commit."""
+        self._committer.enlist_lazily(self)
+
+    async def read_back(self, chunk: Chunk) -> None:
+        """Wait until the content of a chunk is in memory."""
+        await self._shelf.read_back(self._log_of(chunk), chunk)
+
+    def fetch(self, chunk: Chunk, then: Callable[[], None]) -> None:
+        """Read the content of a chunk back and call `then`."""
+        self._shelf.fetch(self._log_of(chunk), chunk, then)
+
+    def _log_of(self, chunk: Chunk) -> Log:
+        return self.queue.lane_of(chunk.first).log
+
+    def _copy_forward(self) -> None:
+        """After a snapshot: live messages must not pin the bytes of dead ones."""
+        if self._context.refusal is not None:
+            return
+        for chunk in compact.sparse_chunks(self.queue):
+            if chunk.content is None:
+                self.fetch(chunk, self._copy_forward)
+                return
+            compact.copy_forward(self.queue, chunk)
+            self._committer.enlist(self)
+
+
+def _bounds(queue: Queue, lease: int) -> list[tuple[int, int]]:
+    """The messages of a lease that are still its consumer's."""
+    spans = spans_of(queue, lease)
+    return [(span.first, span.end) for span in spans if span.state in GIVEN_BACK]

@@ -1,0 +1,96 @@
+"""Recovery: from what the journal holds to living queues and topics. No payload is read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from nexo.journal.port import CATALOG
+from nexo.machine.catalog import Catalog, CatalogImage, decode_catalog_image, fold_catalog
+from nexo.machine.fold import fold
+from nexo.machine.image import Image, decode_image, revive
+from nexo.machine.queue import Queue
+from nexo.machine.topic import Topic
+from nexo.machine.topic_image import TopicImage, decode_topic_image, fold_topic, revive_topic
+from nexo.vocabulary.changes import (
+    decode_catalog_changes,
+    decode_queue_changes,
+    decode_topic_changes,
+)
+from nexo.vocabulary.errors import DataCorrupt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nexo.journal.port import Journal, Stored
+    from nexo.vocabulary.changes import QueueDefined, TopicDefined
+
+
+class Recovered(msgspec.Struct, frozen=True):
+    catalog: Catalog
+    queues: dict[int, Queue]
+    topics: dict[int, Topic]
+    latest_ms: int  # the latest time that the journal knows of
+    held_rows: list[int]  # every row as often as a chunk holds it
+
+
+def recover(journal: Journal, row_numbers: Iterator[int], first_lease: int) -> Recovered:
+    """Load everything. Raises `DataCorrupt` if the journal contradicts itself."""
+    catalog = load_catalog(journal.load(CATALOG))
+    queues, topics, held = {}, {}, []
+    latest_ms = 0
+    for defined in catalog.queues.values():
+        image = load_queue(journal.load(defined.owner))
+        queue = new_queue(defined, row_numbers, first_lease)
+        revive(queue, image)
+        queues[defined.owner] = queue
+        latest_ms = max(latest_ms, image.now_ms)
+        held += [row for chunk in image.chunks for row in chunk.rows]
+    for topic_defined in catalog.topics.values():
+        topic_image = load_topic(journal.load(topic_defined.owner))
+        topic = new_topic(topic_defined, row_numbers)
+        revive_topic(topic, topic_image)
+        topics[topic_defined.owner] = topic
+        latest_ms = max(latest_ms, topic_image.now_ms)
+        held += [row for chunk in topic_image.chunks for row in chunk.rows]
+    return Recovered(catalog, queues, topics, latest_ms, held)
+
+
+def new_queue(defined: QueueDefined, row_numbers: Iterator[int], first_lease: int) -> Queue:
+    return Queue(defined.name, defined.settings, defined.incarnation, row_numbers, first_lease)
+
+
+def new_topic(defined: TopicDefined, row_numbers: Iterator[int]) -> Topic:
+    return Topic(defined.name, defined.settings, row_numbers)
+
+
+def load_catalog(stored: Stored) -> Catalog:
+    try:
+        image = decode_catalog_image(stored.snapshot) if stored.snapshot else CatalogImage()
+        return Catalog(fold_catalog(image, map(decode_catalog_changes, stored.records)))
+    except msgspec.DecodeError as error:
+        raise _unreadable("the catalog", error) from error
+
+
+def load_queue(stored: Stored) -> Image:
+    try:
+        image = decode_image(stored.snapshot) if stored.snapshot else Image()
+        return fold(image, map(decode_queue_changes, stored.records))
+    except (msgspec.DecodeError, KeyError) as error:
+        raise _unreadable("a queue", error) from error
+
+
+def load_topic(stored: Stored) -> TopicImage:
+    try:
+        image = decode_topic_image(stored.snapshot) if stored.snapshot else TopicImage()
+        return fold_topic(image, map(decode_topic_changes, stored.records))
+    except (msgspec.DecodeError, KeyError) as error:
+        raise _unreadable("a topic", error) from error
+
+
+def _unreadable(what: str, error: Exception) -> DataCorrupt:
+    return DataCorrupt(
+        f"the journal's state of {what} cannot be read: {error}",
+        "restore a backup, or run the verifier to see what else is wrong",
+    )

@@ -1,0 +1,51 @@
+"""Reading contents back, for those who can wait and for those who want to be called."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nexo.engine.memory import Memory
+    from nexo.machine.chunk import Chunk
+    from nexo.machine.log import Log
+
+_RETRY_S = 0.2  # a read that failed is tried again, while someone waits for it
+
+
+class Shelf:
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._called: set[Chunk] = set()
+
+    def fetch(self, log: Log, chunk: Chunk, then: Callable[[], None]) -> None:
+        """Read a chunk back and call `then`; asking again meanwhile changes nothing."""
+        if chunk in self._called:
+            return
+        self._called.add(chunk)
+
+        def done(error: BaseException | None) -> None:
+            self._called.discard(chunk)
+            if error is None:
+                then()
+            else:
+                asyncio.get_running_loop().call_later(_RETRY_S, then)
+
+        self._memory.fetch(log, chunk, done)
+
+    async def read_back(self, log: Log, chunk: Chunk) -> None:
+        """Wait until a chunk's content is in memory; raises what the journal raised."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(error: BaseException | None) -> None:
+            if future.done():
+                return
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
+
+        self._memory.fetch(log, chunk, done)
+        await future

@@ -1,0 +1,173 @@
+"""The actor of one topic: publish, read, and fan out to the queues that are bound to it.
+
+Fan-out is part of the commit: when it begins, what was published since the last one becomes a
+row, and every bound queue gets a reference to it. So a crash leaves all of them or none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from nexo.engine.recorder import Recorder
+from nexo.engine.shelf import Shelf
+from nexo.engine.timer import Timer
+from nexo.machine import topic as rules
+from nexo.machine.topic_image import encode_topic_image, image_of_topic
+from nexo.vocabulary.attributes import matches
+from nexo.vocabulary.limits import POP_BYTES_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from nexo.engine.committer import Draft
+    from nexo.engine.context import Context
+    from nexo.machine.log import Flushed, Log
+    from nexo.machine.topic import Reading, Topic
+    from nexo.vocabulary.batch import Batch
+
+
+class TopicActor:
+    def __init__(
+        self, context: Context, owner: int, topic: Topic, is_archive: bool = False
+    ) -> None:
+        self.owner = owner
+        self.topic = topic
+        self.rank = 3 if is_archive else 1
+        self._context = context
+        self._committer = context.committer
+        self._now_ms = context.clock.now_ms
+        self._timer = Timer(context.clock, self.tick)
+        self._shelf = Shelf(context.memory)
+        self._recorder = Recorder(owner)
+        self._listeners: set[Callable[[], None]] = set()
+
+    @property
+    def name(self) -> str:
+        return self.topic.name
+
+    def publish(
+        self, batch: Batch, producer: str = "", number: int = 0
+    ) -> asyncio.Future[tuple[int, int]]:
+        """The future has the range of the offsets once the batch is on disk."""
+        if self._context.refusal is not None:
+            raise self._context.refusal
+        offsets = rules.publish(self.topic, batch, self._now_ms(), producer, number)
+        self._committer.accept(len(batch.payload))
+        self._committer.enlist(self)
+        return self._committer.when_durable(offsets)
+
+    async def read(
+        self,
+        offset: int,
+        count: int = 100,
+        *,
+        bytes_max: int = POP_BYTES_MAX,
+        strict: bool = False,
+        wait_ms: int = 0,
+    ) -> Reading:
+        """Messages from `offset` on; waits up to `wait_ms` if there are none yet."""
+        until_ms = self._now_ms() + wait_ms
+        while True:
+            reading = rules.read(self.topic, offset, count, bytes_max, strict)
+            left_ms = until_ms - self._now_ms()
+            if reading.parts or (reading.missing is None and left_ms <= 0):
+                return reading
+            if reading.missing is not None:
+                await self._shelf.read_back(self.topic.log, reading.missing)
+            else:
+                await self._news(left_ms)
+
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener` whenever there is something new; returns how to stop that."""
+        self._listeners.add(listener)
+        return lambda: self._listeners.discard(listener)
+
+    def archive(self, batch: Batch, row: int) -> None:
+        """Keep what was pushed to an archived queue, in the commit that the queue is part of."""
+        rules.archive(self.topic, batch, row, 0, self._now_ms())
+        self._context.rows.share(row)
+        self._committer.enlist(self)
+
+    # -- The engine's side --------------------------------------------------------------------
+
+    def logs(self) -> Iterable[Log]:
+        return (self.topic.log,)
+
+    def collect(self, draft: Draft) -> int:
+        collected = rules.collect_topic(self.topic)
+        for flushed in collected.flushed:
+            for queue, where in self._context.queues_bound_to(self.owner):
+                for start, part in _chosen(flushed, where):
+                    queue.arrive(part, flushed.row, start)
+                    self._context.rows.share(flushed.row)
+        draft.rows += collected.rows
+        draft.dropped_rows += collected.dropped_rows
+        self._recorder.write(
+            draft, collected.changes, lambda: encode_topic_image(image_of_topic(self.topic))
+        )
+        return collected.end
+
+    def settle(self, end: int) -> None:
+        news = end > self.topic.log.settled
+        rules.settle_topic(self.topic, end)
+        self._trim()
+        if news:
+            for listener in list(self._listeners):
+                listener()
+
+    def tick(self) -> None:
+        self._trim()
+
+    def adopt(self, topic: Topic) -> None:
+        """The state was loaded anew from the journal; readers stay."""
+        self.topic = topic
+        self._recorder = Recorder(self.owner)
+        self.begin()
+
+    def begin(self) -> None:
+        self._timer.cancel()
+        self._timer.at(self._now_ms())
+
+    def close(self) -> None:
+        self._timer.cancel()
+
+    def _trim(self) -> None:
+        rules.trim(self.topic, self._now_ms())
+        if self.topic.changes:
+            self._committer.enlist_lazily(self)
+        due_ms = rules.next_trim_ms(self.topic)
+        if due_ms is not None:
+            self._timer.at(due_ms)
+
+    async def _news(self, wait_ms: int) -> None:
+        news = asyncio.Event()
+        stop = self.listen(news.set)
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                await news.wait()
+        except TimeoutError:
+            pass
+        finally:
+            stop()
+
+
+def _chosen(flushed: Flushed, where: dict[str, str] | None) -> list[tuple[int, Batch]]:
+    """The runs of a batch that a binding wants: where each begins in the row, and its messages."""
+    batch = flushed.batch
+    if where is None:
+        return [(0, batch)]
+    column = batch.attributes
+    wanted = [
+        matches(where, column[index] if isinstance(column, list) else column)
+        for index in range(batch.count)
+    ]
+    runs, start = [], 0
+    while start < batch.count:
+        stop = start
+        while stop < batch.count and wanted[stop]:
+            stop += 1
+        if stop > start:
+            runs.append((start, batch.slice(start, stop)))
+        start = stop + 1
+    return runs

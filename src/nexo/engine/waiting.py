@@ -1,0 +1,129 @@
+"""The waiting room of a queue: blocking pops and standing subscriptions, served in turn.
+
+A subscription stays for ever. Whoever has room takes part; each turn gives a consumer its share of
+what is ready by its free prefetch, so nobody starves and a slow one gets less.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from nexo.vocabulary.errors import RateLimited
+from nexo.vocabulary.limits import POP_BYTES_MAX, POP_MESSAGES_MAX, WAITERS_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nexo.machine.pop import Delivery
+    from nexo.vocabulary.errors import NexoError
+
+
+class Waiter:
+    """One who waits. `deliver` takes what came; a pop leaves then, a subscription stays."""
+
+    __slots__ = (
+        "bytes_max",
+        "consumer",
+        "deliver",
+        "fail",
+        "free",
+        "leases",
+        "one_ack",
+        "queued",
+        "standing",
+        "visibility_ms",
+    )
+
+    def __init__(
+        self,
+        free: int,
+        deliver: Callable[[Delivery], None],
+        fail: Callable[[NexoError], None],
+        *,
+        standing: bool,
+        consumer: str = "",
+        bytes_max: int = POP_BYTES_MAX,
+        visibility_ms: int | None = None,
+        one_ack: bool = False,
+    ) -> None:
+        self.free = free
+        self.deliver = deliver
+        self.fail = fail  # called once, if the queue is deleted
+        self.standing = standing
+        self.consumer = consumer
+        self.bytes_max = bytes_max
+        self.visibility_ms = visibility_ms
+        self.one_ack = one_ack
+        self.queued = False
+        self.leases: set[int] = set()  # what a subscription may have to give back
+
+
+class WaitingRoom:
+    def __init__(self) -> None:
+        self._turns: deque[Waiter] = deque()  # those with room, in the order of their turns
+        self._free = 0
+        self.subscriptions: set[Waiter] = set()
+
+    def __len__(self) -> int:
+        return len(self._turns)
+
+    @property
+    def consumers(self) -> int:
+        """Subscriptions, and pops that wait."""
+        return len(self.subscriptions) + sum(not waiter.standing for waiter in self._turns)
+
+    def enter(self, waiter: Waiter) -> None:
+        if len(self._turns) + len(self.subscriptions) >= WAITERS_MAX:
+            raise RateLimited(
+                f"{WAITERS_MAX} consumers wait on this queue already", "wait on fewer connections"
+            )
+        if waiter.standing:
+            self.subscriptions.add(waiter)
+        self._queue(waiter)
+
+    def leave(self, waiter: Waiter) -> None:
+        self.subscriptions.discard(waiter)
+        if waiter.queued:
+            self._turns.remove(waiter)
+            waiter.queued = False
+            self._free -= waiter.free
+
+    def empty(self) -> list[Waiter]:
+        """Everybody leaves."""
+        waiters = list({*self._turns, *self.subscriptions})
+        for waiter in waiters:
+            self.leave(waiter)
+        return waiters
+
+    def grant(self, waiter: Waiter, more: int) -> None:
+        """A subscription has room for more."""
+        if waiter.queued:
+            self._free += more
+        waiter.free += more
+        self._queue(waiter)
+
+    def next(self, ready: int) -> tuple[Waiter, int] | None:
+        """Whose turn it is, and how many messages that is."""
+        if not self._turns:
+            return None
+        waiter = self._turns[0]
+        share = waiter.free
+        if self._free > ready:
+            share = max(1, -(-ready * waiter.free // self._free))
+        return waiter, min(share, waiter.free, POP_MESSAGES_MAX)
+
+    def served(self, waiter: Waiter, count: int) -> None:
+        """The turn is over."""
+        self._turns.popleft()
+        waiter.queued = False
+        self._free -= waiter.free
+        waiter.free -= count
+        if waiter.standing:
+            self._queue(waiter)
+
+    def _queue(self, waiter: Waiter) -> None:
+        if not waiter.queued and waiter.free > 0:
+            waiter.queued = True
+            self._free += waiter.free
+            self._turns.append(waiter)
