@@ -54,7 +54,7 @@ class OnSimulatedDisk:
         self._journals: list[SqliteJournal] = []
 
     def journal(self) -> SqliteJournal:
-        self._journals.append(SqliteJournal("data", vfs=self.disk.name))
+        self._journals.append(SqliteJournal("data", vfs=self.disk.name, reserve_bytes=0))
         return self._journals[-1]
 
     def leave(self) -> None:

@@ -118,6 +118,25 @@ def test_when_the_reserve_is_used_up_acks_are_refused_and_nothing_is_lost(
     assert len(journal.load(1).records) == stored + 1
 
 
+def test_acks_do_not_run_out_of_space_and_draining_heals_by_itself(
+    disk: SimulatedDisk, journal: SqliteJournal
+) -> None:
+    for row in range(1, 101):
+        journal.commit(change(Write(1, b"push"), rows={row: batch_of([bytes(9_000)])}))
+    disk.capacity_bytes = disk.used_bytes
+    for row in range(1, 101):
+        for _ in range(20):
+            journal.commit(change(Write(1, b"received")))
+        journal.commit(change(Write(1, b"ack", b"folded"), dropped_rows=[row]))
+    push = change(Write(1, b"push"), rows={101: batch_of([bytes(9_000)])})
+    with pytest.raises(ReadOnly):
+        journal.commit(push)
+    while journal.tidy():
+        pass
+    journal.commit(push)
+    assert journal.fetch([101])[0].count == 1
+
+
 def test_a_journal_opens_on_a_full_disk(disk: SimulatedDisk, journal: SqliteJournal) -> None:
     journal.commit(change(Write(1, b"a"), rows={1: batch_of([bytes(9_000)])}))
     journal.close()

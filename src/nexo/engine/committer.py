@@ -75,6 +75,7 @@ class Committer:
         self.unsettled_bytes = 0
         self._next_bytes = 0
         self._room: list[_Future[None]] = []
+        self._waiting_for_room = 0
         self.commits = 0
 
     # -- For actors ---------------------------------------------------------------------------
@@ -105,12 +106,33 @@ class Committer:
         self._next_bytes += size
         self.unsettled_bytes += size
 
+    @property
+    def congested(self) -> bool:
+        """The disk has fallen behind: no more may come in before `room` says so. While somebody
+        waits for room everybody does, so nobody is overtaken."""
+        return self.unsettled_bytes > UNSETTLED_BYTES_MAX or self._waiting_for_room > 0
+
     async def room(self) -> None:
         """Wait until the disk has caught up enough for more to come in."""
-        while self.unsettled_bytes > UNSETTLED_BYTES_MAX:
-            future: asyncio.Future[None] = self._loop.create_future()
-            self._room.append(future)
-            await future
+        self._waiting_for_room += 1
+        try:
+            while self.unsettled_bytes > UNSETTLED_BYTES_MAX:
+                future: asyncio.Future[None] = self._loop.create_future()
+                self._room.append(future)
+                await future
+        finally:
+            self._waiting_for_room -= 1
+
+    def after_room(self, push: Callable[[], _Future[Any]]) -> _Future[Any]:
+        """Push once the disk has caught up."""
+
+        async def wait_and_push() -> Any:
+            await self.room()
+            if self._stopped:
+                raise ReadOnly("the journal has stopped", "try again")
+            return await push()
+
+        return self._loop.create_task(wait_and_push())
 
     # -- For the engine -----------------------------------------------------------------------
 

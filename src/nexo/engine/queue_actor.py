@@ -17,11 +17,9 @@ from nexo.engine.timer import Timer
 from nexo.engine.waiting import Waiter, WaitingRoom
 from nexo.machine import ack as acks
 from nexo.machine import clear, compact, peek, settle
-from nexo.machine.claims import spans_of
 from nexo.machine.expire import expire, next_ms
-from nexo.machine.fail import give_back, nack
+from nexo.machine.fail import give_back, give_back_lease, nack
 from nexo.machine.image import encode_image, image_of
-from nexo.machine.life import GIVEN_BACK
 from nexo.machine.pop import messages, pop
 from nexo.machine.push import push, push_one, push_shared
 from nexo.vocabulary.errors import QueueNotFound
@@ -68,6 +66,11 @@ class QueueActor:
         """Messages come in; the future has their numbers once they are on disk."""
         if self._context.refusal is not None:
             raise self._context.refusal
+        if self._committer.congested:
+            return self._committer.after_room(lambda: self._push(batch, producer, number))
+        return self._push(batch, producer, number)
+
+    def _push(self, batch: Batch, producer: str, number: int) -> asyncio.Future[Accepted]:
         accepted = push(self.queue, batch, self.now_ms(), producer, number)
         self._committer.accept(len(batch.payload))
         self._committer.enlist(self)
@@ -77,6 +80,11 @@ class QueueActor:
         """The same for one message that is nothing but a body."""
         if self._context.refusal is not None:
             raise self._context.refusal
+        if self._committer.congested:
+            return self._committer.after_room(lambda: self._push_one(body, priority))
+        return self._push_one(body, priority)
+
+    def _push_one(self, body: bytes, priority: int) -> asyncio.Future[int]:
         seq = push_one(self.queue, body, self.now_ms(), priority)
         self._committer.accept(len(body))
         self._committer.enlist(self)
@@ -174,8 +182,7 @@ class QueueActor:
         self.room.leave(waiter)
         now_ms = self.now_ms()
         for lease in sorted(waiter.leases & self.queue.leases.keys()):
-            for first, end in _bounds(self.queue, lease):
-                give_back(self.queue, lease, first, end, now_ms)
+            give_back_lease(self.queue, lease, now_ms)
         waiter.leases.clear()
         self._committer.enlist_lazily(self)
         self.serve()
@@ -387,9 +394,3 @@ class QueueActor:
                 return
             compact.copy_forward(self.queue, chunk)
             self._committer.enlist(self)
-
-
-def _bounds(queue: Queue, lease: int) -> list[tuple[int, int]]:
-    """The messages of a lease that are still its consumer's."""
-    spans = spans_of(queue, lease)
-    return [(span.first, span.end) for span in spans if span.state in GIVEN_BACK]

@@ -52,6 +52,11 @@ class TopicActor:
         """The future has the range of the offsets once the batch is on disk."""
         if self._context.refusal is not None:
             raise self._context.refusal
+        if self._committer.congested:
+            return self._committer.after_room(lambda: self._publish(batch, producer, number))
+        return self._publish(batch, producer, number)
+
+    def _publish(self, batch: Batch, producer: str, number: int) -> asyncio.Future[tuple[int, int]]:
         offsets = rules.publish(self.topic, batch, self._now_ms(), producer, number)
         self._committer.accept(len(batch.payload))
         self._committer.enlist(self)

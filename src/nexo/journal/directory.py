@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from typing import TYPE_CHECKING
 
 from nexo.vocabulary.errors import ReadOnly
@@ -50,6 +51,12 @@ class DataDirectory:
                 f"the data directory {self._path} cannot be synchronized: {error.strerror}",
                 "look at the system log for disk errors",
             ) from error
+
+    def free_bytes(self) -> int:
+        try:
+            return shutil.disk_usage(self._path).free
+        except OSError:
+            return 0
 
     def sign(self) -> None:
         """Say who holds the lock. On a full disk the broker goes on unnamed."""

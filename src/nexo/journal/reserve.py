@@ -1,16 +1,25 @@
-"""A little disk space kept back, so that acks can be journaled when the disk is full.
+"""Disk space kept back, so that acks can be journaled when the disk is full.
 
 Without it a full disk is a trap: messages are removed by acks, an ack is a write, and no write
-succeeds. The reserve is a file of zeros beside the journal. When a commit meets a full disk the
-file is emptied, commits that store no payload go on in the room it leaves, and commits that do
-are refused until the reserve could be filled again.
+succeeds. The reserve is a file of zeros beside the journal. When a commit that stores no payload
+meets a full disk the file is emptied; such commits then go on in the room it leaves, and those
+that store payloads are refused until the reserve could be filled again.
+
+It is as large as the WAL grows between two checkpoints. That is also the most that the journal's
+file can grow by when the WAL is folded in, so with the reserve a checkpoint always succeeds, the
+WAL starts over in its own room, and acks do not run out of space.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import apsw
 
-RESERVE_BYTES = 8 * 1024 * 1024
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RESERVE_BYTES = 32 * 1024 * 1024
 _STEP = bytes(64 * 1024)  # SQLite's file system takes less than 128 KiB at a time
 _FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_TRANSIENT_DB
 
@@ -18,10 +27,13 @@ _FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN
 class Reserve:
     """It goes through SQLite's file system, so that a simulated disk holds it as well."""
 
-    def __init__(self, file: str, vfs: str, size_bytes: int = RESERVE_BYTES) -> None:
+    def __init__(
+        self, file: str, vfs: str, size_bytes: int, free_bytes: Callable[[], int] | None
+    ) -> None:
         self._file = file
         self._vfs = vfs
         self._size_bytes = size_bytes
+        self._free_bytes = free_bytes
         self.spent = False
 
     def prepare(self) -> None:
@@ -55,11 +67,13 @@ class Reserve:
         return True
 
     def restore(self) -> bool:
-        """Fill it again. It takes twice its size for a moment: with less room than that the next
+        """Fill it again. It takes a quarter more for a moment: with less room than that the next
         commits would only spend it anew."""
         if self._size_bytes == 0:
             self.spent = False
             return True
+        if self._free_bytes is not None and self._free_bytes() < _needed(self._size_bytes):
+            return False  # asked before trying: this is tried at every push while the disk is full
         try:
             handle = self._open()
             try:
@@ -74,10 +88,14 @@ class Reserve:
         return apsw.VFSFile(self._vfs, self._file, [_FLAGS, 0])
 
 
+def _needed(size_bytes: int) -> int:
+    return size_bytes + size_bytes // 4
+
+
 def _fill(handle: apsw.VFSFile, size_bytes: int) -> bool:
     try:
-        for offset in range(0, 2 * size_bytes, len(_STEP)):
-            handle.xWrite(_STEP[: 2 * size_bytes - offset], offset)
+        for offset in range(0, _needed(size_bytes), len(_STEP)):
+            handle.xWrite(_STEP, offset)
     except apsw.Error:
         handle.xTruncate(0)
         return False

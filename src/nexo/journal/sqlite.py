@@ -14,6 +14,7 @@ transaction is known not to have happened, and the journal goes on.
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,7 +53,7 @@ from nexo.vocabulary.errors import DataCorrupt, InvalidArgument, NexoError, NotR
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from nexo.journal.rows import RowColumns
     from nexo.vocabulary.batch import Batch
@@ -79,7 +80,8 @@ class SqliteJournal:
         self._vfs = vfs or apsw.vfs_names()[0]
         self._layout = layout or Layout()
         self._tuning = tuning or Tuning()
-        self._reserve = Reserve(str(directory / RESERVE_FILE), self._vfs, reserve_bytes)
+        free_bytes = self._directory.free_bytes if self._directory is not None else None
+        self._reserve = Reserve(str(directory / RESERVE_FILE), self._vfs, reserve_bytes, free_bytes)
         self._connection: apsw.Connection | None = None
         self._fault = ""  # why it is broken; empty while it is not
         self._last_row = 0
@@ -108,7 +110,9 @@ class SqliteJournal:
             self._last_row_noted = read_meta(self._connection, "last_row")
             self._last_row = max(self._last_row_noted, read_highest_row(self._connection))
             epoch = read_meta(self._connection, "boot_epoch") + 1
-            self._commit_epoch(epoch)
+            columns = ("boot_epoch", epoch, meta_checksum("boot_epoch", epoch))
+            write_epoch = partial(self._connection.execute, REPLACE_META, columns)
+            self._in_spite_of_a_full_disk(write_epoch, may_spend=True)
         except apsw.BusyError as error:
             self._stop("")
             raise self._in_use() from error
@@ -130,17 +134,6 @@ class SqliteJournal:
             connection.close()
         if self._directory is not None:
             self._directory.unsign()
-
-    def _commit_epoch(self, epoch: int) -> None:
-        """Write the boot epoch; on a full disk, into the reserve."""
-        columns = ("boot_epoch", epoch, meta_checksum("boot_epoch", epoch))
-        connection = self._open_connection()
-        try:
-            connection.execute(REPLACE_META, columns)
-        except apsw.FullError:
-            if not self._reserve.spend():
-                raise
-            connection.execute(REPLACE_META, columns)
 
     def _in_use(self) -> NotReady:
         owner = self._directory.owner() if self._directory is not None else None
@@ -197,20 +190,34 @@ class SqliteJournal:
         if rows and self._reserve.spent and not self._reserve.restore():
             raise disk_full(self._file)
         try:
-            self._transact(commit, rows, dropped)
-        except apsw.FullError as error:
-            if rows or not self._reserve.spend():
-                raise disk_full(self._file) from error
-            try:
-                self._transact(commit, rows, dropped)
-            except apsw.Error as again:
-                raise self._failed(again) from again
+            self._in_spite_of_a_full_disk(partial(self._transact, commit, rows, dropped), not rows)
         except apsw.ConstraintError as error:
             raise InvalidArgument("a row of this number is stored already") from error
         except apsw.Error as error:
             raise self._failed(error) from error
         if self._wal_pages >= self._checkpoint_at_pages:
             self._checkpoint()
+
+    def _in_spite_of_a_full_disk(self, write: Callable[[], object], may_spend: bool) -> None:
+        """Fold the WAL, which then starts over in the room that it has; if that does not help,
+        do it again in the room of the reserve."""
+        remedies = iter(
+            [self._checkpoint, self._spend_reserve] if may_spend else [self._checkpoint]
+        )
+        while True:
+            try:
+                write()
+            except apsw.FullError:
+                if not any(remedy() for remedy in remedies):
+                    raise
+            else:
+                return
+
+    def _spend_reserve(self) -> bool:
+        is_spent = self._reserve.spend()
+        if is_spent:
+            self._checkpoint()
+        return is_spent
 
     def _transact(self, commit: Commit, rows: list[RowColumns], dropped: set[int]) -> None:
         """One transaction, rolled back whatever stops it."""
@@ -273,8 +280,6 @@ class SqliteJournal:
 
     def tidy(self) -> bool:
         connection = self._open_connection()
-        if self._reserve.spent:
-            self._reserve.restore()
         try:
             has_more = connection.pragma("freelist_count") > self._tuning.free_pages_kept
             if has_more and self._wal_pages < 4 * self._tuning.vacuum_pages:
@@ -287,9 +292,12 @@ class SqliteJournal:
             raise self._failed(error) from error
         # The file only gets shorter when the WAL is folded in. Doing it while idle also spares
         # the commits to come the wait.
-        if self._shrunk or self._wal_pages >= self._tuning.checkpoint_pages // 4:
+        if has_more or self._shrunk or self._wal_pages >= self._tuning.checkpoint_pages // 4:
             self._shrunk = False
-            return self._checkpoint() and has_more
+            if self._checkpoint() and has_more:
+                return True
+        if self._reserve.spent:
+            self._reserve.restore()
         return False
 
     def _checkpoint(self) -> bool:

@@ -28,25 +28,25 @@ _CONSUMERS_OWN = frozenset({State.SENT, State.RECEIVED})
 def ack(queue: Queue, lease: int, first: int, end: int, now_ms: int) -> list[int]:
     """The work is done: the messages are gone. Returns the ranges that were acked."""
     held = queue.leases.get(lease)
+    spans: list[Span]
     if (
-        held.__class__ is Span
-        and first == held.first  # type: ignore[union-attr]
-        and end == held.end  # type: ignore[union-attr]
-        and held.state in life.ACKABLE  # type: ignore[union-attr]
+        isinstance(held, Span)
+        and first == held.first
+        and end == held.end
+        and held.state in life.ACKABLE
     ):
-        span: Span = held  # type: ignore[assignment]
         del queue.leases[lease]
-        spans, applied = (span,), [first, end]
+        spans, applied = [held], [first, end]
     else:
         chosen = holding(queue, lease, first, end, life.ACKABLE, "ack")
-        spans = tuple(detach(queue, lease, chosen))
+        spans = detach(queue, lease, chosen)
         applied = [bound for span in spans for bound in (span.first, span.end)]
     for span in spans:
         count = span.end - span.first
         queue.totals.acked += count
         queue.land(span)
         queue.bury(span.chunk, count)
-    queue.changes.append(Removed(lease, Cause.ACKED, applied))
+    queue.changes.append(Removed(lease, Cause.ACKED, tuple(applied)))
     if queue.events is not None:
         _tell_all(queue, EventKind.ACKED, spans, now_ms)
     return applied
@@ -148,12 +148,10 @@ def _receive(queue: Queue, lease: int, chosen: list[Span], deadline_ms: int) -> 
         span.deadline_ms = deadline_ms
         ranges += (span.first, span.end)
     queue.watch(lease, deadline_ms)
-    queue.changes.append(Moved(lease, ranges, RECEIVED, deadline_ms))
+    queue.changes.append(Moved(lease, tuple(ranges), RECEIVED, deadline_ms))
 
 
-def _tell_all(
-    queue: Queue, kind: EventKind, spans: tuple[Span, ...] | list[Span], now_ms: int
-) -> None:
+def _tell_all(queue: Queue, kind: EventKind, spans: list[Span], now_ms: int) -> None:
     for span in spans:
         tell(queue, kind, span, now_ms)
 

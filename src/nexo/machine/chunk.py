@@ -59,7 +59,7 @@ class Growing:
             columns = (self.groups, self.deduplication_ids, self.attributes, self.origins)
             for column in columns:
                 if column is not None:
-                    column.append(None)  # type: ignore[attr-defined]
+                    column.append(None)
 
     def add(self, batch: Batch, now_ms: int) -> None:
         before, added, shift = self.count, batch.count, len(self.payload)

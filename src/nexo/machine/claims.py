@@ -17,7 +17,7 @@ from nexo.machine.ack import detach
 from nexo.machine.chunk import Chunk
 from nexo.machine.fail import come_back, doom
 from nexo.machine.pop import grant, select, tell
-from nexo.machine.span import History
+from nexo.machine.span import attempted
 from nexo.vocabulary import limits
 from nexo.vocabulary.changes import (
     ClaimAcked,
@@ -136,7 +136,7 @@ def seal(queue: Queue, name: str, epoch: int, number: int, now_ms: int) -> Claim
         span.state = State.SEALED
         span.deadline_ms = 0
         queue.changes.append(
-            Moved(batch.lease, [span.first, span.end], State.SEALED, 0, batch.sealed)
+            Moved(batch.lease, (span.first, span.end), State.SEALED, 0, batch.sealed)
         )
     if not batch.sealed:
         batch.sealed = True
@@ -168,7 +168,7 @@ def ack_claims(queue: Queue, name: str, epoch: int, through: int, now_ms: int) -
             queue.totals.acked += count
             queue.land(span)
             queue.bury(span.chunk, count)
-            queue.changes.append(Removed(batch.lease, Cause.ACKED, [span.first, span.end]))
+            queue.changes.append(Removed(batch.lease, Cause.ACKED, (span.first, span.end)))
         queue.leases.pop(batch.lease, None)
     if through > consumer.acked_through:
         consumer.acked_through = through
@@ -221,11 +221,6 @@ def held_by(queue: Queue, name: str, epoch: int, number: int) -> list[Span]:
     return spans_of(queue, batch.lease)
 
 
-def attempted(history: History) -> History:
-    """One attempt more."""
-    return History(history.attempts + 1, history.first_delivered_ms, history.first_failed_ms)
-
-
 def spans_of(queue: Queue, lease: int) -> list[Span]:
     held = queue.leases.get(lease)
     return held if isinstance(held, list) else [held] if held is not None else []
@@ -239,7 +234,7 @@ def detach_all(queue: Queue, lease: int) -> list[Span]:
 def _keep(queue: Queue, batch: ClaimedBatch, deadline_ms: int) -> None:
     for span in spans_of(queue, batch.lease):
         span.deadline_ms = deadline_ms
-        queue.changes.append(Moved(batch.lease, [span.first, span.end], State.CLAIMED, deadline_ms))
+        queue.changes.append(Moved(batch.lease, (span.first, span.end), State.CLAIMED, deadline_ms))
     if batch.lease:
         queue.watch(batch.lease, deadline_ms)
 

@@ -75,7 +75,7 @@ def depart(queue: Queue, lease: int, span: Span, cause: Cause, reason: str, now_
     queue.land(span)
     queue.bury(span.chunk, count)
     # What a move picked was never delivered as far as the journal knows.
-    queue.changes.append(Removed(lease if dead else 0, cause, [span.first, span.end]))
+    queue.changes.append(Removed(lease if dead else 0, cause, (span.first, span.end)))
     return True
 
 

@@ -97,7 +97,7 @@ def _retire(queue: Queue, span: Span, now_ms: int) -> None:
     queue.totals.expired += count
     if queue.events is not None:
         tell(queue, EventKind.EXPIRED, span, now_ms, "retention")
-    queue.changes.append(Removed(0, Cause.RETENTION, [span.first, span.end]))
+    queue.changes.append(Removed(0, Cause.RETENTION, (span.first, span.end)))
     queue.bury(span.chunk, count)
 
 
@@ -113,7 +113,10 @@ def _first_after(lane: Lane, cutoff_ms: int) -> int | None:
         times = chunk.content.created if chunk.content is not None else None
         if times is not None:  # else the chunk goes as a whole, when its last message is due
             index = bisect_right(times, cutoff_ms)
-            seq = chunk.first + index if chunk.seqs is None else chunk.seqs[index]
+            if chunk.seqs is None:
+                seq = chunk.first + index
+            else:  # the messages that came last may be dead and not copied forward
+                seq = chunk.seqs[index] if index < len(chunk.seqs) else chunk.end
             found = min(seq, lane.log.settled)
         break
     return found
@@ -127,6 +130,7 @@ def oldest_in_line_ms(queue: Queue) -> int | None:
             continue
         head = lane.line.head(lane.log.settled)
         if head is not None:
-            created_ms = head.chunk.created_ms(head.first)
+            # What a topic shares was published before it came here, but is kept as long as the rest.
+            created_ms = max(head.chunk.created_ms(head.first), head.chunk.created_first_ms)
             oldest = created_ms if oldest is None else min(oldest, created_ms)
     return oldest

@@ -59,6 +59,14 @@ def give_back(queue: Queue, lease: int, first: int, end: int, now_ms: int) -> li
     return [bound for span in chosen for bound in (span.first, span.end)]
 
 
+def give_back_lease(queue: Queue, lease: int, now_ms: int) -> None:
+    """The same for all of a lease that is still its consumer's."""
+    held = queue.leases.get(lease)
+    spans = held if isinstance(held, list) else [held] if held is not None else []
+    for first, end in [(s.first, s.end) for s in spans if s.state in life.GIVEN_BACK]:
+        give_back(queue, lease, first, end, now_ms)
+
+
 def fail(
     queue: Queue,
     lease: int,
@@ -86,7 +94,7 @@ def doom(queue: Queue, lease: int, span: Span, now_ms: int, reason: str) -> None
     The journal knows them as leased and overdue, so after a crash the move starts again."""
     span.state = State.DOOMED
     span.deadline_ms = now_ms
-    queue.changes.append(Moved(lease, [span.first, span.end], State.RECEIVED, now_ms))
+    queue.changes.append(Moved(lease, (span.first, span.end), State.RECEIVED, now_ms))
     held = queue.leases.get(lease)
     if isinstance(held, list):
         held.append(span)
@@ -114,7 +122,7 @@ def come_back(
     assert span.history is not None
     span.history = history_after(span.history, cause, now_ms)
     queue.land(span)
-    queue.changes.append(Returned(lease, cause, now_ms, due_ms, [span.first, span.end]))
+    queue.changes.append(Returned(lease, cause, now_ms, due_ms, (span.first, span.end)))
     span.consumer = ""
     span.deadline_ms = 0
     if due_ms:

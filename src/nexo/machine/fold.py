@@ -7,7 +7,6 @@ from bisect import bisect_right
 from functools import singledispatchmethod
 from typing import TYPE_CHECKING
 
-from nexo.machine.claims import attempted
 from nexo.machine.fail import TIMED_OUT, history_after
 from nexo.machine.image import (
     ChunkImage,
@@ -19,7 +18,7 @@ from nexo.machine.image import (
     merged_free,
     merged_leased,
 )
-from nexo.machine.span import History
+from nexo.machine.span import History, attempted
 from nexo.vocabulary import changes as c
 from nexo.vocabulary.batch import TIME_TYPE
 from nexo.vocabulary.errors import DataCorrupt
@@ -162,7 +161,7 @@ class _Folding:
     def _(self, change: c.Purged) -> None:
         self._at(change.at_ms)
         for store in (self._free, self._firsts, self._leases, self._chunks, self._live):
-            store.clear()  # type: ignore[attr-defined]
+            store.clear()
         self._chunk_firsts.clear()
         self._dying.clear()
         for claim in self._image.claims.values():
@@ -343,7 +342,7 @@ def _part(span: Leased, first: int, end: int) -> Leased:
     )
 
 
-def _pairs(ranges: list[int]) -> Iterator[tuple[int, int]]:
+def _pairs(ranges: c.Ranges) -> Iterator[tuple[int, int]]:
     return zip(ranges[::2], ranges[1::2], strict=True)
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from nexo.machine.chunk import COLUMN_BYTES, Chunk, Growing
 from nexo.vocabulary.limits import (
     CHUNK_BYTES_MAX,
@@ -75,6 +77,8 @@ class Log:
         """A batch at the end. The chunk's last `batch.count` messages are the new ones."""
         count, size = batch.count, len(batch.payload)
         if count >= SMALL_PUSH_MESSAGES or size >= SMALL_PUSH_BYTES:
+            if batch.created is not None:  # of an earlier life: here they come together, now
+                batch = msgspec.structs.replace(batch, created=None)
             return self._add_chunk(batch, now_ms)
         chunk = self._open or self._begin(now_ms)
         self._growing.add(batch, now_ms)

@@ -82,26 +82,24 @@ def glance(queue: Queue, limit: int) -> list[Glance]:
 
 def show(queue: Queue, glances: list[Glance]) -> list[Message]:
     """The messages of a glance; their contents are in memory."""
-    shown = []
-    for each in glances:
-        content, span = each.chunk.content, each.span
-        assert content is not None
-        for seq in range(each.first, each.end):
-            shown.append(
-                message_at(
-                    queue.incarnation,
-                    content,
-                    each.chunk.index(seq),
-                    seq,
-                    each.chunk.created_ms(seq),
-                    each.state,
-                    span.history,
-                    visible_ms=span.deadline_ms if each.lease else 0,
-                    lease=each.lease,
-                    delayed_until_ms=each.due_ms,
-                )
-            )
-    return shown
+    return [_message(queue, each, seq) for each in glances for seq in range(each.first, each.end)]
+
+
+def _message(queue: Queue, seen: Glance, seq: int) -> Message:
+    chunk, span = seen.chunk, seen.span
+    assert chunk.content is not None
+    return message_at(
+        queue.incarnation,
+        chunk.content,
+        chunk.index(seq),
+        seq,
+        chunk.created_ms(seq),
+        seen.state,
+        span.history,
+        visible_ms=span.deadline_ms if seen.lease else 0,
+        lease=seen.lease,
+        delayed_until_ms=seen.due_ms,
+    )
 
 
 def info(queue: Queue, now_ms: int) -> Info:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from nexo.machine.chunk import Chunk, Content
-from nexo.machine.span import History
+from nexo.machine.span import History, attempted
 from nexo.vocabulary import limits
 from nexo.vocabulary.changes import Delivered
 from nexo.vocabulary.errors import InvalidArgument
@@ -76,7 +76,10 @@ def pop(
         count = min(count, queue.rate.allowed(settings.max_receive_rate, now_ms))
     if queue.paused or count <= 0:
         return _NOTHING
-    spans, missing = select(queue, count, bytes_max)
+    if count == 1 and queue.busy is None:
+        spans, missing = _select_one(queue)
+    else:
+        spans, missing = select(queue, count, bytes_max)
     if not spans:
         return _NOTHING if missing is None else Delivery(0, 0, State.READY, [], missing)
     wait_ms = settings.visibility_timeout_ms if visibility_ms is None else visibility_ms
@@ -85,7 +88,20 @@ def pop(
     else:
         state, deadline_ms = SENT, now_ms + settings.retransmit_timeout_ms
     lease = grant(queue, spans, state, deadline_ms, now_ms, consumer, wait_ms)
-    return Delivery(lease, deadline_ms, state, [part_of(span) for span in spans], missing)
+    parts = [part_of(spans[0])] if len(spans) == 1 else [part_of(span) for span in spans]
+    return Delivery(lease, deadline_ms, state, parts, missing)
+
+
+def _select_one(queue: Queue) -> tuple[list[Span], Chunk | None]:
+    """The same as `select` for one message, without its arithmetic."""
+    for lane in queue.lanes:
+        line, settled = lane.line, lane.log.settled
+        head = line.head(settled)
+        if head is not None:
+            if head.chunk.content is None:
+                return [], head.chunk
+            return [line.take(1, settled)], None
+    return [], None
 
 
 def select(queue: Queue, count: int, bytes_max: int) -> tuple[list[Span], Chunk | None]:
@@ -135,28 +151,30 @@ def grant(
     """Put messages that were in line on a lease: a delivery, which counts as an attempt."""
     lease = queue.next_lease
     queue.next_lease = lease + 1
-    first_time = None
-    ranges: list[int] = []
+    first_time = queue.first_time
+    if first_time.first_delivered_ms != now_ms:
+        first_time = queue.first_time = History(1, now_ms)
     taken = 0
     for span in spans:
         history = span.history
-        if history is None:
-            span.history = first_time = first_time or History(1, now_ms)
-        else:
-            span.history = History(
-                history.attempts + 1, history.first_delivered_ms, history.first_failed_ms
-            )
+        span.history = first_time if history is None else attempted(history)
         span.state = state
         span.deadline_ms = deadline_ms
         span.visibility_ms = visibility_ms
         span.consumer = consumer
-        ranges += (span.first, span.end)
         taken += span.end - span.first
-        if queue.busy is not None:
+    if len(spans) == 1:
+        ranges: tuple[int, ...] = (spans[0].first, spans[0].end)
+        queue.leases[lease] = spans[0]
+    else:
+        ranges = tuple(bound for span in spans for bound in (span.first, span.end))
+        queue.leases[lease] = spans
+    if queue.busy is not None:
+        for span in spans:
             queue.busy.add(span.group, span.end - span.first)
-        if queue.events is not None:
+    if queue.events is not None:
+        for span in spans:
             tell(queue, EventKind.DELIVERED, span, now_ms)
-    queue.leases[lease] = spans[0] if len(spans) == 1 else spans
     queue.watch(lease, deadline_ms)
     queue.in_flight += taken
     queue.totals.delivered += taken

@@ -15,6 +15,7 @@ from nexo.machine.groups import Busy, GroupedLine
 from nexo.machine.line import Line
 from nexo.machine.log import Log
 from nexo.machine.rate import Rate
+from nexo.machine.span import History
 from nexo.vocabulary.identity import first_seq
 from nexo.vocabulary.limits import SEQUENCE_BITS
 from nexo.vocabulary.states import State
@@ -80,6 +81,7 @@ class Queue:
         "doomed",
         "dropped_rows",
         "events",
+        "first_time",
         "in_flight",
         "incarnation",
         "kept_deadlines",
@@ -127,6 +129,7 @@ class Queue:
         self.leases: dict[int, Span | list[Span]] = {}
         self.deadlines: list[tuple[int, int]] = []  # a heap of (deadline, lease), some outdated
         self.kept_deadlines = 0  # how many were left when they were last swept
+        self.first_time = History(1, 0)  # of all first deliveries of the same millisecond
         self.doomed: list[Doomed] = []
         self.busy: Busy | None = Busy() if settings.fifo else None  # None: no groups here
         self.released: list[str | None] = []  # groups to unlock once the ack is on disk

@@ -24,6 +24,11 @@ class History(msgspec.Struct, frozen=True, array_like=True, gc=False):
     first_failed_ms: int = 0
 
 
+def attempted(history: History) -> History:
+    """One attempt more."""
+    return History(history.attempts + 1, history.first_delivered_ms, history.first_failed_ms)
+
+
 class Span:
     """`end - first` messages of a chunk, in one place. The later fields matter in flight only."""
 

@@ -13,6 +13,8 @@ import msgspec
 from nexo.vocabulary.settings import QueueSettings, TopicSettings
 from nexo.vocabulary.states import Cause, State
 
+# Tuples: the garbage collector soon stops looking at them, unlike at lists.
+Ranges = tuple[int, ...]
 Groups = str | list[str | None] | None
 
 
@@ -39,14 +41,14 @@ class Delivered(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
     deadline_ms: int
     visibility_ms: int
     consumer: str
-    ranges: list[int]
+    ranges: Ranges
 
 
 class Moved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
     """Leased messages changed their state or deadline (reception ack, extension, seal)."""
 
     lease: int
-    ranges: list[int]
+    ranges: Ranges
     state: State
     deadline_ms: int
     attempt: bool = False  # a replayed Spark batch counts as one
@@ -57,7 +59,7 @@ class Removed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=4):
 
     lease: int
     cause: Cause
-    ranges: list[int]
+    ranges: Ranges
 
 
 class Returned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=5):
@@ -67,7 +69,7 @@ class Returned(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=5):
     cause: Cause
     at_ms: int
     due_ms: int
-    ranges: list[int]
+    ranges: Ranges
 
 
 class Purged(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=6):

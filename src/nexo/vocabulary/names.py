@@ -16,7 +16,7 @@ _NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{NAME_CHARS_MAX}}}")
 
 def check_name(name: str, kind: str = "queue") -> None:
     """Refuse a name that a user may not give to a queue or topic."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not _NAME.fullmatch(name):
         raise InvalidArgument(
             f"{name!r:.100} is not a {kind} name",
             f"use 1 to {NAME_CHARS_MAX} of the characters A-Z a-z 0-9 _ . -",

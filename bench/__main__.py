@@ -1,0 +1,55 @@
+"""`make bench`: measure this machine and say which bars hold.
+
+make bench                       everything
+make bench ARGS="rules durable"  some of it
+make bench ARGS="backlog --backlog 2000000"
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench import backlog, durable, journal, rules
+
+if TYPE_CHECKING:
+    from bench.result import Result
+
+CASES = ("rules", "journal", "durable", "backlog")
+
+
+def measure(case: str, directory: Path, messages: int) -> list[Result]:
+    if case == "rules":
+        return rules.run()
+    if case == "journal":
+        return journal.run(directory)
+    if case == "durable":
+        return durable.run(directory)
+    return backlog.run(directory, messages)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="make bench", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("cases", nargs="*", metavar="case", help=f"of {', '.join(CASES)}")
+    parser.add_argument("--directory", type=Path, default=Path(".bench"), help="where to write")
+    parser.add_argument("--backlog", type=int, default=20_000_000, help="messages in the backlog")
+    options = parser.parse_args()
+    unknown = set(options.cases) - set(CASES)
+    if unknown:
+        parser.error(f"unknown case {', '.join(sorted(unknown))}")
+    missed = 0
+    for name in options.cases or CASES:
+        print(f"-- {name}", flush=True)
+        for result in measure(name, options.directory / name, options.backlog):
+            print(result.line(), flush=True)
+            missed += not result.holds
+    print(f"\n{missed} bars missed" if missed else "\nall bars hold")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,313 @@
+"""What can happen to a queue, as steps of a state machine: push, pop, acks, time, commits, crashes.
+
+Every step does the same to the rules and to the model; after each of them everything is compared.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from nexo.machine import ack as ack_rules
+from nexo.machine import expire as time_rules
+from nexo.machine import fail, groups, producers
+from nexo.machine import pop as pop_rules
+from nexo.machine import push as push_rules
+from nexo.vocabulary.batch import TIME_TYPE, batch_of
+from nexo.vocabulary.identity import message_id
+from nexo.vocabulary.limits import POP_BYTES_MAX
+from nexo.vocabulary.message import Message
+from tests.property.draws import BODIES, WAITS, Profile, marked, moved, spoiled
+from tests.property.model import arrival, delivery, passing
+from tests.property.pair import INCARNATION, Pair
+from tests.property.plain import seen
+
+if TYPE_CHECKING:
+    from nexo.vocabulary.batch import Batch
+    from nexo.vocabulary.settings import QueueSettings
+    from nexo.vocabulary.states import State
+    from tests.property.model.state import Item
+
+RECEIPTS_KEPT = 12  # old ones are stale mostly, and stale receipts are soon tried enough
+
+
+class QueueSteps(RuleBasedStateMachine):
+    """The steps that every kind of queue takes."""
+
+    profile: ClassVar[Profile]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 1_000
+        self.serial = 0
+        self.receipts: list[tuple[int, int, int]] = []  # lease, first, end
+
+    @initialize(settings=st.runner().flatmap(lambda self: self.profile.settings()))
+    def begin(self, settings: QueueSettings) -> None:
+        self.pair = Pair(settings)
+
+    @invariant()
+    def agree(self) -> None:
+        self.pair.check()
+        queue, model = self.pair.queue, self.pair.model
+        deliverable = not model.paused and bool(delivery.in_line(model))
+        assert queue.has_ready() == deliverable, f"has_ready() is {queue.has_ready()}"
+        self._check_alarm()
+
+    def _check_alarm(self) -> None:
+        """The time at which the engine wakes up is not after anything that is due."""
+        due = passing.next_due(self.pair.model, self.pair.times(), self.noisy_min)
+        alarm = time_rules.next_ms(self.pair.queue)
+        if due is not None:
+            assert alarm is not None, f"no alarm although something is due at {due}"
+            assert alarm <= due, f"the alarm is at {alarm}, something is due at {due}"
+
+    @property
+    def noisy_min(self) -> int | None:
+        """Given for queues with groups that are not FIFO: they are fair."""
+        queue = self.pair.queue
+        fair = queue.busy is not None and not queue.settings.fifo
+        return groups.NOISY_IN_FLIGHT_MIN if fair else None
+
+    # -- Coming in ----------------------------------------------------------------------------
+
+    def fresh(self, batch: Batch) -> Batch:
+        self.serial += batch.count
+        return batch if self.profile.same_bodies else marked(batch, self.serial)
+
+    @rule(
+        batch=st.runner().flatmap(lambda self: self.profile.batches()),
+        producer=st.sampled_from(["", "", "p", "r"]),
+        number=st.integers(0, 6),
+    )
+    def push(self, batch: Batch, producer: str, number: int) -> None:
+        self._push(self.fresh(batch), producer, number)
+
+    @rule(
+        batch=st.runner().flatmap(lambda self: self.profile.batches()),
+        how=st.sampled_from(
+            ["priority", "delay", "long delay", "group", "key", "size", "empty"]
+        ),
+    )
+    def push_what_is_refused(self, batch: Batch, how: str) -> None:
+        self._push(spoiled(batch, how), "", 0)
+
+    def _push(self, batch: Batch, producer: str, number: int) -> None:
+        model, kept = self.pair.model, producers.PRODUCER_RESULTS_KEPT
+        accepted, answer = self.pair.both(
+            lambda: push_rules.push(self.pair.queue, batch, self.now, producer, number),
+            lambda: arrival.push(model, batch, self.now, kept, producer, number),
+        )
+        if accepted is not None:
+            got = (accepted.seqs(), accepted.duplicates)
+            assert got == answer, f"the push was answered {got}, not {answer}"
+
+    @rule(body=BODIES, priority=st.runner().flatmap(lambda self: _priorities(self.profile)))
+    def push_one(self, body: bytes, priority: int) -> None:
+        batch = msgspec.structs.replace(self.fresh(batch_of([body])), priority=priority)
+        seq, answer = self.pair.both(
+            lambda: push_rules.push_one(self.pair.queue, batch.body(0), self.now, priority),
+            lambda: arrival.push(self.pair.model, batch, self.now, 0),
+        )
+        if answer is not None:
+            assert seq == answer[0][0], f"the message got number {seq}, not {answer[0][0]}"
+
+    @rule(batch=st.runner().flatmap(lambda self: self.profile.batches()))
+    def arrive_from_another_queue(self, batch: Batch) -> None:
+        batch = moved(self.fresh(batch), self.serial)
+        accepted = push_rules.push_moved(self.pair.queue, batch, self.now)
+        answer = arrival.push_moved(self.pair.model, batch, self.now)
+        assert accepted.seqs() == answer, f"moved to {accepted.seqs()}, not {answer}"
+
+    @rule(
+        batch=st.runner().flatmap(lambda self: self.profile.batches()),
+        start=st.sampled_from([0, 0, 1]),
+    )
+    def arrive_from_a_topic(self, batch: Batch, start: int) -> None:
+        """The topic's row may hold more than what goes to this queue, and says when each message
+        was published."""
+        published = array(TIME_TYPE, [self.now - 9] * batch.count) if start else None
+        batch = msgspec.structs.replace(
+            self.fresh(batch), priority=0, delay_ms=None, created=published
+        )
+        start = start if start < batch.count else 0
+        part = batch.slice(start, batch.count)
+        row = next(self.pair.row_numbers)
+        self.pair.queue.new_rows.append((row, batch))
+        push_rules.push_shared(self.pair.queue, part, row, start, self.now)
+        arrival.push_shared(self.pair.model, part, self.now)
+
+    # -- Going out ----------------------------------------------------------------------------
+
+    @rule(
+        count=st.sampled_from([1, 2, 3, 10]),
+        bytes_max=st.sampled_from([POP_BYTES_MAX, POP_BYTES_MAX, 12, 30, 1]),
+        visibility=st.sampled_from([None, None, 30]),
+        one_ack=st.booleans(),
+        consumer=st.sampled_from(["", "c"]),
+    )
+    def pop(
+        self, count: int, bytes_max: int, visibility: int | None, one_ack: bool, consumer: str
+    ) -> None:
+        pair, model = self.pair, self.pair.model
+        got = pop_rules.pop(
+            pair.queue,
+            count,
+            self.now,
+            bytes_max=bytes_max,
+            consumer=consumer,
+            visibility_ms=visibility,
+            one_ack=one_ack,
+        )
+        now = model.advance(self.now)
+        messages = pop_rules.messages(pair.queue, got)
+        seqs = [message.seq for message in messages]
+        wanted = 0 if model.paused else delivery.allowed(model, count, now)
+        whole = got.missing is None
+        delivery.check_choice(model, seqs, wanted, bytes_max, self.noisy_min, whole)
+        if seqs:
+            assert got.lease >> 32 == pair.boots, "a lease number of an earlier boot"
+            assert not model.of_lease(got.lease), f"lease {got.lease} was given out twice"
+            timeout = model.settings.visibility_timeout_ms if visibility is None else visibility
+            wait = timeout if one_ack else model.settings.retransmit_timeout_ms
+            delivery.grant(model, seqs, got.lease, got.state, now + wait, timeout, consumer)
+            expected = [expected_message(model.items[seq], got.state) for seq in seqs]
+            assert messages == expected, f"delivered:\n{messages}\nexpected:\n{expected}"
+            self.receipts += [(got.lease, p.first, p.first + p.count) for p in got.parts]
+            self.receipts += [(got.lease, min(seqs), max(seqs) + 1)] * (len(got.parts) > 1)
+            del self.receipts[:-RECEIPTS_KEPT]
+        if got.missing is not None:
+            pair.read_back(got.missing)
+
+    # -- What a consumer says -----------------------------------------------------------------
+
+    def receipt(self, which: int, part: str) -> tuple[int, int, int]:
+        """A receipt given out before, or part of it, or more than it."""
+        lease, first, end = self.receipts[which % len(self.receipts)]
+        if part == "first":
+            return lease, first, first + 1
+        if part == "last":
+            return lease, end - 1, end
+        if part == "middle":
+            return lease, first + (end - first) // 3, end - (end - first) // 3
+        if part == "more":
+            return lease, max(0, first - 2), end + 2
+        return lease, first, end
+
+    @precondition(lambda self: self.receipts)
+    @rule(
+        which=st.integers(0, RECEIPTS_KEPT - 1),
+        part=st.sampled_from(["all", "all", "first", "last", "middle", "more"]),
+        what=st.sampled_from(["received", "received", "ack", "ack", "nack", "extend", "give"]),
+        delay=st.sampled_from([None, None, 0, 15, 100_000_000]),
+        timeout=st.sampled_from([0, 40, 40, 5_000_000_000]),
+        reason=st.sampled_from(["", "bad"]),
+    )
+    def say(
+        self, which: int, part: str, what: str, delay: int | None, timeout: int, reason: str
+    ) -> None:
+        queue, model, now = self.pair.queue, self.pair.model, self.now
+        at = self.receipt(which, part)
+        commands: dict[str, tuple[Any, Any]] = {
+            "received": (
+                lambda: ack_rules.received(queue, *at, now),
+                lambda: delivery.received(model, *at, now),
+            ),
+            "ack": (lambda: ack_rules.ack(queue, *at, now), lambda: delivery.ack(model, *at)),
+            "nack": (
+                lambda: fail.nack(queue, *at, now, delay, reason),
+                lambda: delivery.nack(model, *at, now, delay, reason),
+            ),
+            "extend": (
+                lambda: ack_rules.extend(queue, *at, timeout, now),
+                lambda: delivery.extend(model, *at, timeout, now),
+            ),
+            "give": (
+                lambda: fail.give_back(queue, *at, now),
+                lambda: delivery.give_back(model, *at, now),
+            ),
+        }
+        applied, expected = self.pair.both(*commands[what])
+        if applied is not None:
+            pairs = zip(applied[::2], applied[1::2], strict=True)
+            seqs = sorted(seq for first, end in pairs for seq in range(first, end))
+            assert seqs == sorted(expected), f"{what} applied to {seqs}, not {sorted(expected)}"
+
+    # -- Time ---------------------------------------------------------------------------------
+
+    @rule(wait=WAITS, expire=st.booleans())
+    def wait(self, wait: int, expire: bool) -> None:
+        self.now += wait
+        if expire:
+            self._expire()
+
+    @rule()
+    def sleep_until_the_alarm(self) -> None:
+        self.now = max(self.now, time_rules.next_ms(self.pair.queue) or 0)
+        self._expire()
+
+    @rule()
+    def clock_steps_back(self) -> None:
+        self.now -= 7
+
+    def _expire(self) -> None:
+        queue, model = self.pair.queue, self.pair.model
+        times = self.pair.times()
+        time_rules.expire(queue, self.now)
+        passing.expire(model, self.now)
+        passing.retire(model, set(seen(queue)), times, self.noisy_min, queue.busy is not None)
+        alarm = time_rules.next_ms(queue)
+        assert alarm is None or alarm > queue.now_ms, f"{alarm} is past, and the alarm is still set"
+
+    # -- The disk -----------------------------------------------------------------------------
+
+    @rule(snapshot=st.sampled_from([False, False, False, True]))
+    def commit(self, snapshot: bool) -> None:
+        self.pair.commit(snapshot)
+
+    @rule(snapshot=st.booleans())
+    def begin_commit(self, snapshot: bool) -> None:
+        self.pair.begin_commit(snapshot)
+
+    @precondition(lambda self: self.pair.under_way)
+    @rule()
+    def end_commit(self) -> None:
+        self.pair.end_commit()
+
+    @rule(commits_lost=st.integers(0, 2))
+    def crash(self, commits_lost: int) -> None:
+        self.pair.crash(commits_lost)
+
+    @rule()
+    def evict(self) -> None:
+        self.pair.evict()
+
+
+def expected_message(item: Item, state: State) -> Message:
+    """The message as its consumer, or somebody who looks, has to see it."""
+    origin = item.origin
+    return Message(
+        id=origin.id if origin else message_id(INCARNATION, item.seq),
+        seq=item.seq,
+        body=item.body,
+        priority=item.priority,
+        attempts=item.attempts,
+        created_ms=origin.created_ms if origin else item.created,
+        visible_ms=item.deadline,
+        state=state,
+        lease=item.lease,
+        delayed_until_ms=item.due,
+        first_delivered_ms=item.first_delivered,
+        group_id=item.group,
+        deduplication_id=item.deduplication_id,
+        attributes=item.attributes,
+        dead_letter=origin.dead_letter if origin else None,
+    )
+
+
+def _priorities(profile: Profile) -> st.SearchStrategy[int]:
+    return st.sampled_from([*profile.priorities, *profile.priorities, 1, 256])
