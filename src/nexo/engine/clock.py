@@ -8,7 +8,10 @@ leases nor expires them all at once; it is taken up at the next start.
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Clock(Protocol):
@@ -20,11 +23,18 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    def __init__(self) -> None:
-        self._base_ms = time.time() * 1000 - time.monotonic() * 1000
+    """The two sources are arguments, in seconds, so that a simulation can bend them."""
+
+    def __init__(
+        self,
+        wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._monotonic = monotonic
+        self._base_ms = wall() * 1000 - monotonic() * 1000
 
     def now_ms(self) -> int:
-        return int(self._base_ms + time.monotonic() * 1000)
+        return int(self._base_ms + self._monotonic() * 1000)
 
     def not_before(self, now_ms: int) -> None:
         behind_ms = now_ms - self.now_ms()

@@ -31,6 +31,7 @@ class Waiter:
         "leases",
         "one_ack",
         "queued",
+        "resting",
         "standing",
         "visibility_ms",
     )
@@ -56,6 +57,7 @@ class Waiter:
         self.visibility_ms = visibility_ms
         self.one_ack = one_ack
         self.queued = False
+        self.resting = False
         self.leases: set[int] = set()  # what a subscription may have to give back
 
 
@@ -88,6 +90,18 @@ class WaitingRoom:
             self._turns.remove(waiter)
             waiter.queued = False
             self._free -= waiter.free
+
+    def rest(self, waiter: Waiter) -> None:
+        """A subscription takes no part for a while; it keeps what it has."""
+        if waiter.queued:
+            self._turns.remove(waiter)
+            waiter.queued = False
+            self._free -= waiter.free
+        waiter.resting = True
+
+    def wake(self, waiter: Waiter) -> None:
+        waiter.resting = False
+        self._queue(waiter)
 
     def empty(self) -> list[Waiter]:
         """Everybody leaves."""
@@ -123,7 +137,7 @@ class WaitingRoom:
             self._queue(waiter)
 
     def _queue(self, waiter: Waiter) -> None:
-        if not waiter.queued and waiter.free > 0:
+        if not waiter.queued and waiter.free > 0 and not waiter.resting:
             waiter.queued = True
             self._free += waiter.free
             self._turns.append(waiter)

@@ -15,6 +15,7 @@ import msgspec
 from nexo.machine.chunk import Chunk, Content
 from nexo.machine.span import History, attempted
 from nexo.vocabulary import limits
+from nexo.vocabulary.batch import Batch
 from nexo.vocabulary.changes import Delivered
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.events import Event
@@ -38,6 +39,13 @@ class Part(msgspec.Struct, frozen=True, gc=False):
     index: int
     created_ms: int  # of all, unless the content has a column for it
     history: History
+
+    def batch(self) -> Batch:
+        """These messages as a batch; not copied if they are all of their content."""
+        content, stop = self.content, self.index + self.count
+        if isinstance(content, Batch):
+            return content.slice(self.index, stop)
+        return content.cut(self.index, stop)
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):

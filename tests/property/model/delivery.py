@@ -129,6 +129,7 @@ def grant(
         item = model.items[seq]
         item.state, item.lease, item.deadline = state, lease, deadline
         item.visibility, item.consumer = visibility, consumer
+        item.was_due = 0
         item.attempts += 1
         item.first_delivered = item.first_delivered or model.now
     model.totals["delivered"] += len(seqs)

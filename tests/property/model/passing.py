@@ -33,7 +33,7 @@ def expire(model: Model, now: int) -> None:
     now = model.advance(now)
     for item in model.in_state(State.SCHEDULED):
         if item.due <= now:
-            item.state, item.due = State.READY, 0
+            item.state, item.due, item.was_due = State.READY, 0, item.due
     for item in model.in_state(State.SENT, State.RECEIVED):
         if item.deadline <= now:
             fail(model, item, *TIMED_OUT[item.state])

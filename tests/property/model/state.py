@@ -43,6 +43,7 @@ class Item:
     state: State = State.READY
     settled: bool = False
     due: int = 0
+    was_due: int = 0  # that its time came is not journaled: a restart may not know it yet
     due_latest: int = 0  # a backoff with jitter promises a window, not a time
     attempts: int = 0
     first_delivered: int = 0
@@ -160,8 +161,10 @@ class Model:
                 item.state, item.lease = State.READY, 0
             elif item.state is State.DOOMED:
                 item.state = State.RECEIVED  # overdue, so it is doomed again
+            if item.state is State.READY and item.was_due > now:
+                item.state, item.due, item.was_due = State.SCHEDULED, item.was_due, 0
             elif item.state is State.SCHEDULED and item.due <= now:
-                item.state, item.due = State.READY, 0
+                item.state, item.due, item.was_due = State.READY, 0, item.due
 
     # -- An operator --------------------------------------------------------------------------
 

@@ -1,0 +1,248 @@
+"""One connection: frames in, frames out, and never more in memory than the limits say.
+
+What is written within one turn of the event loop goes out in one call. While the client does
+not read, nothing more is read from it and its subscriptions are out of the room; so all that it
+can make the broker hold is what was under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from nexo.doors.rpc_tcp.handlers import HANDLERS
+from nexo.doors.rpc_tcp.subscriptions import Subscriptions
+from nexo.vocabulary.errors import NexoError, RateLimited, VersionMismatch
+from nexo.wire import commands
+from nexo.wire.frame import Frame, FrameReader, Kind, ProtocolError, frame, frame_parts
+
+if TYPE_CHECKING:
+    from nexo.engine.engine import Engine
+
+WRITE_HIGH_BYTES = 4 * 1024 * 1024  # a client that leaves more unread is waited for
+HANDSHAKE_MS = 10_000
+HEARTBEAT_MS_MIN, HEARTBEAT_MS_MAX = 500, 300_000
+SILENCE_FACTOR = 3  # heartbeats that may be missed before the other side counts as gone
+REQUESTS_MAX = 10_000  # unanswered requests of a connection before it is not read from
+
+
+class Connection(asyncio.Protocol):
+    def __init__(
+        self, engine: Engine, server_name: str, peers: set[Connection], peers_max: int
+    ) -> None:
+        self.engine = engine
+        self.subscriptions = Subscriptions(self)
+        self._server_name = server_name
+        self._peers = peers
+        self._peers_max = peers_max
+        self._loop = asyncio.get_running_loop()
+        self._reader = FrameReader()
+        self._transport: asyncio.Transport | None = None
+        self._out: list[bytes | memoryview] = []
+        self._flushing = False
+        self._greeted = False
+        self._unanswered = 0
+        self._reading = True
+        self._writable = True
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._heartbeat_s = HANDSHAKE_MS / 1000
+        self._heard = self._spoke = self._loop.time()
+        self._pulse: asyncio.TimerHandle | None = None
+        self.name = ""
+
+    # -- The transport's side -----------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        if len(self._peers) >= self._peers_max:
+            self.end(RateLimited(f"{self._peers_max} clients are connected already"))
+            return
+        self._peers.add(self)
+        self._pulse = self._loop.call_later(HANDSHAKE_MS / 1000, self._beat)
+
+    def data_received(self, data: bytes) -> None:
+        self._heard = self._loop.time()
+        try:
+            for received in self._reader.feed(data):
+                self._take(received)
+        except ProtocolError as error:
+            self.end(error)
+
+    def pause_writing(self) -> None:
+        self._writable = False
+        self.subscriptions.pause()
+        self._regulate()
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        self.subscriptions.resume()
+        self._regulate()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._peers.discard(self)
+        self._transport = None
+        if self._pulse is not None:
+            self._pulse.cancel()
+        self.subscriptions.close()
+        for task in self._tasks:
+            task.cancel()
+
+    # -- The handlers' side -------------------------------------------------------------------
+
+    def reply(self, correlation: int, head: bytes = b"") -> None:
+        if correlation:
+            self.send([frame(Kind.OK, correlation, head)])
+
+    def reply_with(
+        self, correlation: int, head: bytes, body: list[bytes | memoryview]
+    ) -> None:
+        self.send(frame_parts(Kind.OK, correlation, head, body))
+
+    def refuse(self, correlation: int, error: NexoError) -> None:
+        if correlation:
+            self.send([frame(Kind.ERROR, correlation, commands.refusal_of(error))])
+
+    def answer(self, future: asyncio.Future[Any], correlation: int, encode: Any) -> None:
+        """Reply when a future of the engine is done."""
+        self._unanswered += 1
+        if self._unanswered >= REQUESTS_MAX:
+            self._regulate()
+
+        def done(finished: asyncio.Future[Any]) -> None:
+            self._answered()
+            if finished.cancelled():
+                return
+            error = finished.exception()
+            if error is None:
+                self.reply(correlation, encode(finished.result()))
+            elif isinstance(error, NexoError):
+                self.refuse(correlation, error)
+            else:
+                raise error
+
+        future.add_done_callback(done)
+
+    def spawn(self, work: Any, correlation: int) -> None:
+        """Run a handler that has to wait; it replies by itself."""
+        self._unanswered += 1
+        if self._unanswered >= REQUESTS_MAX:
+            self._regulate()
+        task = self._loop.create_task(self._guarded(work, correlation))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def send(self, pieces: list[bytes | memoryview]) -> None:
+        if self._transport is None:
+            return
+        self._out += pieces
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    @property
+    def writable(self) -> bool:
+        return self._writable and self._transport is not None
+
+    def end(self, error: NexoError | None = None) -> None:
+        """Close, telling why if there is a reason."""
+        if self._transport is None:
+            return
+        if error is not None:
+            self._out.append(frame(Kind.GOODBYE, 0, commands.refusal_of(error)))
+        self._flush()
+        self._transport.close()
+
+    def say_goodbye(self) -> None:
+        self.subscriptions.close()
+        self.send([frame(Kind.GOODBYE, 0)])
+        self.end()
+
+    # -- Inside -------------------------------------------------------------------------------
+
+    def _take(self, received: Frame) -> None:
+        kind, correlation = received.kind, received.correlation
+        if not self._greeted:
+            self._greet(received)
+            return
+        if kind is Kind.HEARTBEAT or kind is Kind.GOODBYE:
+            return
+        handler = HANDLERS.get(kind)
+        if handler is None:
+            raise ProtocolError(f"a client may not send {kind.name}")
+        try:
+            handler(self, correlation, received.head, received.body)
+        except ProtocolError:
+            raise
+        except NexoError as error:
+            self.refuse(correlation, error)
+
+    def _greet(self, received: Frame) -> None:
+        if received.kind is not Kind.HELLO:
+            raise ProtocolError("the first frame must be HELLO")
+        hello = commands.unpack(received.head, commands.Hello)
+        if hello.magic != commands.MAGIC:
+            raise ProtocolError("the greeting does not say NEXO")
+        low, high = hello.versions
+        version = commands.PROTOCOL_VERSION
+        if not low <= version <= high:
+            self.end(
+                VersionMismatch(
+                    f"the broker speaks protocol {version}, the client {low} to {high}",
+                    "upgrade the older of the two",
+                )
+            )
+            return
+        self._greeted = True
+        self.name = hello.client
+        beat_ms = min(max(hello.heartbeat_ms, HEARTBEAT_MS_MIN), HEARTBEAT_MS_MAX)
+        self._heartbeat_s = beat_ms / 1000
+        welcome = commands.Welcome(version, self._server_name, beat_ms)
+        self.send([frame(Kind.WELCOME, received.correlation, commands.pack(welcome))])
+
+    async def _guarded(self, work: Any, correlation: int) -> None:
+        try:
+            await work
+        except NexoError as error:
+            self.refuse(correlation, error)
+        finally:
+            self._answered()
+
+    def _answered(self) -> None:
+        self._unanswered -= 1
+        if self._unanswered == REQUESTS_MAX - 1:
+            self._regulate()
+
+    def _regulate(self) -> None:
+        """Read from the client only while it reads and the broker keeps up."""
+        if self._transport is None:
+            return
+        wanted = self._writable and self._unanswered < REQUESTS_MAX
+        if wanted and not self._reading:
+            self._transport.resume_reading()
+        elif not wanted and self._reading:
+            self._transport.pause_reading()
+        self._reading = wanted
+
+    def _flush(self) -> None:
+        self._flushing = False
+        if self._transport is None or not self._out:
+            return
+        pieces, self._out = self._out, []
+        self._spoke = self._loop.time()
+        self._transport.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+
+    def _beat(self) -> None:
+        """Say something when nothing was said for a while; end when nothing was heard."""
+        now = self._loop.time()
+        if not self._greeted:
+            self.end(ProtocolError("no greeting came"))
+            return
+        silence = self._heartbeat_s * SILENCE_FACTOR
+        if self._reading and now - self._heard > silence:
+            self.end(ProtocolError(f"nothing was heard for {silence:.0f} s"))
+            return
+        if now - self._spoke >= self._heartbeat_s:
+            self.send([frame(Kind.HEARTBEAT, 0)])
+        self._pulse = self._loop.call_later(self._heartbeat_s, self._beat)

@@ -1,0 +1,42 @@
+"""The listener of the RPC door."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from nexo.doors.rpc_tcp.connection import Connection
+
+if TYPE_CHECKING:
+    import ssl
+
+    from nexo.engine.engine import Engine
+
+CONNECTIONS_MAX = 20_000
+
+
+class RpcDoor:
+    def __init__(self, engine: Engine, server_name: str) -> None:
+        self._engine = engine
+        self._server_name = server_name
+        self._server: asyncio.Server | None = None
+        self.connections: set[Connection] = set()
+
+    async def open(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
+        """Listen; returns the port, which is of the system's choice if 0 was asked for."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._connect, host, port, ssl=tls, backlog=1024)
+        bound: int = self._server.sockets[0].getsockname()[1]
+        return bound
+
+    async def close(self) -> None:
+        """Take no more connections, and say goodbye on those that are there."""
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self.connections):
+            connection.say_goodbye()
+        if self._server is not None:
+            await self._server.wait_closed()
+
+    def _connect(self) -> Connection:
+        return Connection(self._engine, self._server_name, self.connections, CONNECTIONS_MAX)

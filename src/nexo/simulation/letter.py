@@ -1,0 +1,114 @@
+"""What a world knows of a message from outside: the letter that was sent, and each copy of it.
+
+A letter is a body that was pushed or published, once or again after a lost answer. A copy is a
+message id: a push makes one, a publish one in each bound queue. A hold is one delivery of a copy.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nexo.simulation.book import QueueBook
+
+
+class Status(enum.Enum):
+    UNSENT = 0
+    UNKNOWN = 1  # sent, and no answer came (yet)
+    CONFIRMED = 2
+    REFUSED = 3  # it must never appear
+    DUPLICATE = 4  # confirmed as the repetition of another: it must never appear
+
+
+class Acked(enum.Enum):
+    NO = 0
+    UNKNOWN = 1  # asked for, and no answer came (yet)
+    CONFIRMED = 2
+
+
+class Letter:
+    __slots__ = (
+        "attributes",
+        "body",
+        "called_index",
+        "called_ms",
+        "copies",
+        "delay_ms",
+        "expected",
+        "group",
+        "home",
+        "key",
+        "number",
+        "offset",
+        "priority",
+        "status",
+    )
+
+    def __init__(self, number: int, home: str, body: bytes) -> None:
+        self.number = number
+        self.home = home  # the queue or topic that it was sent to
+        self.body = body
+        self.priority = 0
+        self.delay_ms: int | None = None
+        self.group: str | None = None
+        self.key: str | None = None
+        self.attributes: bytes | None = None
+        self.status = Status.UNSENT
+        self.called_index = 0  # when it was sent first
+        self.called_ms = 0
+        self.copies: dict[int, Copy] = {}  # by the incarnation of the queue it was born in
+        self.offset: int | None = None  # in the topic it was published to
+        self.expected: dict[str, bool | None] = {}  # bound queue → must, must not, may
+
+    @property
+    def label(self) -> str:
+        return f"<{self.number}>"
+
+
+class Hold:
+    """One delivery. `deadlines` are (line, epoch, time), the latest last."""
+
+    __slots__ = ("attempts", "counted", "deadlines", "epoch", "lease", "live", "returned")
+
+    def __init__(self, lease: int, index: int, attempts: int, deadline_ms: int) -> None:
+        self.lease = lease
+        self.epoch = lease >> 32
+        self.attempts = attempts
+        self.deadlines = [(index, self.epoch, deadline_ms)]
+        self.live = True  # nobody gave it back or said that it failed
+        self.counted = True  # the attempt was not undone
+        self.returned: tuple[int, int, int] = (0, 0, 0)  # line, epoch, not before this time
+
+
+class Copy:
+    __slots__ = (
+        "acked",
+        "acked_epoch",
+        "book",
+        "excuse",
+        "hold",
+        "id",
+        "last_seen",
+        "letter",
+        "seen",
+        "seq",
+        "since_epoch",
+    )
+
+    def __init__(self, message_id: str, letter: Letter | None, book: QueueBook, seq: int) -> None:
+        self.id = message_id
+        self.letter = letter  # None: it repeats a push whose outcome nobody knows
+        self.book = book  # where it was last known to be
+        self.seq = seq  # its number there
+        self.since_epoch = 0  # when it got there
+        self.seen = False
+        self.last_seen = 0
+        self.hold: Hold | None = None
+        self.acked = Acked.NO
+        self.acked_epoch = 0
+        self.excuse = ""  # why it may be gone without an ack
+
+    @property
+    def label(self) -> str:
+        return self.letter.label if self.letter is not None else self.id

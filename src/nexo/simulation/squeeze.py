@@ -1,0 +1,64 @@
+"""Limits made small, so that a world of a few hundred messages meets every one of them.
+
+A limit is a constant that modules import by name, so it is changed in each module that uses it;
+the list below says which. `tests/simulation/test_squeeze.py` holds it to be complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from random import Random
+
+USERS = {
+    "CHUNK_BYTES_MAX": ("nexo.machine.log",),
+    "CHUNK_MESSAGES_MAX": ("nexo.machine.log",),
+    "SMALL_PUSH_BYTES": ("nexo.machine.log",),
+    "SMALL_PUSH_MESSAGES": ("nexo.machine.log",),
+    "SPARSE_CHUNK_BYTES": ("nexo.machine.compact",),
+    "READ_AHEAD_CHUNKS": ("nexo.engine.memory",),
+    "MOVE_MESSAGES": ("nexo.engine.moves",),
+    "RECORD_BYTES_BEFORE_SNAPSHOT": ("nexo.engine.recorder",),
+    "UNSETTLED_BYTES_MAX": ("nexo.engine.committer",),
+    "NOISY_IN_FLIGHT_MIN": ("nexo.machine.groups",),
+    "PRODUCER_RESULTS_KEPT": ("nexo.machine.fold", "nexo.machine.producers"),
+}
+
+_CHOICES = {
+    "CHUNK_BYTES_MAX": (300, 2_000, 256 * 1024),
+    "CHUNK_MESSAGES_MAX": (3, 8, 40, 4_096),
+    "SMALL_PUSH_BYTES": (200, 1_000, 32 * 1024),
+    "SMALL_PUSH_MESSAGES": (2, 4, 12, 32),
+    "SPARSE_CHUNK_BYTES": (1, 100, 64 * 1024),
+    "READ_AHEAD_CHUNKS": (1, 2, 4),
+    "MOVE_MESSAGES": (1, 3, 20, 1_000),
+    "RECORD_BYTES_BEFORE_SNAPSHOT": (64, 256, 1_000, 1024 * 1024),
+    "UNSETTLED_BYTES_MAX": (200, 2_000, 64 * 1024 * 1024),
+    "NOISY_IN_FLIGHT_MIN": (2, 5, 30),
+    "PRODUCER_RESULTS_KEPT": (4, 64),
+}
+
+
+def draw(random: Random) -> dict[str, int]:
+    """Values for all of them."""
+    return {name: random.choice(_CHOICES[name]) for name in USERS}
+
+
+@contextlib.contextmanager
+def squeezed(values: dict[str, int]) -> Iterator[None]:
+    """Those values hold inside."""
+    before = []
+    for name, users in USERS.items():
+        for user in users:
+            module = import_module(user)
+            before.append((module, name, getattr(module, name)))
+            setattr(module, name, values[name])
+    try:
+        yield
+    finally:
+        for module, name, value in before:
+            setattr(module, name, value)

@@ -1,0 +1,78 @@
+"""A journal under watch: it tells of boot epochs, holds the engine to one call at a time, and lets
+commits fail where the store beneath cannot by itself (memory does not break)."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING
+
+from nexo.simulation.history import Violation
+from nexo.vocabulary.errors import ReadOnly
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from nexo.journal.port import Commit, Journal, Stored, Usage
+    from nexo.vocabulary.batch import Batch
+
+
+class Mishap(enum.Enum):
+    REFUSED = "refused"  # nothing is stored
+    IN_DOUBT = "in doubt"  # it is stored, and the caller is told that it failed
+
+
+class WatchedJournal:
+    def __init__(self, inner: Journal, on_epoch: Callable[[int], None]) -> None:
+        self._inner = inner
+        self._on_epoch = on_epoch
+        self.reserved = False  # a call is under way in a thread of its own …
+        self.inside = False  # … and this one comes from there
+        self.mishaps: dict[int, Mishap] = {}  # by number of the commit
+        self.commits = 0
+
+    def open(self) -> int:
+        self._alone("open")
+        epoch = self._inner.open()
+        self._on_epoch(epoch)
+        return epoch
+
+    def owners(self) -> list[int]:
+        self._alone("owners")
+        return self._inner.owners()
+
+    def load(self, owner: int) -> Stored:
+        self._alone("load")
+        return self._inner.load(owner)
+
+    def last_row(self) -> int:
+        self._alone("last_row")
+        return self._inner.last_row()
+
+    def commit(self, commit: Commit) -> None:
+        self._alone("commit")
+        self.commits += 1
+        mishap = self.mishaps.pop(self.commits, None)
+        if mishap is not Mishap.REFUSED:
+            self._inner.commit(commit)
+        if mishap is not None:
+            raise ReadOnly(f"commit {self.commits} failed as planned ({mishap.value})")
+
+    def fetch(self, rows: Sequence[int]) -> list[Batch]:
+        self._alone("fetch")
+        return self._inner.fetch(rows)
+
+    def usage(self) -> Usage:
+        self._alone("usage")
+        return self._inner.usage()
+
+    def tidy(self) -> bool:
+        self._alone("tidy")
+        return self._inner.tidy()
+
+    def close(self) -> None:
+        self._alone("close")
+        self._inner.close()
+
+    def _alone(self, call: str) -> None:
+        if self.reserved and not self.inside:
+            raise Violation("the journal has one caller at a time", f"{call} during another call")

@@ -1,0 +1,102 @@
+"""A broker inside your own process, for tests.
+
+    >>> from nexo.testing import broker
+    >>> from nexo.vocabulary.batch import batch_of
+    >>> with broker() as running:
+    ...     orders = running.call(lambda engine: engine.create_queue("orders"))
+    ...     _ = running.call(lambda engine: orders.push(batch_of([b"one", b"two"])))
+    ...     delivery = running.call(lambda engine: orders.pop(10))
+    ...     [message.body for message in orders.messages(delivery)]
+    [b'one', b'two']
+
+It is the broker itself with its rules, timers and commits, on a journal in memory unless it is
+given a data directory. With pytest there is the fixture `nexo_broker`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import secrets
+import threading
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+
+from nexo.engine.engine import Engine
+from nexo.journal.memory import MemoryJournal
+from nexo.journal.sqlite import SqliteJournal
+from nexo.vocabulary.errors import NotReady
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Awaitable, Callable, Coroutine
+
+    from nexo.journal.port import Journal
+
+    Result = TypeVar("Result")
+
+
+class Broker:
+    """A running broker: its engine lives in an event loop of its own thread."""
+
+    engine: Engine
+    _loop: asyncio.AbstractEventLoop
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self._thread = threading.Thread(target=self._live, name="nexo-testing")
+
+    @overload
+    def call(self, action: Callable[[Engine], Awaitable[Result]]) -> Result: ...
+
+    @overload
+    def call(self, action: Callable[[Engine], Result]) -> Result: ...
+
+    def call(self, action: Callable[[Engine], Any]) -> Any:
+        """Run `action(engine)` where the engine lives, wait for what it returns if that can be
+        awaited, and hand over the result. What it raises is raised here."""
+
+        async def act() -> Any:
+            result = action(self.engine)
+            return await result if inspect.isawaitable(result) else result
+
+        if not self._thread.is_alive():
+            raise NotReady("this broker is closed", "call it inside its `with` block")
+        return self._wait_for(act())
+
+    def __enter__(self) -> Self:
+        self._loop = self._runner.get_loop()
+        self._thread.start()
+        try:
+            self._wait_for(self._open())
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        try:
+            self._wait_for(self.engine.close())
+        finally:
+            self._end()
+
+    async def _open(self) -> None:
+        self.engine = Engine(self._journal, new_incarnation=lambda: secrets.randbits(64))
+        await self.engine.open()
+
+    def _wait_for(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    def _live(self) -> None:
+        with self._runner:  # leaving it cancels what a test left behind
+            self._loop.run_forever()
+
+
+def broker(data: str | os.PathLike[str] | None = None) -> Broker:
+    """A broker for the length of a `with` block; it keeps nothing, unless in the directory `data`,
+    where the next broker finds it."""
+    return Broker(MemoryJournal() if data is None else SqliteJournal(data))

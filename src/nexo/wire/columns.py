@@ -1,0 +1,140 @@
+"""Batches and deliveries as bytes: columns side by side, so that neither side copies payloads.
+
+A batch:
+    u32 count, u32 payload size, u32 extras size
+    int32 one more than messages; payload, extras (msgpack; absent where all of them are)
+
+A part of a delivery or of a reading:
+    u64 first, i64 created_ms, i64 first_delivered_ms, u32 attempts
+    a batch
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from struct import Struct
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from nexo.vocabulary.batch import OFFSET_TYPE, TIME_TYPE, Batch, Origin, check_shape
+from nexo.wire.frame import ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_BATCH = Struct("<III")
+_PART = Struct("<QqqI")
+
+
+class Extras(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """The columns that most batches lack."""
+
+    priority: int | bytes = 0
+    delay_ms: int | list[int] | None = None
+    groups: str | list[str | None] | None = None
+    deduplication_ids: list[str | None] | None = None
+    attributes: bytes | list[bytes | None] | None = None
+    origins: list[Origin | None] | None = None
+    created: bytes | None = None
+
+
+class WirePart(msgspec.Struct, frozen=True, gc=False):
+    """Messages that lie side by side, as they travel."""
+
+    first: int
+    created_ms: int
+    first_delivered_ms: int
+    attempts: int
+    batch: Batch
+
+
+_NO_EXTRAS = Extras()
+_encode_extras = msgspec.msgpack.Encoder().encode
+_decode_extras = msgspec.msgpack.Decoder(Extras).decode
+
+
+def encode_batch(batch: Batch) -> list[bytes | memoryview]:
+    """The pieces of a batch, in order."""
+    extras = Extras(
+        batch.priority,
+        batch.delay_ms,
+        batch.groups,
+        batch.deduplication_ids,
+        batch.attributes,
+        batch.origins,
+        None if batch.created is None else batch.created.tobytes(),
+    )
+    packed = b"" if extras == _NO_EXTRAS else _encode_extras(extras)
+    offsets = batch.offsets.tobytes()
+    prefix = _BATCH.pack(batch.count, len(batch.payload), len(packed))
+    return [prefix, offsets, batch.payload, packed] if packed else [prefix, offsets, batch.payload]
+
+
+def decode_batch(view: memoryview, at: int = 0) -> tuple[Batch, int]:
+    """A batch and where it ends. What does not fit together is refused."""
+    try:
+        count, payload_size, extras_size = _BATCH.unpack_from(view, at)
+    except struct.error:
+        raise ProtocolError("the batch is cut off") from None
+    offsets_at = at + _BATCH.size
+    payload_at = offsets_at + 4 * (count + 1)
+    extras_at = payload_at + payload_size
+    end = extras_at + extras_size
+    if end > len(view):
+        raise ProtocolError("the batch is cut off")
+    offsets = array(OFFSET_TYPE)
+    offsets.frombytes(view[offsets_at:payload_at])
+    payload = bytes(view[payload_at:extras_at])
+    if not extras_size:
+        batch = Batch(payload, offsets)
+    else:
+        batch = _with_extras(payload, offsets, bytes(view[extras_at:end]))
+    check_shape(batch)
+    return batch, end
+
+
+def encode_parts(parts: Sequence[WirePart]) -> list[bytes | memoryview]:
+    pieces: list[bytes | memoryview] = []
+    for part in parts:
+        pieces.append(
+            _PART.pack(part.first, part.created_ms, part.first_delivered_ms, part.attempts)
+        )
+        pieces += encode_batch(part.batch)
+    return pieces
+
+
+def decode_parts(view: memoryview) -> list[WirePart]:
+    parts: list[WirePart] = []
+    at = 0
+    while at < len(view):
+        try:
+            first, created_ms, first_delivered_ms, attempts = _PART.unpack_from(view, at)
+        except struct.error:
+            raise ProtocolError("the delivery is cut off") from None
+        batch, at = decode_batch(view, at + _PART.size)
+        parts.append(WirePart(first, created_ms, first_delivered_ms, attempts, batch))
+    return parts
+
+
+def _with_extras(payload: bytes, offsets: array[int], packed: bytes) -> Batch:
+    try:
+        extras = _decode_extras(packed)
+        created = None
+        if extras.created is not None:
+            created = array(TIME_TYPE)
+            created.frombytes(extras.created)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise ProtocolError(f"the columns of the batch cannot be read: {error}") from None
+    return Batch(
+        payload,
+        offsets,
+        extras.priority,
+        extras.delay_ms,
+        extras.groups,
+        extras.deduplication_ids,
+        extras.attributes,
+        extras.origins,
+        created,
+    )

@@ -1,0 +1,262 @@
+"""The heads of requests and replies: what each kind of frame says besides its body.
+
+Hot kinds are fixed structs behind the queue's name; the rest is msgpack. Every head is decoded
+through here, so that whatever arrives is either a value of these types or a `ProtocolError`.
+"""
+
+from __future__ import annotations
+
+import struct
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from nexo.wire.frame import ProtocolError
+
+if TYPE_CHECKING:
+    from nexo.vocabulary.errors import NexoError
+
+PROTOCOL_VERSION = 1
+MAGIC = "NEXO"
+
+_PUSH = Struct("<QH")  # number, size of the producer's name
+_POP = Struct("<IQqqB")  # count, bytes_max, wait_ms, visibility_ms (-1: the queue's), flags
+_RANGE = Struct("<QQQ")  # lease, first, end
+_CREDIT = Struct("<II")  # subscription, messages
+_ACCEPTED = Struct("<QI")  # incarnation, duplicates; flat ranges follow
+_DELIVERY = Struct("<QqBQ")  # lease, deadline_ms, state, incarnation
+_SUBSCRIPTION = Struct("<I")
+
+ONE_ACK = 1  # a flag of POP and SUBSCRIBE: the delivery counts as received
+
+
+class Hello(msgspec.Struct, frozen=True, array_like=True):
+    magic: str
+    versions: tuple[int, int]  # the lowest and the highest that the client speaks
+    client: str
+    token: str | None = None
+    heartbeat_ms: int = 10_000
+
+
+class Welcome(msgspec.Struct, frozen=True, array_like=True):
+    version: int
+    server: str
+    heartbeat_ms: int
+
+
+class Refusal(msgspec.Struct, frozen=True, array_like=True):
+    """An error as it travels: the code decides which exception it becomes."""
+
+    code: str
+    message: str
+    hint: str
+    retryable: bool
+
+
+class Ended(msgspec.Struct, frozen=True, array_like=True):
+    """A subscription is over."""
+
+    subscription: int
+    refusal: Refusal
+
+
+class Nack(msgspec.Struct, frozen=True, array_like=True):
+    queue: str
+    ranges: list[tuple[int, int, int]]  # lease, first, end
+    delay_ms: int | None = None
+    reason: str = ""
+
+
+class Extend(msgspec.Struct, frozen=True, array_like=True):
+    queue: str
+    ranges: list[tuple[int, int, int]]
+    timeout_ms: int
+
+
+class Subscribe(msgspec.Struct, frozen=True, array_like=True):
+    queue: str
+    subscription: int
+    prefetch: int
+    consumer: str = ""
+    visibility_ms: int | None = None
+    one_ack: bool = False
+
+
+class Publish(msgspec.Struct, frozen=True, array_like=True):
+    topic: str
+    producer: str = ""
+    number: int = 0
+
+
+class Read(msgspec.Struct, frozen=True, array_like=True):
+    topic: str
+    offset: int
+    count: int
+    bytes_max: int
+    strict: bool = False
+    wait_ms: int = 0
+
+
+class Call(msgspec.Struct, frozen=True, array_like=True):
+    method: str
+    params: dict[str, Any] = {}
+
+
+class Push(msgspec.Struct, frozen=True, gc=False):
+    queue: str
+    producer: str = ""
+    number: int = 0
+
+
+class Pop(msgspec.Struct, frozen=True, gc=False):
+    queue: str
+    count: int
+    bytes_max: int
+    wait_ms: int = 0
+    visibility_ms: int | None = None
+    one_ack: bool = False
+
+
+class Acked(msgspec.Struct, frozen=True, gc=False):
+    """Which messages an ACK, RECEIVED or GIVE_BACK is about."""
+
+    queue: str
+    ranges: list[tuple[int, int, int]]  # lease, first, end
+
+
+class Credit(msgspec.Struct, frozen=True, gc=False):
+    subscription: int
+    count: int
+
+
+class AcceptedHead(msgspec.Struct, frozen=True, gc=False):
+    incarnation: int
+    duplicates: int
+    ranges: tuple[int, ...]
+
+
+class DeliveryHead(msgspec.Struct, frozen=True, gc=False):
+    lease: int
+    deadline_ms: int
+    state: int
+    incarnation: int
+    subscription: int = 0
+
+
+pack = msgspec.msgpack.Encoder().encode
+_decoders = {
+    kind: msgspec.msgpack.Decoder(kind)
+    for kind in (Hello, Welcome, Refusal, Ended, Nack, Extend, Subscribe, Publish, Read, Call)
+}
+
+
+def unpack(head: bytes, kind: type[Any]) -> Any:
+    """A msgpack head as a value of this type."""
+    try:
+        return _decoders[kind].decode(head)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ProtocolError(f"a {kind.__name__} that cannot be read: {error}") from None
+
+
+def pack_push(push: Push) -> bytes:
+    producer = push.producer.encode()
+    return _named(push.queue) + _PUSH.pack(push.number, len(producer)) + producer
+
+
+def unpack_push(head: bytes) -> Push:
+    queue, at = _name(head)
+    number, size = _unpack(_PUSH, head, at)
+    at += _PUSH.size
+    if len(head) != at + size:
+        raise ProtocolError("the head of a push has the wrong size")
+    return Push(queue, _text(head[at:]), number)
+
+
+def pack_pop(pop: Pop) -> bytes:
+    visibility_ms = -1 if pop.visibility_ms is None else pop.visibility_ms
+    flags = ONE_ACK if pop.one_ack else 0
+    return _named(pop.queue) + _POP.pack(
+        pop.count, pop.bytes_max, pop.wait_ms, visibility_ms, flags
+    )
+
+
+def unpack_pop(head: bytes) -> Pop:
+    queue, at = _name(head)
+    count, bytes_max, wait_ms, visibility_ms, flags = _unpack(_POP, head, at)
+    visibility = None if visibility_ms < 0 else visibility_ms
+    return Pop(queue, count, bytes_max, wait_ms, visibility, bool(flags & ONE_ACK))
+
+
+def pack_ranges(queue: str, ranges: list[tuple[int, int, int]]) -> bytes:
+    return _named(queue) + b"".join([_RANGE.pack(*each) for each in ranges])
+
+
+def unpack_ranges(head: bytes) -> Acked:
+    queue, at = _name(head)
+    if (len(head) - at) % _RANGE.size or len(head) == at:
+        raise ProtocolError("the ranges of an ack are cut off")
+    return Acked(queue, list(_RANGE.iter_unpack(head[at:])))
+
+
+def pack_credit(subscription: int, count: int) -> bytes:
+    return _CREDIT.pack(subscription, count)
+
+
+def unpack_credit(head: bytes) -> Credit:
+    return Credit(*_unpack(_CREDIT, head, 0))
+
+
+def pack_accepted(incarnation: int, duplicates: int, ranges: list[int]) -> bytes:
+    return _ACCEPTED.pack(incarnation, duplicates) + Struct(f"<{len(ranges)}Q").pack(*ranges)
+
+
+def unpack_accepted(head: bytes) -> AcceptedHead:
+    incarnation, duplicates = _unpack(_ACCEPTED, head, 0)
+    rest = head[_ACCEPTED.size :]
+    if len(rest) % 16:
+        raise ProtocolError("the answer to a push is cut off")
+    return AcceptedHead(incarnation, duplicates, Struct(f"<{len(rest) // 8}Q").unpack(rest))
+
+
+def pack_delivery(head: DeliveryHead) -> bytes:
+    packed = _DELIVERY.pack(head.lease, head.deadline_ms, head.state, head.incarnation)
+    return packed + _SUBSCRIPTION.pack(head.subscription)
+
+
+def unpack_delivery(head: bytes) -> DeliveryHead:
+    lease, deadline_ms, state, incarnation = _unpack(_DELIVERY, head, 0)
+    (subscription,) = _unpack(_SUBSCRIPTION, head, _DELIVERY.size)
+    return DeliveryHead(lease, deadline_ms, state, incarnation, subscription)
+
+
+def refusal_of(error: NexoError) -> bytes:
+    return pack(Refusal(error.code, error.message, error.hint, error.retryable))
+
+
+def _named(name: str) -> bytes:
+    encoded = name.encode()
+    if len(encoded) > 255:
+        raise ProtocolError(f"a name of {len(encoded)} bytes does not fit a frame")
+    return bytes((len(encoded),)) + encoded
+
+
+def _name(head: bytes) -> tuple[str, int]:
+    if not head or len(head) < 1 + head[0]:
+        raise ProtocolError("the name is cut off")
+    end = 1 + head[0]
+    return _text(head[1:end]), end
+
+
+def _text(encoded: bytes) -> str:
+    try:
+        return encoded.decode()
+    except UnicodeDecodeError:
+        raise ProtocolError("a name is not UTF-8") from None
+
+
+def _unpack(layout: Struct, head: bytes, at: int) -> tuple[Any, ...]:
+    try:
+        return layout.unpack_from(head, at)
+    except struct.error:
+        raise ProtocolError("the head of a frame is cut off") from None

@@ -1,0 +1,138 @@
+"""Frames: what travels on a connection, in both directions. All numbers are little-endian.
+
+    u32 size          of everything after this field
+    u8  kind          what it is (`Kind`)
+    u8  zero          reserved
+    u16 head size
+    u32 correlation   a reply carries that of its request; 0 where no reply is wanted
+    head              small: a fixed struct for the hot kinds, msgpack for the rest
+    body              large: columnar batches, as raw bytes
+
+A frame that breaks these rules ends the connection: after garbage nothing that follows means
+anything.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from struct import Struct
+from typing import NamedTuple
+
+from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.limits import BATCH_BYTES_MAX
+
+FRAME_BYTES_MAX = BATCH_BYTES_MAX + 16 * 1024 * 1024  # the largest batch with all its columns
+HEAD_BYTES_MAX = 0xFFFF
+PREFIX = Struct("<IBBHI")
+_AFTER_SIZE = PREFIX.size - 4
+
+
+class Kind(IntEnum):
+    """The numbers are the protocol: never change one, only add."""
+
+    HELLO = 1  # the client greets first
+    WELCOME = 2
+    HEARTBEAT = 3  # either side, when it has been silent for a while
+    OK = 4  # the reply to a request that was done
+    ERROR = 5  # the reply to a request that was refused
+    DELIVER = 6  # messages for a subscription
+    ENDED = 7  # a subscription is over: its queue was deleted
+    GOODBYE = 8  # this side is about to close
+
+    PUSH = 16
+    POP = 17
+    ACK = 18
+    RECEIVED = 19
+    NACK = 20
+    EXTEND = 21
+    GIVE_BACK = 22
+    SUBSCRIBE = 23
+    UNSUBSCRIBE = 24
+    CREDIT = 25  # a subscription has room for more
+    PUBLISH = 26
+    READ = 27  # a topic, from an offset
+    CALL = 32  # everything else, by name
+
+
+_KINDS = {int(kind): kind for kind in Kind}
+
+
+class Frame(NamedTuple):
+    kind: Kind
+    correlation: int
+    head: bytes
+    body: memoryview
+
+
+class ProtocolError(InvalidArgument):
+    """The other side does not speak the protocol: the connection must end."""
+
+
+def frame(kind: Kind, correlation: int, head: bytes = b"", body: bytes = b"") -> bytes:
+    """One frame as bytes."""
+    size = _AFTER_SIZE + len(head) + len(body)
+    return PREFIX.pack(size, kind, 0, len(head), correlation) + head + body
+
+
+def frame_parts(
+    kind: Kind, correlation: int, head: bytes, parts: list[bytes | memoryview]
+) -> list[bytes | memoryview]:
+    """The same for a large body, which is not copied: the pieces to write, in order."""
+    size = _AFTER_SIZE + len(head) + sum(map(len, parts))
+    return [PREFIX.pack(size, kind, 0, len(head), correlation) + head, *parts]
+
+
+class FrameReader:
+    """Turns what arrives into frames, however it was cut up on the way."""
+
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self._buffer = bytearray()
+        self._frame_bytes_max = frame_bytes_max
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What has come of a frame that is not complete yet."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """The frames that are complete now. Their bodies are views of memory of their own."""
+        buffer = self._buffer
+        if buffer:
+            buffer += data
+            if len(buffer) < 4:
+                return []
+            needed = int.from_bytes(buffer[:4], "little") + 4
+            self._check(needed - 4)
+            if len(buffer) < needed:
+                return []  # without a copy of what has come so far
+            data = bytes(buffer)
+            buffer.clear()
+        frames: list[Frame] = []
+        view, at, length = memoryview(data), 0, len(data)
+        while length - at >= PREFIX.size:
+            size, kind_number, zero, head_size, correlation = PREFIX.unpack_from(data, at)
+            self._check(size)
+            kind = _KINDS.get(kind_number)
+            if kind is None or zero or head_size > size - _AFTER_SIZE:
+                raise ProtocolError(
+                    f"a frame of kind {kind_number} with a head of {head_size} bytes is not valid"
+                )
+            end = at + 4 + size
+            if end > length:
+                break
+            body_at = at + PREFIX.size + head_size
+            head = data[at + PREFIX.size : body_at]
+            frames.append(Frame(kind, correlation, head, view[body_at:end]))
+            at = end
+        if at < length:
+            if length - at >= 4:
+                self._check(int.from_bytes(data[at : at + 4], "little"))
+            buffer += view[at:]
+        return frames
+
+    def _check(self, size: int) -> None:
+        if not _AFTER_SIZE <= size <= self._frame_bytes_max:
+            raise ProtocolError(
+                f"a frame of {size} bytes is not valid: {_AFTER_SIZE} to {self._frame_bytes_max}",
+                "is the other side a Nexo client, and not an HTTP one?",
+            )

@@ -1,0 +1,135 @@
+"""What a Spark query does: it claims numbered batches, seals them, and acks them in order."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from nexo.machine import claims as rules
+from nexo.vocabulary import limits
+from nexo.vocabulary.limits import POP_BYTES_MAX
+from nexo.vocabulary.states import State
+from tests.property.model import claims, delivery
+from tests.property.model.state import ClaimedBatch
+from tests.property.operator_steps import OperatorSteps
+
+NAMES = st.sampled_from(["query", "query", "other"])
+# A driver that lost its place asks for what is behind or ahead of it.
+STEPS = st.sampled_from([0, 0, 0, 1, -1, 2])
+TIMEOUTS = st.sampled_from([30, 30, 0])
+
+
+class ClaimSteps(OperatorSteps):
+    def __init__(self) -> None:
+        super().__init__()
+        self.epochs: dict[str, int] = {}
+
+    def epoch(self, name: str, outdated: int) -> int:
+        return self.epochs.get(name, 1) - outdated
+
+    def acked(self, name: str) -> int:
+        consumer = self.pair.model.consumers.get(name)
+        return consumer.acked_through if consumer is not None else 0
+
+    @rule(name=NAMES)
+    def open_claims(self, name: str) -> None:
+        epoch, expected = self.pair.both(
+            lambda: rules.open_claims(self.pair.queue, name),
+            lambda: claims.open_claims(self.pair.model, name),
+        )
+        assert epoch == expected, f"epoch {epoch}, not {expected}"
+        self.epochs[name] = epoch
+
+    @precondition(lambda self: self.epochs)
+    @rule(
+        name=NAMES,
+        outdated=st.sampled_from([0, 0, 0, 0, 1]),
+        step=STEPS,
+        count=st.sampled_from([1, 3, 10, 0]),
+        bytes_max=st.sampled_from([POP_BYTES_MAX, POP_BYTES_MAX, 20]),
+        timeout=TIMEOUTS,
+    )
+    def claim(
+        self, name: str, outdated: int, step: int, count: int, bytes_max: int, timeout: int
+    ) -> None:
+        queue, model, now = self.pair.queue, self.pair.model, self.now
+        epoch, after = self.epoch(name, outdated), self.acked(name) + step
+        got, known = self.pair.both(
+            lambda: rules.claim(queue, name, epoch, after, count, now, timeout, bytes_max),
+            lambda: (
+                claims.known_batch(
+                    model, name, epoch, after, count, now, timeout, limits.CLAIM_BATCHES_MAX
+                ),
+            ),
+        )
+        if got is None:
+            return
+        batch: ClaimedBatch | None = known[0]
+        if batch is not None:
+            held = len(model.of_lease(batch.lease))
+            assert (got.number, got.count) == (after + 1, held), f"{got}, not {held} messages"
+            return
+        wanted = 0 if model.paused else delivery.allowed(model, count, model.now)
+        seqs: list[int] = []
+        if got.number:
+            assert got.number == after + 1, f"batch {got.number} instead of {after + 1}"
+            for span in rules.held_by(queue, name, epoch, got.number):
+                seqs += range(span.first, span.end)
+        whole = got.missing is None and not got.number
+        if got.missing is not None:
+            self.pair.read_back(got.missing)
+        # A claim that met content on disk takes what it has; it does not say that more is there.
+        delivery.check_choice(
+            model, seqs, wanted, bytes_max, self.noisy_min, whole and wanted > 0
+        )
+        assert got.count == len(seqs), f"{got.count} claimed, {len(seqs)} held"
+        if seqs:
+            lease = queue.claims[name].batches[got.number].lease
+            assert not model.of_lease(lease), f"lease {lease} was given out twice"
+            deadline = model.now + timeout
+            delivery.grant(model, seqs, lease, State.CLAIMED, deadline, 0, name)
+            model.consumers[name].batches[got.number] = ClaimedBatch(lease)
+
+    @precondition(lambda self: self.epochs)
+    @rule(name=NAMES, outdated=st.sampled_from([0, 0, 0, 1]), step=STEPS)
+    def seal(self, name: str, outdated: int, step: int) -> None:
+        queue, model, now = self.pair.queue, self.pair.model, self.now
+        epoch, number = self.epoch(name, outdated), self.acked(name) + 1 + step
+        got, batch = self.pair.both(
+            lambda: rules.seal(queue, name, epoch, number, now),
+            lambda: claims.seal(model, name, epoch, number, now),
+        )
+        if got is not None:
+            held = len(model.of_lease(batch.lease))
+            assert (got.number, got.count) == (number, held), f"{got}, not {held} messages"
+
+    @precondition(lambda self: self.epochs)
+    @rule(name=NAMES, outdated=st.sampled_from([0, 0, 0, 1]), step=STEPS)
+    def ack_claims(self, name: str, outdated: int, step: int) -> None:
+        queue, model, now = self.pair.queue, self.pair.model, self.now
+        epoch, through = self.epoch(name, outdated), self.acked(name) + 1 + step
+        got, expected = self.pair.both(
+            lambda: rules.ack_claims(queue, name, epoch, through, now),
+            lambda: claims.ack_claims(model, name, epoch, through, now),
+        )
+        assert got == expected, f"{got} messages acked, not {expected}"
+
+    @precondition(lambda self: self.epochs)
+    @rule(name=NAMES, outdated=st.sampled_from([0, 0, 0, 1]), timeout=TIMEOUTS)
+    def keep_claims(self, name: str, outdated: int, timeout: int) -> None:
+        epoch, now = self.epoch(name, outdated), self.now
+        self.pair.both(
+            lambda: rules.keep_claims(self.pair.queue, name, epoch, now, timeout),
+            lambda: claims.keep_claims(self.pair.model, name, epoch, now, timeout),
+        )
+
+    @rule(name=NAMES, dead_letter=st.booleans(), forget=st.sampled_from([False, False, True]))
+    def release(self, name: str, dead_letter: bool, forget: bool) -> None:
+        queue, model, now = self.pair.queue, self.pair.model, self.now
+        if forget and name in model.consumers:
+            rules.forget_claims(queue, name, now)
+            claims.forget_claims(model, name, now)
+            return
+        got = rules.release(queue, name, now, dead_letter)
+        expected = claims.release(model, name, now, dead_letter)
+        assert got == expected, f"{got} messages released, not {expected}"

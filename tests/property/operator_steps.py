@@ -1,0 +1,197 @@
+"""What an operator and the engine itself do: purge, pause, moves, looking, copying forward."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from nexo.machine import claims as claim_rules
+from nexo.machine import clear, compact, depart, peek
+from nexo.vocabulary.batch import Batch
+from nexo.vocabulary.limits import POP_BYTES_MAX
+from nexo.vocabulary.states import Cause
+from tests.property.model import arrival, claims, delivery, passing
+from tests.property.pair import INCARNATION, NAME
+from tests.property.steps import QueueSteps, expected_message
+
+if TYPE_CHECKING:
+    from nexo.machine.span import Span
+
+
+class OperatorSteps(QueueSteps):
+    def __init__(self) -> None:
+        super().__init__()
+        self.picked: list[tuple[int, Span]] = []
+
+    @rule(chance=st.integers(0, 4))
+    def purge(self, chance: int) -> None:
+        if chance:  # too often, and no queue would ever hold much
+            return
+        gone = clear.purge(self.pair.queue, self.now)
+        expected = self.pair.model.purge(self.now)
+        assert gone == expected, f"purged {gone}, not {expected}"
+
+    @rule(paused=st.booleans())
+    def pause(self, paused: bool) -> None:
+        clear.set_paused(self.pair.queue, paused)
+        self.pair.model.paused = paused
+
+    @rule(commits_lost=st.integers(0, 2))
+    def crash(self, commits_lost: int) -> None:
+        self.pair.crash(commits_lost)
+        self.picked = []  # a move begins again after a crash
+
+    # -- Dead letters and redrive -------------------------------------------------------------
+
+    @precondition(lambda self: self.pair.queue.doomed)
+    @rule()
+    def bury(self) -> None:
+        """The oldest doomed messages arrive in the dead-letter queue."""
+        queue, model = self.pair.queue, self.pair.model
+        doomed = queue.doomed.pop(0)
+        seqs = range(doomed.span.first, doomed.span.end)
+        self.load(doomed.span)
+        self.check_departing(depart.dead_letters(queue, doomed), doomed.span, dead=True)
+        there = depart.depart(
+            queue, doomed.lease, doomed.span, Cause.DEAD_LETTERED, doomed.reason, self.now
+        )
+        assert there, f"{doomed.span} is doomed and not there"
+        model.advance(self.now)
+        passing.depart(model, seqs, dead=True)
+
+    @rule(count=st.sampled_from([1, 2, 5]))
+    def pick(self, count: int) -> None:
+        """A move takes messages from the head of the line; a pause and the rate do not stop it."""
+        model = self.pair.model
+        for lease, span in depart.pick(self.pair.queue, count):
+            seqs = range(span.first, span.end)
+            delivery.check_choice(model, seqs, count, POP_BYTES_MAX, self.noisy_min, enough=False)
+            assert not model.of_lease(lease), f"lease {lease} was given out twice"
+            passing.pick(model, lease, seqs)
+            self.picked.append((lease, span))
+            count -= len(seqs)
+        left = [item.seq for item in delivery.in_line(model)]
+        assert not count or not left, f"the move takes {count} more, and {left} are in line"
+
+    @precondition(lambda self: self.picked)
+    @rule(arrive=st.booleans(), part=st.booleans())
+    def end_of_a_move(self, arrive: bool, part: bool) -> None:
+        """Picked messages depart, all or the first of them, or go back to the line."""
+        queue, model = self.pair.queue, self.pair.model
+        lease, span = self.picked.pop(0)
+        there = bool(model.of_lease(lease))
+        if part and there and span.end - span.first > 1:
+            rest = lease, span
+            lease, span = depart.split(queue, lease, span, span.first + 1)
+            model.items[span.first].lease = lease
+            self.picked.insert(0, rest)
+        if not arrive:
+            depart.unpick(queue, lease)
+            passing.unpick(model, lease)
+            return
+        if there:
+            self.load(span)
+            self.check_departing(depart.redriven(queue, span), span, dead=False)
+        departed = depart.depart(queue, lease, span, Cause.REDRIVEN, "", self.now)
+        assert departed == there, f"departed: {departed}, was there: {there}"
+        model.advance(self.now)
+        if there:
+            passing.depart(model, range(span.first, span.end), dead=False)
+
+    def load(self, span: Span) -> None:
+        if span.chunk.content is None:
+            self.pair.read_back(span.chunk)
+
+    def check_departing(self, batch: Batch, span: Span, dead: bool) -> None:
+        """What arrives in the other queue: the same messages, with their ids."""
+        model = self.pair.model
+        for index, seq in enumerate(range(span.first, span.end)):
+            item = model.items[seq]
+            found = (
+                batch.body(index),
+                batch.priority,
+                batch.delay_ms,
+                *(
+                    arrival.value(column, index)
+                    for column in (batch.groups, batch.deduplication_ids, batch.attributes)
+                ),
+                batch.origins[index] if batch.origins else None,
+            )
+            expected = (
+                item.body,
+                item.priority,
+                0,
+                item.group,
+                item.deduplication_id,
+                item.attributes,
+                passing.origin_of(model, item, INCARNATION, NAME, dead),
+            )
+            assert found == expected, f"{seq} departs as {found}, not {expected}"
+
+    # -- Looking ------------------------------------------------------------------------------
+
+    @rule(limit=st.sampled_from([1, 3, 1000]))
+    def look(self, limit: int) -> None:
+        queue, model = self.pair.queue, self.pair.model
+        glances = peek.glance(queue, limit)
+        for glance in glances:
+            self.load(glance.span)
+        shown = peek.show(queue, glances)
+        items = sorted(model.items.values(), key=lambda item: (-item.priority, item.seq))
+        settled = [item for item in items if item.settled][:limit]
+        expected = [expected_message(item, item.state) for item in settled]
+        assert shown == expected, f"shown:\n{shown}\nexpected:\n{expected}"
+        info = peek.info(queue, queue.now_ms)
+        held = {
+            name: sum(len(model.of_lease(batch.lease)) for batch in consumer.batches.values())
+            for name, consumer in model.consumers.items()
+        }
+        assert info.claimed == held, f"claimed {info.claimed}, not {held}"
+        assert info.paused == model.paused
+        oldest = min((item.arrived for item in items), default=queue.now_ms)
+        age = queue.now_ms - oldest
+        assert 0 <= info.oldest_age_ms <= age, f"the oldest is {info.oldest_age_ms} old, not {age}"
+
+    @rule(which=st.integers(0, 3))
+    def copy_forward(self, which: int) -> None:
+        """The live messages of a chunk become a row of their own."""
+        queue = self.pair.queue
+        chunks = [
+            chunk
+            for lane in queue.lanes
+            for chunk in lane.log.chunks.values()
+            if chunk.end <= lane.log.settled and isinstance(chunk.content, Batch)
+        ]
+        if chunks:
+            compact.copy_forward(queue, chunks[which % len(chunks)])
+
+    # -- The end of all work ------------------------------------------------------------------
+
+    @rule(chance=st.integers(0, 4))
+    def work_everything_off(self, chance: int) -> None:
+        """Whatever happened before, consumers that go on get everything, and nothing is left."""
+        if chance:
+            return
+        queue, model = self.pair.queue, self.pair.model
+        while self.picked:
+            self.end_of_a_move(arrive=False, part=False)
+        for name in list(model.consumers):
+            claim_rules.forget_claims(queue, name, self.now)
+            claims.forget_claims(model, name, self.now)
+        self.pause(False)
+        for _ in range(200):
+            while queue.doomed:
+                self.bury()
+            self.pair.commit()
+            self.receipts.clear()
+            self.pop(10, POP_BYTES_MAX, None, True, "")
+            for which in range(len(self.receipts)):
+                self.say(which, "all", "ack", None, 0, "")
+            if not model.items:
+                return
+            self.now += 50
+            self._expire()
+        left = [(item.seq, item.state.name) for item in model.items.values()]
+        raise AssertionError(f"these messages never leave: {left}")
