@@ -139,15 +139,50 @@ async def test_a_pop_cancelled_while_it_waits_takes_nothing(rig: Rig) -> None:
 
 async def test_a_pop_cancelled_just_when_it_got_something_gives_it_back(rig: Rig) -> None:
     queue = await (await rig.start()).create_queue("q")
-    pop = await waiting(queue, 5)
-    pushed = asyncio.ensure_future(queue.push(bodies("a", "b")))
-    pushed.add_done_callback(lambda _: pop.cancel())  # in the very step that delivers
-    await pushed
+    pop = await waiting(queue)
+
+    def cancel(_: object) -> None:
+        pop.cancel()
+
+    queue.subscribe(1, cancel, cancel)  # served right after the pop, before the pop's task can run
+    await queue.push(bodies("a", "b"))
     await settle()
     assert pop.cancelled()
     info = queue.info()
-    assert (info.ready, info.in_flight) == (2, 0)
-    assert [message.attempts for message in queue.messages(await queue.pop(2))] == [1, 1]
+    assert (info.ready, info.in_flight) == (1, 1)
+    assert [m.attempts for m in queue.messages(await queue.pop())] == [1]
+
+
+@pytest.mark.parametrize("due_ms", [999, 1_000, 1_001])
+@pytest.mark.parametrize("push_first", [True, False])
+async def test_a_message_that_comes_as_the_time_ends_is_not_lost(
+    rig: Rig, due_ms: int, push_first: bool
+) -> None:
+    queue = await (await rig.start()).create_queue("q")
+    delayed = msgspec.structs.replace(bodies("a"), delay_ms=due_ms)
+    if push_first:
+        await queue.push(delayed)
+    pop = asyncio.create_task(queue.pop(wait_ms=1_000))
+    await settle()
+    if not push_first:
+        await queue.push(delayed)
+    got = texts(await pop)
+    await asyncio.sleep(0.002)
+    info = queue.info()
+    assert (info.ready, info.in_flight) == ((0, 1) if got else (1, 0))
+
+
+async def test_a_timeout_just_after_the_delivery_does_not_lose_it(rig: Rig) -> None:
+    queue = await (await rig.start()).create_queue("q")
+    pop = await waiting(queue, wait_ms=1_000)
+    rig.runner.is_held = True
+    push = queue.push(bodies("a"))
+    # Both in one turn of the loop, before the pop's task can run: the commit, then the timeout.
+    asyncio.get_running_loop().call_later(0.999_999_95, rig.runner.release)
+    await push
+    got = texts(await pop)
+    info = queue.info()
+    assert (got, info.ready, info.in_flight) in [(["a"], 0, 1), ([], 1, 0)]
 
 
 async def test_waiting_pops_are_served_in_turn(rig: Rig) -> None:
@@ -209,9 +244,11 @@ async def test_too_many_waiting_consumers_are_refused(
     pops = [await waiting(queue) for _ in range(3)]
     with pytest.raises(RateLimited, match="3 consumers"):
         await queue.pop(wait_ms=1_000)
-    pops.pop().cancel()
+    pops[0].cancel()
     await settle()
-    await waiting(queue)
+    pops.append(await waiting(queue))
+    await queue.push(numbered(3))
+    assert [texts(await pop) for pop in pops[1:]] == [["0"], ["1"], ["2"]]
 
 
 @pytest.mark.parametrize("count", [0, -1, 10_001])

@@ -105,7 +105,7 @@ async def test_a_slow_one_gets_less_and_nobody_starves(rig: Rig) -> None:
     slow = [Consumer(queue, 100) for _ in range(3)]
     done = dict.fromkeys(fast + slow, 0)
     for turn in range(400):
-        await queue.push(numbered(random.randrange(1, 60)))
+        await queue.push(numbered(random.randrange(100, 400)))
         for consumer in fast if turn % 20 else fast + slow:
             done[consumer] += await consumer.work()
     for consumer in slow:

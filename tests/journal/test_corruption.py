@@ -191,6 +191,24 @@ def test_the_verifier_changes_nothing_and_reads_the_wal(tmp_path: Path) -> None:
     assert {file.name: file.read_bytes() for file in copy.iterdir()} == before
 
 
+def test_the_verifier_leaves_no_file_behind(tmp_path: Path) -> None:
+    filled(tmp_path).close()
+    before = sorted(file.name for file in tmp_path.iterdir())
+    assert verify(tmp_path).is_sound
+    assert sorted(file.name for file in tmp_path.iterdir()) == before
+
+
+def test_damage_that_no_checksum_covers_is_found(tmp_path: Path) -> None:
+    filled(tmp_path).close()
+    file = tmp_path / "journal.db"
+    data = bytearray(file.read_bytes())
+    data[39] += 1  # the number of free pages, in the header of the file
+    file.write_bytes(data)
+    problems = [finding.problem for finding in verify(tmp_path).findings]
+    assert len(problems) == 1
+    assert "structure of the file" in problems[0]
+
+
 def test_the_verifier_refuses_a_journal_in_use_and_a_missing_one(tmp_path: Path) -> None:
     journal = filled(tmp_path)
     with pytest.raises(NotReady):

@@ -179,10 +179,11 @@ def test_a_broken_journal_writes_nothing_until_it_is_opened_again() -> None:
     journal = journal_on(disk)
     journal.open()
     journal.commit(Commit([Write(1, b"a")], [], [], []))
-    disk.faults[disk.operations + 1] = FaultKind.FAIL
+    operations = disk.operations + 1
+    disk.faults[operations] = FaultKind.FAIL
     with pytest.raises(ReadOnly, match="SQLITE_IOERR_WRITE"):
         journal.commit(Commit([Write(1, b"b")], [], [], []))
-    operations = disk.operations
+    assert disk.operations == operations, "it wrote on after the fault"
     with pytest.raises(ReadOnly, match="stopped after a fault"):
         journal.commit(Commit([Write(1, b"c")], [], [], []))
     journal.close()

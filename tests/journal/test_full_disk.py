@@ -6,6 +6,7 @@ import contextlib
 from random import Random
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from nexo.journal.port import Write
@@ -135,6 +136,21 @@ def test_acks_do_not_run_out_of_space_and_draining_heals_by_itself(
         pass
     journal.commit(push)
     assert journal.fetch([101])[0].count == 1
+
+
+def test_a_reserve_as_large_as_the_wal_is_enough_for_ever(disk: SimulatedDisk) -> None:
+    """The WAL is full of new pages when the disk is: all of them must still find room."""
+    tuning = msgspec.structs.replace(SMALL, checkpoint_pages=62)
+    journal = SqliteJournal("data", vfs=disk.name, tuning=tuning, reserve_bytes=64 * 1024)
+    journal.open()
+    journal.commit(change(Write(1, b"push"), rows={1: batch_of([bytes(46_000)])}))
+    disk.capacity_bytes = disk.used_bytes
+    for number in range(400):
+        folded = b"folded" if number % 10 == 0 else None
+        journal.commit(change(Write(1, b"received", folded)))
+    assert disk.size_bytes("data/journal.reserve") == 0
+    assert journal.fetch([1])[0].bodies() == [bytes(46_000)]
+    journal.close()
 
 
 def test_a_journal_opens_on_a_full_disk(disk: SimulatedDisk, journal: SqliteJournal) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import apsw
 import pytest
@@ -15,9 +15,6 @@ from nexo.journal.port import Write
 from nexo.journal.sqlite import SqliteJournal
 from nexo.vocabulary.errors import DataCorrupt, InvalidArgument, NotReady, ReadOnly, VersionMismatch
 from tests.journal.places import OnSimulatedDisk, bodies, change
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NEXT = Layout(
     version=FORMAT_VERSION + 1,
@@ -140,6 +137,23 @@ def test_a_directory_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ReadOnly, match="cannot be made"):
         SqliteJournal(tmp_path / "file" / "data").open()
+
+
+def test_the_entries_of_new_directories_and_files_are_made_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synchronized = []
+    real = os.fsync
+
+    def spy(descriptor: int) -> None:
+        synchronized.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", spy)
+    journal = SqliteJournal(tmp_path / "deep" / "data")
+    journal.open()
+    journal.close()
+    assert synchronized == [tmp_path, tmp_path / "deep", tmp_path / "deep" / "data"]
 
 
 def test_the_file_is_in_the_promised_mode(tmp_path: Path) -> None:

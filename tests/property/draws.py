@@ -96,6 +96,9 @@ def moved(batch: Batch, serial: int) -> Batch:
     return msgspec.structs.replace(batch, origins=origins, delay_ms=0)
 
 
+SPOILED = ("priority", "delay", "long delay", "group", "key", "size", "empty")
+
+
 def spoiled(batch: Batch, how: str) -> Batch:
     """The batch with something that a queue refuses."""
     changes: dict[str, Any] = {

@@ -17,6 +17,7 @@ from tests.property.pair import INCARNATION, NAME
 from tests.property.steps import QueueSteps, expected_message
 
 if TYPE_CHECKING:
+    from nexo.machine.chunk import Chunk
     from nexo.machine.span import Span
 
 
@@ -25,23 +26,38 @@ class OperatorSteps(QueueSteps):
         super().__init__()
         self.picked: list[tuple[int, Span]] = []
 
-    @rule(chance=st.integers(0, 4))
-    def purge(self, chance: int) -> None:
-        if chance:  # too often, and no queue would ever hold much
-            return
+    # One rule for what is rare, so that queues get to hold something in between.
+    @rule(
+        what=st.sampled_from(
+            ["purge", "pause", "resume", "resume", "work off", "clock", "crash", "evict", "look"]
+        ),
+        number=st.sampled_from([0, 1, 2, 1000]),
+    )
+    def rarely(self, what: str, number: int) -> None:
+        if what == "purge":
+            self.purge()
+        elif what in ("pause", "resume"):
+            self.pause(what == "pause")
+        elif what == "work off":
+            self.work_everything_off()
+        elif what == "clock":
+            self.now -= 7
+        elif what == "evict":
+            self.pair.evict()
+        elif what == "look":
+            self.look(max(1, number))
+        else:
+            self.pair.crash(commits_lost=number)
+            self.picked = []  # a move begins again after a crash
+
+    def purge(self) -> None:
         gone = clear.purge(self.pair.queue, self.now)
         expected = self.pair.model.purge(self.now)
         assert gone == expected, f"purged {gone}, not {expected}"
 
-    @rule(paused=st.booleans())
     def pause(self, paused: bool) -> None:
         clear.set_paused(self.pair.queue, paused)
         self.pair.model.paused = paused
-
-    @rule(commits_lost=st.integers(0, 2))
-    def crash(self, commits_lost: int) -> None:
-        self.pair.crash(commits_lost)
-        self.picked = []  # a move begins again after a crash
 
     # -- Dead letters and redrive -------------------------------------------------------------
 
@@ -61,6 +77,7 @@ class OperatorSteps(QueueSteps):
         model.advance(self.now)
         passing.depart(model, seqs, dead=True)
 
+    @precondition(lambda self: self.pair.model.items)
     @rule(count=st.sampled_from([1, 2, 5]))
     def pick(self, count: int) -> None:
         """A move takes messages from the head of the line; a pause and the rate do not stop it."""
@@ -132,7 +149,6 @@ class OperatorSteps(QueueSteps):
 
     # -- Looking ------------------------------------------------------------------------------
 
-    @rule(limit=st.sampled_from([1, 3, 1000]))
     def look(self, limit: int) -> None:
         queue, model = self.pair.queue, self.pair.model
         glances = peek.glance(queue, limit)
@@ -150,30 +166,29 @@ class OperatorSteps(QueueSteps):
         }
         assert info.claimed == held, f"claimed {info.claimed}, not {held}"
         assert info.paused == model.paused
-        oldest = min((item.arrived for item in items), default=queue.now_ms)
+        oldest = min((item.created for item in items), default=queue.now_ms)
         age = queue.now_ms - oldest
         assert 0 <= info.oldest_age_ms <= age, f"the oldest is {info.oldest_age_ms} old, not {age}"
 
-    @rule(which=st.integers(0, 3))
-    def copy_forward(self, which: int) -> None:
-        """The live messages of a chunk become a row of their own."""
-        queue = self.pair.queue
-        chunks = [
+    def closed_chunks(self) -> list[Chunk]:
+        return [
             chunk
-            for lane in queue.lanes
+            for lane in self.pair.queue.lanes
             for chunk in lane.log.chunks.values()
             if chunk.end <= lane.log.settled and isinstance(chunk.content, Batch)
         ]
-        if chunks:
-            compact.copy_forward(queue, chunks[which % len(chunks)])
+
+    @precondition(lambda self: self.closed_chunks())
+    @rule(which=st.integers(0, 3))
+    def copy_forward(self, which: int) -> None:
+        """The live messages of a chunk become a row of their own."""
+        chunks = self.closed_chunks()
+        compact.copy_forward(self.pair.queue, chunks[which % len(chunks)])
 
     # -- The end of all work ------------------------------------------------------------------
 
-    @rule(chance=st.integers(0, 4))
-    def work_everything_off(self, chance: int) -> None:
+    def work_everything_off(self) -> None:
         """Whatever happened before, consumers that go on get everything, and nothing is left."""
-        if chance:
-            return
         queue, model = self.pair.queue, self.pair.model
         while self.picked:
             self.end_of_a_move(arrive=False, part=False)
@@ -191,7 +206,7 @@ class OperatorSteps(QueueSteps):
                 self.say(which, "all", "ack", None, 0, "")
             if not model.items:
                 return
-            self.now += 50
+            self.now += round(1_000 / (queue.settings.max_receive_rate or 20))
             self._expire()
         left = [(item.seq, item.state.name) for item in model.items.values()]
         raise AssertionError(f"these messages never leave: {left}")

@@ -21,7 +21,7 @@ from nexo.vocabulary.batch import TIME_TYPE, batch_of
 from nexo.vocabulary.identity import message_id
 from nexo.vocabulary.limits import POP_BYTES_MAX
 from nexo.vocabulary.message import Message
-from tests.property.draws import BODIES, WAITS, Profile, marked, moved, spoiled
+from tests.property.draws import SPOILED, WAITS, Profile, marked, moved, spoiled
 from tests.property.model import arrival, delivery, passing
 from tests.property.pair import INCARNATION, Pair
 from tests.property.plain import seen
@@ -83,18 +83,29 @@ class QueueSteps(RuleBasedStateMachine):
         batch=st.runner().flatmap(lambda self: self.profile.batches()),
         producer=st.sampled_from(["", "", "p", "r"]),
         number=st.integers(0, 6),
+        durable=st.sampled_from([True, True, False]),
     )
-    def push(self, batch: Batch, producer: str, number: int) -> None:
+    def push(self, batch: Batch, producer: str, number: int, durable: bool) -> None:
         self._push(self.fresh(batch), producer, number)
+        if durable:  # else most pops would find nothing
+            self.pair.commit()
 
     @rule(
         batch=st.runner().flatmap(lambda self: self.profile.batches()),
-        how=st.sampled_from(
-            ["priority", "delay", "long delay", "group", "key", "size", "empty"]
-        ),
+        how=st.sampled_from(["one", "one", "refused", "moved", "shared"]),
+        number=st.integers(0, 6),
     )
-    def push_what_is_refused(self, batch: Batch, how: str) -> None:
-        self._push(spoiled(batch, how), "", 0)
+    def push_otherwise(self, batch: Batch, how: str, number: int) -> None:
+        """The other ways in, in one rule: they are fewer in life than plain pushes too."""
+        if how == "one":
+            choices = [*self.profile.priorities, *self.profile.priorities, 1, 256]
+            self.push_one(batch.body(0), choices[number % len(choices)])
+        elif how == "refused":
+            self._push(spoiled(batch, SPOILED[number]), "", 0)
+        elif how == "moved":
+            self.arrive_from_another_queue(batch)
+        else:
+            self.arrive_from_a_topic(batch, start=number % 2)
 
     def _push(self, batch: Batch, producer: str, number: int) -> None:
         model, kept = self.pair.model, producers.PRODUCER_RESULTS_KEPT
@@ -106,7 +117,6 @@ class QueueSteps(RuleBasedStateMachine):
             got = (accepted.seqs(), accepted.duplicates)
             assert got == answer, f"the push was answered {got}, not {answer}"
 
-    @rule(body=BODIES, priority=st.runner().flatmap(lambda self: _priorities(self.profile)))
     def push_one(self, body: bytes, priority: int) -> None:
         batch = msgspec.structs.replace(self.fresh(batch_of([body])), priority=priority)
         seq, answer = self.pair.both(
@@ -116,17 +126,12 @@ class QueueSteps(RuleBasedStateMachine):
         if answer is not None:
             assert seq == answer[0][0], f"the message got number {seq}, not {answer[0][0]}"
 
-    @rule(batch=st.runner().flatmap(lambda self: self.profile.batches()))
     def arrive_from_another_queue(self, batch: Batch) -> None:
         batch = moved(self.fresh(batch), self.serial)
         accepted = push_rules.push_moved(self.pair.queue, batch, self.now)
         answer = arrival.push_moved(self.pair.model, batch, self.now)
         assert accepted.seqs() == answer, f"moved to {accepted.seqs()}, not {answer}"
 
-    @rule(
-        batch=st.runner().flatmap(lambda self: self.profile.batches()),
-        start=st.sampled_from([0, 0, 1]),
-    )
     def arrive_from_a_topic(self, batch: Batch, start: int) -> None:
         """The topic's row may hold more than what goes to this queue, and says when each message
         was published."""
@@ -147,7 +152,7 @@ class QueueSteps(RuleBasedStateMachine):
         count=st.sampled_from([1, 2, 3, 10]),
         bytes_max=st.sampled_from([POP_BYTES_MAX, POP_BYTES_MAX, 12, 30, 1]),
         visibility=st.sampled_from([None, None, 30]),
-        one_ack=st.booleans(),
+        one_ack=st.sampled_from([True, True, False]),
         consumer=st.sampled_from(["", "c"]),
     )
     def pop(
@@ -182,6 +187,8 @@ class QueueSteps(RuleBasedStateMachine):
             del self.receipts[:-RECEIPTS_KEPT]
         if got.missing is not None:
             pair.read_back(got.missing)
+
+    pop_again = pop  # a rule that stands here twice is drawn twice as often
 
     # -- What a consumer says -----------------------------------------------------------------
 
@@ -237,22 +244,42 @@ class QueueSteps(RuleBasedStateMachine):
             seqs = sorted(seq for first, end in pairs for seq in range(first, end))
             assert seqs == sorted(expected), f"{what} applied to {seqs}, not {sorted(expected)}"
 
+    say_more = say
+
+    @rule(
+        count=st.sampled_from([1, 3, 10]),
+        one_ack=st.booleans(),
+        outcome=st.sampled_from(["ack", "nack", "extend", "give", "received"]),
+        part=st.sampled_from(["all", "first", "last", "middle"]),
+        delay=st.sampled_from([None, 0, 15]),
+    )
+    def work(
+        self, count: int, one_ack: bool, outcome: str, part: str, delay: int | None
+    ) -> None:
+        """A consumer's usual round in one step, so that queues move on also in short lives."""
+        before = len(self.receipts)
+        self.pop(count, POP_BYTES_MAX, None, one_ack, "c")
+        for which in range(min(before, RECEIPTS_KEPT - 1), len(self.receipts)):
+            if not one_ack:
+                self.say(which, "all", "received", None, 0, "")
+            self.say(which, part, outcome, delay, 40, "")
+            self.pair.check()
+
+    work_more = work
+
     # -- Time ---------------------------------------------------------------------------------
 
-    @rule(wait=WAITS, expire=st.booleans())
-    def wait(self, wait: int, expire: bool) -> None:
-        self.now += wait
-        if expire:
+    @rule(wait=WAITS, expire=st.booleans(), sleep=st.booleans())
+    def wait(self, wait: int, expire: bool, sleep: bool) -> None:
+        """Time passes; or the engine sleeps until its alarm, and does what is due."""
+        alarm = time_rules.next_ms(self.pair.queue)
+        # Not for too long, or everything would end by retention.
+        if sleep and alarm is not None and alarm <= self.now + 2_000:
+            self.now = max(self.now, alarm)
+        else:
+            self.now += wait
+        if expire or sleep:
             self._expire()
-
-    @rule()
-    def sleep_until_the_alarm(self) -> None:
-        self.now = max(self.now, time_rules.next_ms(self.pair.queue) or 0)
-        self._expire()
-
-    @rule()
-    def clock_steps_back(self) -> None:
-        self.now -= 7
 
     def _expire(self) -> None:
         queue, model = self.pair.queue, self.pair.model
@@ -262,29 +289,22 @@ class QueueSteps(RuleBasedStateMachine):
         passing.retire(model, set(seen(queue)), times, self.noisy_min, queue.busy is not None)
         alarm = time_rules.next_ms(queue)
         assert alarm is None or alarm > queue.now_ms, f"{alarm} is past, and the alarm is still set"
+        self.pair.check()
 
     # -- The disk -----------------------------------------------------------------------------
 
-    @rule(snapshot=st.sampled_from([False, False, False, True]))
-    def commit(self, snapshot: bool) -> None:
-        self.pair.commit(snapshot)
-
-    @rule(snapshot=st.booleans())
-    def begin_commit(self, snapshot: bool) -> None:
-        self.pair.begin_commit(snapshot)
-
-    @precondition(lambda self: self.pair.under_way)
-    @rule()
-    def end_commit(self) -> None:
-        self.pair.end_commit()
-
-    @rule(commits_lost=st.integers(0, 2))
-    def crash(self, commits_lost: int) -> None:
-        self.pair.crash(commits_lost)
-
-    @rule()
-    def evict(self) -> None:
-        self.pair.evict()
+    @rule(
+        what=st.sampled_from(["commit", "commit", "begin", "end"]),
+        snapshot=st.sampled_from([False, False, True]),
+    )
+    def disk(self, what: str, snapshot: bool) -> None:
+        """A commit, or a slow one: what happens between its begin and its end is not part of it."""
+        if what == "commit":
+            self.pair.commit(snapshot)
+        elif what == "begin":
+            self.pair.begin_commit(snapshot)
+        elif self.pair.under_way:
+            self.pair.end_commit()
 
 
 def expected_message(item: Item, state: State) -> Message:
@@ -307,7 +327,3 @@ def expected_message(item: Item, state: State) -> Message:
         attributes=item.attributes,
         dead_letter=origin.dead_letter if origin else None,
     )
-
-
-def _priorities(profile: Profile) -> st.SearchStrategy[int]:
-    return st.sampled_from([*profile.priorities, *profile.priorities, 1, 256])

@@ -7,7 +7,7 @@ for much longer.
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import run_state_machine_as_test
+from hypothesis.stateful import rule, run_state_machine_as_test
 
 from tests.property.claim_steps import ClaimSteps
 from tests.property.draws import Profile
@@ -82,7 +82,9 @@ class Retention(OperatorSteps):
         changed={"retention_ms": st.just(1_000), "visibility_timeout_ms": st.just(1_500)},
     )
 
-    def clock_runs(self) -> None: ...
+    @rule()
+    def much_later(self) -> None:
+        self.wait(400, expire=True, sleep=False)
 
 
 KINDS = [Standard, Priorities, Fifo, Fair, Deduplicated, Limited, Claims, FifoClaims, Retention]

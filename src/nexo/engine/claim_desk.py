@@ -72,9 +72,11 @@ class ClaimDesk:
     async def read(self, consumer: str, epoch: int, number: int) -> list[Part]:
         """The messages of a claimed batch; the same ones each time."""
         actor = self._actor
-        while True:
-            spans = claims.held_by(actor.queue, consumer, epoch, number)
-            missing = [span.chunk for span in spans if span.chunk.content is None]
-            if not missing:
-                return [part_of(span) for span in spans]
-            await actor.read_back(missing[0])
+        with actor.pins() as pins:
+            while True:
+                spans = claims.held_by(actor.queue, consumer, epoch, number)
+                missing = [span.chunk for span in spans if span.chunk.content is None]
+                if not missing:
+                    return [part_of(span) for span in spans]
+                await actor.read_back(missing[0])
+                pins.add(missing[0])

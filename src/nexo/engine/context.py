@@ -29,14 +29,13 @@ class Context:
     memory: Memory
     rows: SharedRows
     row_numbers: Iterator[int]
-    epoch: int
+    first_lease: int
     refusal: NexoError | None
     on_doomed: Callable[[QueueActor], None]
     on_events: Callable[[list[Event]], None] | None
     queues_bound_to: Callable[[int], list[tuple[QueueActor, dict[str, str] | None]]]
     archive_of: Callable[[QueueActor], TopicActor | None]
 
-    @property
-    def first_lease(self) -> int:
+    def boot(self, epoch: int) -> None:
         """Lease numbers carry the boot epoch, so a number never stands for two deliveries."""
-        return self.epoch << 32 | 1
+        self.first_lease = epoch << 32 | 1

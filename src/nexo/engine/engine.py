@@ -16,7 +16,7 @@ from nexo.engine.committer import Committer
 from nexo.engine.context import Context
 from nexo.engine.desk import AdaptiveRunner, Desk
 from nexo.engine.memory import Memory
-from nexo.engine.moves import Mover, MoveTask
+from nexo.engine.moves import Mover, MoveTask, MoveTasks
 from nexo.engine.queue_actor import QueueActor
 from nexo.engine.recorder import Recorder
 from nexo.engine.recovery import new_queue, new_topic, recover
@@ -28,7 +28,7 @@ from nexo.machine.catalog import Catalog, encode_catalog_image
 from nexo.machine.clear import purge
 from nexo.machine.topic import drop_before
 from nexo.vocabulary.changes import Dropped
-from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.errors import InvalidArgument, NotReady, QueueNotFound, TopicNotFound
 from nexo.vocabulary.limits import MEMORY_LIMIT_BYTES
 from nexo.vocabulary.names import ARCHIVE_PREFIX, archive_name, dead_letter_name
 from nexo.vocabulary.settings import QueueSettings, TopicSettings
@@ -86,28 +86,36 @@ class Engine:
         )
         self._mover = Mover(context, self._dead_letters_of)
         context.on_doomed = self._mover.bury
+        self.tasks = MoveTasks(self.redrive)
 
     # -- Life ---------------------------------------------------------------------------------
 
     async def open(self) -> Engine:
         """Open the journal and bring everything back that it holds."""
-        self._context.epoch = self._journal.open()
-        self._load()
+        self._context.boot(self._journal.open())
+        try:
+            self._load()
+        except BaseException:
+            self._journal.close()
+            raise
         self._supervisor.begin()
         return self
 
     async def close(self) -> None:
         """Write what waits, and let go of the journal."""
         self._supervisor.close()
-        if self._context.refusal is None:
-            await self._context.committer.drain()
-        self._context.committer.stop()
-        for queue in self._queues.values():
-            queue.close()
-        for topic in self._topics.values():
-            topic.close()
-        self._context.desk.close()
-        self._journal.close()
+        try:
+            if self._context.refusal is None:
+                await self._context.committer.drain()
+        finally:
+            self._context.committer.stop()
+            stopped = NotReady("the broker has stopped", "try again when it is back")
+            for queue in self._queues.values():
+                queue.close(stopped)
+            for topic in self._topics.values():
+                topic.close(stopped)
+            self._context.desk.close()
+            self._journal.close()
 
     @property
     def refusal(self) -> NexoError | None:
@@ -159,8 +167,10 @@ class Engine:
         actor = self._queues.pop(name)
         del self._queues_by_owner[owner]
         purge(actor.queue, self._context.clock.now_ms())
+        # A queue of the same name must not take the receipts of this one for its own.
+        self._context.first_lease = max(self._context.first_lease, actor.queue.next_lease)
         self._context.committer.enlist(actor)
-        actor.close()
+        actor.close(QueueNotFound(f"queue {name!r} was deleted"))
         self._context.memory.forget(actor)
         await self._durable()
 
@@ -197,7 +207,7 @@ class Engine:
         actor = self._topics.pop(name)
         drop_before(actor.topic, actor.topic.log.end)
         self._context.committer.enlist(actor)
-        actor.close()
+        actor.close(TopicNotFound(f"topic {name!r} was deleted"))
         self._context.memory.forget(actor)
         await self._durable()
 
@@ -324,8 +334,8 @@ class Engine:
             else:
                 actor.adopt(queue)
             self._add_queue(queue.name, actor)
-        for actor in known.values():
-            actor.close()  # it was created in a commit that failed
+        for actor in known.values():  # they were created in a commit that failed
+            actor.close(QueueNotFound(f"queue {actor.name!r} could not be created"))
 
     def _load_topics(self, topics: dict[int, Topic]) -> None:
         known = {actor.owner: actor for actor in self._topics.values()}
@@ -340,7 +350,7 @@ class Engine:
                 actor.adopt(topic)
             self._topics[topic.name] = actor
         for actor in known.values():
-            actor.close()
+            actor.close(TopicNotFound(f"topic {actor.name!r} could not be created"))
 
     def _resume(self) -> None:
         """The disk takes payloads again: go on with what had to wait for it."""

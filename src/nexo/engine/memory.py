@@ -1,12 +1,13 @@
 """Memory: payloads beyond the budget leave RAM and are read back in order.
 
 What a consumer needs last goes first: the newest chunks of the queue that takes the most. Chunks
-that were read back because their turn is near are left alone.
+that were read back go after all others, the longest there first, since those read last are about
+to be used. Chunks that somebody is working on are pinned and stay.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 from nexo.vocabulary.batch import concatenate
 from nexo.vocabulary.limits import READ_AHEAD_CHUNKS
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from nexo.machine.chunk import Chunk
     from nexo.machine.log import Log
     from nexo.vocabulary.batch import Batch
+
+    Done = Callable[[BaseException | None], None]
 
 
 class Holder(Protocol):
@@ -35,8 +38,10 @@ class Memory:
         self._desk = desk
         self._bytes: dict[Holder, int] = {}
         self._total = 0
-        self._needed: set[Chunk] = set()  # read back, and not consumed yet
-        self._fetching: dict[Chunk, list[Callable[[BaseException | None], None]]] = {}
+        self._read_back: dict[Chunk, tuple[Holder, Log]] = {}  # the latest last
+        self._read_back_kept = 0  # how many were left when the consumed ones were last swept
+        self._pins: dict[Chunk, int] = {}
+        self._fetching: dict[Chunk, list[Done]] = {}
 
     @property
     def resident_bytes(self) -> int:
@@ -44,9 +49,7 @@ class Memory:
 
     def note(self, holder: Holder) -> None:
         """The contents of an actor grew or shrank; make room if they are too much."""
-        size = sum(log.resident_bytes for log in holder.logs())
-        self._total += size - self._bytes.get(holder, 0)
-        self._bytes[holder] = size
+        self._measure(holder)
         if self._total > self.limit_bytes:
             self._make_room()
 
@@ -57,73 +60,144 @@ class Memory:
         """The state is loaded anew: whoever waits for a chunk of the old one is told."""
         self._bytes.clear()
         self._total = 0
-        self._needed.clear()
+        self._read_back.clear()
         fetching, self._fetching = self._fetching, {}
         for waiting in fetching.values():
             for done in waiting:
                 done(error)
 
-    def fetch(self, log: Log, chunk: Chunk, done: Callable[[BaseException | None], None]) -> None:
-        """Read a chunk back, and the next few with it; `done` is told when it is there."""
+    def pin(self, chunk: Chunk) -> None:
+        self._pins[chunk] = self._pins.get(chunk, 0) + 1
+
+    def unpin(self, chunk: Chunk) -> None:
+        left = self._pins.pop(chunk) - 1
+        if left:
+            self._pins[chunk] = left
+
+    def fetch(
+        self,
+        holder: Holder,
+        log: Log,
+        chunk: Chunk,
+        done: Done,
+        chunks_max: int = READ_AHEAD_CHUNKS,
+    ) -> None:
+        """Read a chunk back, and the next few with it; `done` is told when it is there, or when
+        it is gone for good: whoever asked has to look again."""
         waiting = self._fetching.get(chunk)
         if waiting is not None:
             waiting.append(done)
             return
-        chunks = self._ahead(log, chunk)
+        chunks = self._ahead(log, chunk, chunks_max)
         for each in chunks:
             self._fetching[each] = []
         self._fetching[chunk].append(done)
         rows = [row for each in chunks for row in each.rows]
 
         def finished(batches: list[Batch], error: BaseException | None) -> None:
-            self._arrived(log, chunks, batches, error)
+            if error is None:
+                self._arrived(holder, log, chunks, batches)
+            else:
+                self._failed(holder, log, chunks, error)
 
         self._desk.submit(lambda: self._journal.fetch(rows), finished)
 
-    def _ahead(self, log: Log, chunk: Chunk) -> list[Chunk]:
+    def _ahead(self, log: Log, chunk: Chunk, chunks_max: int) -> list[Chunk]:
         chunks = [chunk]
-        while len(chunks) < READ_AHEAD_CHUNKS:
+        while len(chunks) < chunks_max:
             following = log.chunks.get(chunks[-1].end)
             if following is None or following.content is not None or following in self._fetching:
                 break
             chunks.append(following)
         return chunks
 
-    def _arrived(
-        self, log: Log, chunks: list[Chunk], batches: list[Batch], error: BaseException | None
-    ) -> None:
+    def _arrived(self, holder: Holder, log: Log, chunks: list[Chunk], batches: list[Batch]) -> None:
         at = 0
         for chunk in chunks:
-            if error is None:
-                content = concatenate(batches[at : at + len(chunk.rows)])
-                at += len(chunk.rows)
-                count = chunk.end - chunk.first if chunk.seqs is None else len(chunk.seqs)
-                log.restore(chunk, content.slice(chunk.row_start, chunk.row_start + count))
-                self._needed.add(chunk)
+            content = concatenate(batches[at : at + len(chunk.rows)])
+            at += len(chunk.rows)
+            count = chunk.end - chunk.first if chunk.seqs is None else len(chunk.seqs)
+            log.restore(chunk, content.slice(chunk.row_start, chunk.row_start + count))
+            self._read_back[chunk] = (holder, log)
         for chunk in chunks:
             for done in self._fetching.pop(chunk, ()):
-                done(error)
+                done(None)
+        if len(self._read_back) > 64 + 2 * self._read_back_kept:
+            self._sweep()
+        if log.resident:
+            self.note(holder)
+
+    def _failed(self, holder: Holder, log: Log, chunks: list[Chunk], error: BaseException) -> None:
+        """A commit that came first may have dropped a row: that is no error. And a chunk does not
+        suffer for those that were only read ahead."""
+        for chunk in chunks:
+            is_gone = log.chunks.get(chunk.first) is not chunk
+            for done in self._fetching.pop(chunk, ()):
+                if is_gone:
+                    done(None)
+                elif len(chunks) == 1:
+                    done(error)
+                else:
+                    self.fetch(holder, log, chunk, done, chunks_max=1)
+
+    def _measure(self, holder: Holder) -> None:
+        size = sum(log.resident_bytes for log in holder.logs())
+        self._total += size - self._bytes.get(holder, 0)
+        self._bytes[holder] = size
 
     def _make_room(self) -> None:
         # Some slack, so that not every commit at the limit has to look for something to evict.
         target = self.limit_bytes - self.limit_bytes // 32
-        self._needed = {c for c in self._needed if c.content is not None and c.live}
+        self._sweep()
         for holder in sorted(self._bytes, key=lambda each: -self._bytes[each]):
-            before = self._bytes[holder]
-            left = self._evict(holder, self._total - target)
-            self._bytes[holder] = left
-            self._total += left - before
+            self._evict(holder, self._total - target)
             if self._total <= target:
                 return
+        for chunk, (holder, log) in list(self._read_back.items()):
+            if chunk not in self._pins and log.evictable(chunk):
+                del self._read_back[chunk]
+                log.evict(chunk)
+                self._measure(holder)
+                if self._total <= target:
+                    return
 
-    def _evict(self, holder: Holder, excess: int) -> int:
-        """Evict about that many bytes of one actor; returns what it has left."""
+    def _evict(self, holder: Holder, excess: int) -> None:
+        """Evict about that many bytes of one actor, but not what was read back."""
         for log in holder.logs():
             for first in reversed(list(log.resident)):
                 if excess <= 0:
                     break
                 chunk = log.resident[first]
-                if log.evictable(chunk) and chunk not in self._needed:
+                is_spared = chunk in self._read_back or chunk in self._pins
+                if log.evictable(chunk) and not is_spared:
                     excess -= chunk.memory_bytes
                     log.evict(chunk)
-        return sum(log.resident_bytes for log in holder.logs())
+        self._measure(holder)
+
+    def _sweep(self) -> None:
+        """Forget chunks that were read back and are consumed."""
+        self._read_back = {
+            chunk: place
+            for chunk, place in self._read_back.items()
+            if chunk.content is not None and chunk.live
+        }
+        self._read_back_kept = len(self._read_back)
+
+
+class Pins:
+    """Chunks that are needed all at once, for the length of a `with` block."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._chunks: list[Chunk] = []
+
+    def add(self, chunk: Chunk) -> None:
+        self._memory.pin(chunk)
+        self._chunks.append(chunk)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        for chunk in self._chunks:
+            self._memory.unpin(chunk)

@@ -18,13 +18,15 @@ from nexo.vocabulary.limits import MOVE_MESSAGES, RECEIVE_RATE_MAX
 from nexo.vocabulary.states import Cause
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from nexo.engine.context import Context
     from nexo.engine.queue_actor import QueueActor
-    from nexo.machine.queue import Doomed
+    from nexo.machine.chunk import Chunk
+    from nexo.machine.queue import Doomed, Queue
     from nexo.machine.span import Span
 
+TASKS_KEPT = 1_000  # ended redrives that can still be asked about
 _BURST_MS = 100  # a rate is kept by moving what this long allows, then waiting
 
 
@@ -62,6 +64,47 @@ class Mover:
             self._context.committer.enlist(target)
 
 
+class MoveTasks:
+    """The redrives of a broker by number, for those who come back to ask."""
+
+    def __init__(
+        self, start: Callable[[str, str | None, float | None], Awaitable[MoveTask]]
+    ) -> None:
+        self._start = start
+        self._tasks: dict[int, MoveTask] = {}
+        self._next = 1
+
+    async def begin(self, name: str, to: str | None, rate: float | None) -> int:
+        task = await self._start(name, to, rate)
+        number, self._next = self._next, self._next + 1
+        self._tasks[number] = task
+        if len(self._tasks) > TASKS_KEPT:
+            ended = [number for number, each in self._tasks.items() if each.finished.done()]
+            for number_ended in ended[:1]:
+                del self._tasks[number_ended]
+        return number
+
+    async def progress(self, number: int, wait_ms: int = 0) -> Progress:
+        """How far it is; waits up to `wait_ms` for its end. Raises what stopped it."""
+        task = self._find(number)
+        if wait_ms > 0:
+            await asyncio.wait([task.finished], timeout=wait_ms / 1000)
+        if task.finished.done():
+            task.finished.result()
+        return task.progress()
+
+    def cancel(self, number: int) -> Progress:
+        task = self._find(number)
+        task.cancel()
+        return task.progress()
+
+    def _find(self, number: int) -> MoveTask:
+        task = self._tasks.get(number)
+        if task is None:
+            raise InvalidArgument(f"there is no redrive {number}", "it ended long ago")
+        return task
+
+
 class Progress(msgspec.Struct, frozen=True):
     moved: int
     total: int
@@ -88,7 +131,7 @@ class MoveTask:
         self._rate = rate
         self._total = source.queue.ready
         self._moved = 0
-        self._skipped: list[int] = []
+        self._skipped: list[tuple[Queue, int]] = []
         self._skipped_count = 0
         self._cancelled = False
         self.finished: asyncio.Task[int] = asyncio.get_running_loop().create_task(self._run())
@@ -101,7 +144,6 @@ class MoveTask:
         self._cancelled = True
 
     async def _run(self) -> int:
-        picked_state = self._source.queue
         try:
             while self._moved + self._skipped_count < self._total and not self._cancelled:
                 step = min(MOVE_MESSAGES, self._total - self._moved - self._skipped_count)
@@ -115,10 +157,10 @@ class MoveTask:
                 if self._rate is not None:
                     await asyncio.sleep(moved / self._rate)
         finally:
-            if self._source.queue is picked_state:  # else a reload has put them back already
-                for lease in self._skipped:
-                    depart.unpick(self._source.queue, lease)
-                self._source.serve()
+            for queue, lease in self._skipped:
+                if queue is self._source.queue:  # else a reload has put them back already
+                    depart.unpick(queue, lease)
+            self._source.serve()
         return self._moved
 
     async def _move(self, picked: list[tuple[int, Span]]) -> int:
@@ -126,16 +168,18 @@ class MoveTask:
         source, queue = self._source, self._source.queue
         left = list(picked)
         try:
-            for _, span in picked:
-                while span.chunk.content is None:
-                    await source.read_back(span.chunk)
+            await self._context.committer.room()
+            with source.pins() as pins:
+                while chunk := _missing(queue, picked):
+                    await source.read_back(chunk)
+                    pins.add(chunk)
             if self._context.refusal is not None:
                 raise self._context.refusal
-            await self._context.committer.room()
             moved = 0
             while left:
                 lease, span = left[0]
-                moved += self._move_span(lease, span)
+                if queue.leases.get(lease) is span:  # else a purge came first
+                    moved += self._move_span(lease, span)
                 left.pop(0)
         except NexoError:
             if source.queue is queue:
@@ -159,7 +203,7 @@ class MoveTask:
             own, part = depart.split(queue, lease, span, stop)
             target = self._target_of(name)
             if target is None or target is self._source:
-                self._skipped.append(own)
+                self._skipped.append((queue, own))
                 self._skipped_count += part.end - part.first
             else:
                 moved += self._send(own, part, target, now_ms)
@@ -170,9 +214,17 @@ class MoveTask:
     def _send(self, lease: int, part: Span, target: QueueActor, now_ms: int) -> int:
         queue, committer = self._source.queue, self._context.committer
         batch = depart.redriven(queue, part)
-        if not depart.depart(queue, lease, part, Cause.REDRIVEN, "", now_ms):
-            return 0  # a purge came first
+        gone = depart.depart(queue, lease, part, Cause.REDRIVEN, "", now_ms)
+        assert gone, "what was picked is there until it departs"
         push_moved(target.queue, batch, now_ms)
         committer.accept(len(batch.payload))
         committer.enlist(target)
         return batch.count
+
+
+def _missing(queue: Queue, picked: list[tuple[int, Span]]) -> Chunk | None:
+    """A chunk that has to be read back before its messages can move."""
+    for lease, span in picked:
+        if span.chunk.content is None and queue.leases.get(lease) is span:
+            return span.chunk
+    return None

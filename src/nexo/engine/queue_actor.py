@@ -8,13 +8,14 @@ step the actor serves whoever waits and sets its timer.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from nexo.engine.claim_desk import ClaimDesk
 from nexo.engine.recorder import Recorder
 from nexo.engine.shelf import Shelf
 from nexo.engine.timer import Timer
-from nexo.engine.waiting import Waiter, WaitingRoom
+from nexo.engine.waiting import PendingPop, Waiter, WaitingRoom
 from nexo.machine import ack as acks
 from nexo.machine import clear, compact, peek, settle
 from nexo.machine.expire import expire, next_ms
@@ -22,7 +23,7 @@ from nexo.machine.fail import give_back, give_back_lease, nack
 from nexo.machine.image import encode_image, image_of
 from nexo.machine.pop import messages, pop
 from nexo.machine.push import push, push_one, push_shared
-from nexo.vocabulary.errors import QueueNotFound
+from nexo.vocabulary.errors import NexoError
 from nexo.vocabulary.limits import POP_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from nexo.machine.queue import Queue
     from nexo.machine.settle import Mark
     from nexo.vocabulary.batch import Batch
-    from nexo.vocabulary.errors import NexoError
     from nexo.vocabulary.message import Message
 
 
@@ -52,8 +52,10 @@ class QueueActor:
         self._committer = context.committer
         self.now_ms = context.clock.now_ms
         self._timer = Timer(context.clock, self.tick)
-        self._shelf = Shelf(context.memory)
+        self._shelf = Shelf(context.memory, self)
+        self.pins = self._shelf.pins
         self._recorder = Recorder(owner)
+        self._gone: NexoError | None = None  # why nothing is taken any more
         self.claims = ClaimDesk(self)
 
     @property
@@ -71,6 +73,8 @@ class QueueActor:
         return self._push(batch, producer, number)
 
     def _push(self, batch: Batch, producer: str, number: int) -> asyncio.Future[Accepted]:
+        if self._gone is not None:
+            raise self._gone
         accepted = push(self.queue, batch, self.now_ms(), producer, number)
         self._committer.accept(len(batch.payload))
         self._committer.enlist(self)
@@ -85,6 +89,8 @@ class QueueActor:
         return self._push_one(body, priority)
 
     def _push_one(self, body: bytes, priority: int) -> asyncio.Future[int]:
+        if self._gone is not None:
+            raise self._gone
         seq = push_one(self.queue, body, self.now_ms(), priority)
         self._committer.accept(len(body))
         self._committer.enlist(self)
@@ -109,6 +115,8 @@ class QueueActor:
     ) -> Delivery:
         """Up to `count` messages; waits up to `wait_ms` for the first one."""
         while True:
+            if self._gone is not None:
+                raise self._gone
             delivery = pop(
                 self.queue,
                 count,
@@ -126,11 +134,11 @@ class QueueActor:
             await self.read_back(delivery.missing)
         if wait_ms <= 0:
             return delivery
-        future: asyncio.Future[Delivery] = asyncio.get_running_loop().create_future()
+        pending = PendingPop(self._return_unseen)
         waiter = Waiter(
             count,
-            lambda got: None if future.done() else future.set_result(got),
-            lambda error: None if future.done() else future.set_exception(error),
+            pending.deliver,
+            pending.fail,
             standing=False,
             consumer=consumer,
             bytes_max=bytes_max,
@@ -140,12 +148,9 @@ class QueueActor:
         self.room.enter(waiter)
         self._watch_rate()
         try:
-            async with asyncio.timeout(wait_ms / 1000):
-                return await future
-        except TimeoutError:
-            return delivery
+            return await pending.wait(wait_ms) or delivery
         finally:
-            self._leave(waiter, future)
+            self.room.leave(waiter)
 
     def subscribe(
         self,
@@ -159,6 +164,8 @@ class QueueActor:
     ) -> Waiter:
         """Deliver to this consumer for ever, as long as it has room: `grant` gives it more. It
         ends only with the queue, and `fail` is told."""
+        if self._gone is not None:
+            raise self._gone
         waiter = Waiter(
             prefetch,
             deliver,
@@ -196,9 +203,12 @@ class QueueActor:
 
     def ack(self, lease: int, first: int, end: int) -> asyncio.Future[list[int]]:
         """The processing ack; the future has the ranges that were acked."""
-        applied = acks.ack(self.queue, lease, first, end, self.now_ms())
+        return self.acked(acks.ack(self.queue, lease, first, end, self.now_ms()))
+
+    def acked(self, result: Any) -> asyncio.Future[Any]:
+        """Acks concern nobody else until they are on disk."""
         self._committer.enlist(self)
-        return self._committer.when_durable(applied)
+        return self._committer.when_durable(result)
 
     def nack(
         self, lease: int, first: int, end: int, delay_ms: int | None = None, reason: str = ""
@@ -233,12 +243,14 @@ class QueueActor:
 
     async def peek(self, limit: int = 10) -> list[Message]:
         """The first messages, whatever their state; nothing is taken."""
-        while True:
-            glances = peek.glance(self.queue, limit)
-            missing = [each.chunk for each in glances if each.chunk.content is None]
-            if not missing:
-                return peek.show(self.queue, glances)
-            await self.read_back(missing[0])
+        with self.pins() as pins:
+            while True:
+                glances = peek.glance(self.queue, limit)
+                missing = [each.chunk for each in glances if each.chunk.content is None]
+                if not missing:
+                    return peek.show(self.queue, glances)
+                await self.read_back(missing[0])
+                pins.add(missing[0])
 
     # -- The engine's side --------------------------------------------------------------------
 
@@ -298,14 +310,14 @@ class QueueActor:
                 visibility_ms=waiter.visibility_ms,
                 one_ack=waiter.one_ack,
             )
-            if delivery.missing is not None:
-                self.fetch(delivery.missing, self.serve)
             if not delivery.parts:
+                if delivery.missing is not None:  # only now: a quick disk serves from in there
+                    self.fetch(delivery.missing, self.serve)
                 self._watch_rate()
                 return
             room.served(waiter, delivery.count)
             if waiter.standing:
-                self._hold(waiter, delivery.lease)
+                waiter.hold(delivery.lease, queue.leases)
             self._delivered(delivery)
             waiter.deliver(delivery)
 
@@ -324,14 +336,17 @@ class QueueActor:
         self._timer.cancel()
         self._timer.at(self.now_ms())
 
-    def close(self) -> None:
+    def close(self, gone: NexoError) -> None:
+        """No more of it: tell those who wait, and those who come later."""
+        self._gone = gone
         self._timer.cancel()
-        gone = QueueNotFound(f"queue {self.name!r} was deleted")
         for waiter in self.room.empty():
             waiter.fail(gone)
 
     def changed(self, result: Any) -> asyncio.Future[Any]:
         """Something changed that may concern others: dead letters, waiting consumers, time."""
+        if self._gone is not None:
+            raise self._gone
         if self.queue.doomed:
             self._context.on_doomed(self)
         self._committer.enlist(self)
@@ -346,28 +361,18 @@ class QueueActor:
         self._timer.at(delivery.deadline_ms)
         self._committer.enlist_lazily(self)
 
-    def _hold(self, waiter: Waiter, lease: int) -> None:
-        leases = waiter.leases
-        leases.add(lease)
-        if len(leases) > 64 + 2 * waiter.free:
-            leases &= self.queue.leases.keys()
-
-    def _leave(self, waiter: Waiter, future: asyncio.Future[Delivery]) -> None:
-        """A pop ends. If it was cancelled just when it got something, that goes back."""
-        self.room.leave(waiter)
-        task = asyncio.current_task()
-        if not future.done() or future.cancelled():
-            return
-        if future.exception() is None and task is not None and task.cancelling():
-            delivery = future.result()
+    def _return_unseen(self, delivery: Delivery) -> None:
+        with suppress(NexoError):  # a purge may have taken it
             for part in delivery.parts:
                 self.give_back(delivery.lease, part.first, part.first + part.count)
 
     def _watch_rate(self) -> None:
         """With a rate limit, what is ready may have to wait for its token."""
-        rate = self.queue.settings.max_receive_rate
+        rate, now_ms = self.queue.settings.max_receive_rate, self.now_ms()
         if rate is not None and len(self.room) and self.queue.ready:
-            self._timer.at(self.queue.rate.next_ms(rate, self.now_ms()))
+            token_ms = self.queue.rate.next_ms(rate, now_ms)
+            if token_ms > now_ms:  # else it waits for something that no timer brings
+                self._timer.at(token_ms)
 
     def changed_lazily(self) -> None:
         """Something changed that may wait for the next commit."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from nexo.engine.memory import Pins
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nexo.engine.memory import Memory
+    from nexo.engine.memory import Holder, Memory
     from nexo.machine.chunk import Chunk
     from nexo.machine.log import Log
 
@@ -16,8 +18,9 @@ _RETRY_S = 0.2  # a read that failed is tried again, while someone waits for it
 
 
 class Shelf:
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: Memory, holder: Holder) -> None:
         self._memory = memory
+        self._holder = holder
         self._called: set[Chunk] = set()
 
     def fetch(self, log: Log, chunk: Chunk, then: Callable[[], None]) -> None:
@@ -33,19 +36,26 @@ class Shelf:
             else:
                 asyncio.get_running_loop().call_later(_RETRY_S, then)
 
-        self._memory.fetch(log, chunk, done)
+        self._memory.fetch(self._holder, log, chunk, done)
 
     async def read_back(self, log: Log, chunk: Chunk) -> None:
-        """Wait until a chunk's content is in memory; raises what the journal raised."""
+        """Wait until a chunk's content is in memory, or the chunk gone; raises what the journal
+        raised. It is there until the caller waits again, or longer if he pins it."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def done(error: BaseException | None) -> None:
             if future.done():
                 return
             if error is None:
+                pins.add(chunk)
                 future.set_result(None)
             else:
                 future.set_exception(error)
 
-        self._memory.fetch(log, chunk, done)
-        await future
+        with self.pins() as pins:
+            self._memory.fetch(self._holder, log, chunk, done)
+            await future
+
+    def pins(self) -> Pins:
+        """For a work that needs several chunks at once."""
+        return Pins(self._memory)

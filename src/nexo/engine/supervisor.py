@@ -85,7 +85,7 @@ class Supervisor:
 
     def _reopen(self) -> None:
         self._context.journal.close()
-        self._context.epoch = self._context.journal.open()
+        self._context.boot(self._context.journal.open())
 
     def _try_disk(self) -> None:
         """Store a row and drop it in the same breath: refused while there is no room."""

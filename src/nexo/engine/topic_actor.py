@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from nexo.engine.recorder import Recorder
 from nexo.engine.shelf import Shelf
 from nexo.engine.timer import Timer
@@ -16,6 +18,7 @@ from nexo.machine import topic as rules
 from nexo.machine.topic_image import encode_topic_image, image_of_topic
 from nexo.vocabulary.attributes import matches
 from nexo.vocabulary.limits import POP_BYTES_MAX
+from nexo.vocabulary.settings import TopicSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -25,6 +28,16 @@ if TYPE_CHECKING:
     from nexo.machine.log import Flushed, Log
     from nexo.machine.topic import Reading, Topic
     from nexo.vocabulary.batch import Batch
+    from nexo.vocabulary.errors import NexoError
+
+
+class TopicInfo(msgspec.Struct, frozen=True):
+    name: str
+    start: int  # the oldest offset that can be read
+    end: int  # the offset that the next message gets
+    kept_bytes: int
+    settings: TopicSettings
+    bound_queues: list[str]
 
 
 class TopicActor:
@@ -38,9 +51,10 @@ class TopicActor:
         self._committer = context.committer
         self._now_ms = context.clock.now_ms
         self._timer = Timer(context.clock, self.tick)
-        self._shelf = Shelf(context.memory)
+        self._shelf = Shelf(context.memory, self)
         self._recorder = Recorder(owner)
         self._listeners: set[Callable[[], None]] = set()
+        self._gone: NexoError | None = None  # why nothing is taken any more
 
     @property
     def name(self) -> str:
@@ -57,6 +71,8 @@ class TopicActor:
         return self._publish(batch, producer, number)
 
     def _publish(self, batch: Batch, producer: str, number: int) -> asyncio.Future[tuple[int, int]]:
+        if self._gone is not None:
+            raise self._gone
         offsets = rules.publish(self.topic, batch, self._now_ms(), producer, number)
         self._committer.accept(len(batch.payload))
         self._committer.enlist(self)
@@ -74,6 +90,8 @@ class TopicActor:
         """Messages from `offset` on; waits up to `wait_ms` if there are none yet."""
         until_ms = self._now_ms() + wait_ms
         while True:
+            if self._gone is not None:
+                raise self._gone
             reading = rules.read(self.topic, offset, count, bytes_max, strict)
             left_ms = until_ms - self._now_ms()
             if reading.parts or (reading.missing is None and left_ms <= 0):
@@ -82,6 +100,19 @@ class TopicActor:
                 await self._shelf.read_back(self.topic.log, reading.missing)
             else:
                 await self._news(left_ms)
+
+    def info(self) -> TopicInfo:
+        """The figures of the topic."""
+        topic = self.topic
+        bound = [queue.name for queue, _ in self._context.queues_bound_to(self.owner)]
+        return TopicInfo(
+            topic.name,
+            topic.start,
+            topic.log.settled,
+            topic.kept_bytes,
+            topic.settings,
+            bound,
+        )
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener` whenever there is something new; returns how to stop that."""
@@ -134,8 +165,12 @@ class TopicActor:
         self._timer.cancel()
         self._timer.at(self._now_ms())
 
-    def close(self) -> None:
+    def close(self, gone: NexoError) -> None:
+        """No more of it: those who listen read again, and are told."""
+        self._gone = gone
         self._timer.cancel()
+        for listener in list(self._listeners):
+            listener()
 
     def _trim(self) -> None:
         rules.trim(self.topic, self._now_ms())

@@ -6,6 +6,7 @@ what is ready by its free prefetch, so nobody starves and a slow one gets less.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from nexo.vocabulary.errors import RateLimited
 from nexo.vocabulary.limits import POP_BYTES_MAX, POP_MESSAGES_MAX, WAITERS_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from nexo.machine.pop import Delivery
     from nexo.vocabulary.errors import NexoError
@@ -59,6 +60,44 @@ class Waiter:
         self.queued = False
         self.resting = False
         self.leases: set[int] = set()  # what a subscription may have to give back
+
+    def hold(self, lease: int, living: Collection[int]) -> None:
+        """Note a lease; those that have ended are forgotten before they are many."""
+        self.leases.add(lease)
+        if len(self.leases) > 64 + 2 * self.free:
+            self.leases.intersection_update(living)
+
+
+class PendingPop:
+    """A pop that waits. Its time may be over, or its caller gone, in the very turn of the loop in
+    which it is served: what nobody will see goes back at once."""
+
+    def __init__(self, return_unseen: Callable[[Delivery], None]) -> None:
+        self._return_unseen = return_unseen
+        self._future: asyncio.Future[Delivery] = asyncio.get_running_loop().create_future()
+
+    def deliver(self, delivery: Delivery) -> None:
+        if self._future.done():
+            self._return_unseen(delivery)
+        else:
+            self._future.set_result(delivery)
+
+    def fail(self, error: NexoError) -> None:
+        if not self._future.done():
+            self._future.set_exception(error)
+
+    async def wait(self, wait_ms: int) -> Delivery | None:
+        """What came within that time."""
+        future = self._future
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                return await future
+        except TimeoutError:
+            return None if future.cancelled() else future.result()
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled() and future.exception() is None:
+                self._return_unseen(future.result())
+            raise
 
 
 class WaitingRoom:

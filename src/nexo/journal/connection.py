@@ -59,7 +59,7 @@ def connect_to_read(file: str, vfs: str, layout: Layout) -> tuple[apsw.Connectio
     connection = apsw.Connection(file, flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs)
     try:
         connection.pragma("locking_mode", "EXCLUSIVE")
-        if wal_bytes(file, vfs) > 0:
+        if wal_bytes(file, vfs) > 0:  # else closing removes the empty one that reading makes
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         version = stored_version(connection, file)
         require_readable(version, layout, file)

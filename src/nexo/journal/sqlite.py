@@ -85,7 +85,6 @@ class SqliteJournal:
         self._connection: apsw.Connection | None = None
         self._fault = ""  # why it is broken; empty while it is not
         self._last_row = 0
-        self._last_row_noted = 0  # as it stands in meta
         self._numbers: dict[int, int] = {}  # the last record number of each owner seen
         self._wal_pages = 0
         self._checkpoint_at_pages = self._tuning.checkpoint_pages
@@ -107,8 +106,9 @@ class SqliteJournal:
             self._wal_pages = 0
             self._connection.set_wal_hook(self._count_wal_pages)
             self._reserve.prepare()
-            self._last_row_noted = read_meta(self._connection, "last_row")
-            self._last_row = max(self._last_row_noted, read_highest_row(self._connection))
+            self._last_row = max(
+                read_meta(self._connection, "last_row"), read_highest_row(self._connection)
+            )
             epoch = read_meta(self._connection, "boot_epoch") + 1
             columns = ("boot_epoch", epoch, meta_checksum("boot_epoch", epoch))
             write_epoch = partial(self._connection.execute, REPLACE_META, columns)
@@ -244,7 +244,7 @@ class SqliteJournal:
             if dropped:
                 for bounds in ranges(dropped):
                     execute(DELETE_ROWS, bounds)
-                if last_row in dropped and last_row != self._last_row_noted:
+                if last_row in dropped:
                     checksum = meta_checksum("last_row", last_row)
                     execute(REPLACE_META, ("last_row", last_row, checksum))
             for owner in commit.dropped_owners:
@@ -258,8 +258,6 @@ class SqliteJournal:
             self._stop("a commit was interrupted")
             raise
         self._last_row = last_row
-        if last_row in dropped:
-            self._last_row_noted = last_row
         self._numbers.update(numbers)
         for owner in commit.dropped_owners:
             self._numbers.pop(owner, None)

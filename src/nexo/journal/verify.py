@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import apsw
 import msgspec
 
-from nexo.journal.connection import abandon, connect_to_read
+from nexo.journal.connection import connect_to_read
 from nexo.journal.fault import describe, translate
 from nexo.journal.layout import Layout
 from nexo.journal.rows import decode_row
@@ -99,7 +99,7 @@ def verify(
                 Severity.WARNING,
             )
     finally:
-        abandon(connection)
+        connection.close()
     return check.report()
 
 

@@ -32,6 +32,9 @@ def push_one(queue: Queue, body: bytes, now_ms: int, priority: int = 0) -> int:
     if settings.delay_ms or settings.deduplication != "off" or (priority and settings.fifo):
         batch = msgspec.structs.replace(batch_of([body]), priority=priority)
         return push(queue, batch, now_ms).ranges[0]
+    lane = queue.lanes_by_priority.get(priority)
+    if lane is None:
+        _check_priority(priority)
     if len(body) > settings.max_message_bytes:
         raise _too_large(queue, len(body))
     if settings.max_depth is not None and queue.depth >= settings.max_depth:
@@ -40,9 +43,7 @@ def push_one(queue: Queue, body: bytes, now_ms: int, priority: int = 0) -> int:
         now_ms = queue.now_ms
     else:
         queue.now_ms = now_ms
-    lane = queue.lanes_by_priority.get(priority)
     if lane is None:
-        _check_priority(priority)
         lane = queue.lane(priority)
     log = lane.log
     seq = log.end

@@ -151,6 +151,8 @@ def read(
         parts.append(Part(offset, stop - start, content, start, created_ms, _UNREAD))
         offset += stop - start
         count -= stop - start
+        if offset < chunk.end:
+            break  # the next message does not fit, though some bytes may be left
     return Reading(parts, offset)
 
 

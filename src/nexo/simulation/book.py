@@ -20,6 +20,8 @@ class QueueBook:
         self.name = name
         self.incarnation = incarnation
         self.is_fifo = settings.fifo
+        keeps_keys = settings.deduplication != "off"
+        self.window_ms = settings.deduplication_window_ms if keeps_keys else 0
         self.attempts_max: int | None = 0
         self.attempts_least = 1 << 30  # the smallest limit that it ever had
         self.retention_ms = settings.retention_ms
@@ -39,10 +41,9 @@ class QueueBook:
         """It has, or is about to have, these settings."""
         if settings.max_attempts is None:
             self.attempts_max = None
-        elif self.attempts_max is not None:
-            self.attempts_max = max(self.attempts_max, settings.max_attempts)
-            self.attempts_least = min(self.attempts_least, settings.max_attempts)
-        if settings.max_attempts is not None:
+        else:
+            if self.attempts_max is not None:
+                self.attempts_max = max(self.attempts_max, settings.max_attempts)
             self.attempts_least = min(self.attempts_least, settings.max_attempts)
         self.retention_ms = min(self.retention_ms, settings.retention_ms)
         stem = settings.dead_letter.replace("{name}", self.name.removesuffix(".fifo"))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _LINES_SHOWN = 60
 
@@ -23,12 +26,12 @@ class History:
 
     def __init__(self) -> None:
         self.lines: list[tuple[float, str, tuple[Any, ...]]] = []
-        self.now_s = 0.0
+        self.time: Callable[[], float] = float  # of the loop that runs
         self.is_closed = False  # between the end of one process and the start of the next
 
     def add(self, what: str, *details: Any) -> int:
         if not self.is_closed:
-            self.lines.append((self.now_s, what, details))
+            self.lines.append((self.time(), what, details))
         return len(self.lines)
 
     def text(self) -> list[str]:
@@ -39,9 +42,7 @@ class History:
         found = [
             _text(line)
             for line in self.lines
-            if not about
-            or line[1].startswith("--")
-            or any(mark in str(line[2]) for mark in about)
+            if not about or line[1].startswith("--") or any(mark in str(line[2]) for mark in about)
         ]
         return found[-_LINES_SHOWN:]
 

@@ -16,7 +16,6 @@ from nexo.simulation.letter import Acked, Copy, Hold, Letter, Status
 from nexo.vocabulary.identity import message_id, parse_message_id
 
 if TYPE_CHECKING:
-    from nexo.machine.accepted import Accepted
     from nexo.machine.queue import Queue
     from nexo.vocabulary.message import Message
 
@@ -28,7 +27,7 @@ class Ledger:
         self.copies: dict[str, Copy] = {}
         self.books: dict[int, QueueBook] = {}  # by incarnation
         self.epoch = 0
-        self.durable = 0  # every line before this is on disk
+        self.durable = 0  # every line up to this is on disk
         self._durable_at_end: dict[int, int] = {}  # by epoch
 
     # -- What the world tells -----------------------------------------------------------------
@@ -66,14 +65,20 @@ class Ledger:
             if letter.status is Status.UNSENT:
                 letter.status = Status.REFUSED
 
-    def pushed(self, queue: Queue, letters: list[Letter], accepted: Accepted) -> None:
-        book, seqs = self.book_of(queue), accepted.seqs()
+    def taken_back(self, letters: list[Letter], index: int) -> None:
+        """A call was refused after all; what it sent for the first time must never be seen."""
+        for letter in letters:
+            if letter.called_index == index and not letter.copies:
+                letter.status = Status.REFUSED
+
+    def pushed(self, incarnation: int, letters: list[Letter], seqs: list[int]) -> None:
+        book = self.books[incarnation]
         if len(seqs) != len(letters):
             raise Violation(
                 "an answer names every message", f"{len(seqs)} numbers for {len(letters)} letters"
             )
         for letter, seq in zip(letters, seqs, strict=True):
-            self._pushed_one(book, letter, message_id(queue.incarnation, seq), seq)
+            self._pushed_one(book, letter, message_id(incarnation, seq), seq)
 
     def _pushed_one(self, book: QueueBook, letter: Letter, known_id: str, seq: int) -> None:
         copy = self.copies.get(known_id)
@@ -84,6 +89,7 @@ class Ledger:
             copy.last_seen, copy.since_epoch = letter.called_index, self.epoch
             return
         if copy is None:
+            self._check_window(book, letter)
             copy = self._new_copy(known_id, letter, book, seq)
             copy.last_seen = letter.called_index
         if copy.letter is letter:
@@ -110,6 +116,23 @@ class Ledger:
             and not other.copies
             for other in self.letters.values()
         )
+
+    def _check_window(self, book: QueueBook, letter: Letter) -> None:
+        """A new message must not repeat the key of one that came within the window."""
+        for other in self.letters.values():
+            if (
+                letter.key is not None
+                and other.key == letter.key
+                and other is not letter
+                and book.incarnation in other.copies
+                and other.called_ms <= letter.called_ms < other.called_ms + book.window_ms
+            ):
+                raise Violation(
+                    "a repeated key is not stored within the window",
+                    f"{letter.label} and {other.label} in {book.name} have key {letter.key}",
+                    letter.label,
+                    other.label,
+                )
 
     def _new_copy(self, known_id: str, letter: Letter, book: QueueBook, seq: int) -> Copy:
         born = parse_message_id(known_id)[0]
@@ -171,7 +194,7 @@ class Ledger:
     def _check_columns(self, letter: Letter, message: Message, where: str) -> None:
         sent = (letter.group, letter.attributes)
         found = (message.group_id, message.attributes)
-        if sent != found or (letter.offset is None and letter.priority != message.priority):
+        if sent != found or (not letter.is_published and letter.priority != message.priority):
             self._broken(
                 "what was sent arrives",
                 f"{where}: {found} and priority {message.priority}, sent {sent} "
@@ -183,7 +206,7 @@ class Ledger:
 
     def is_sure(self, index: int, epoch: int) -> bool:
         """Whether what happened at this line, in this epoch, holds now."""
-        return epoch == self.epoch or index < self._durable_at_end.get(epoch, 0)
+        return epoch == self.epoch or index <= self._durable_at_end.get(epoch, 0)
 
     def held_until(self, hold: Hold) -> int:
         """Until when nobody else may get the message; 0 if nothing is promised."""
@@ -211,7 +234,7 @@ class Ledger:
             return "acked"
         if copy.excuse:
             return copy.excuse
-        books = [copy.book, *self._next_places(copy.book)]
+        books = self.places_after(copy.book)
         if any(line > copy.last_seen for book in books for line in book.cleared):
             return "cleared"
         since_ms = copy.letter.called_ms if copy.letter is not None else 0
@@ -219,7 +242,7 @@ class Ledger:
             return "retention"
         return ""
 
-    def _next_places(self, book: QueueBook) -> list[QueueBook]:
+    def places_after(self, book: QueueBook) -> list[QueueBook]:
         """Where messages of a queue may have gone unseen."""
         names, found = set(book.dead_letter_names | book.feeds), [book]
         while True:

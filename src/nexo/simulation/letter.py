@@ -35,9 +35,11 @@ class Letter:
         "called_ms",
         "copies",
         "delay_ms",
+        "due_ms",
         "expected",
         "group",
         "home",
+        "is_published",
         "key",
         "number",
         "offset",
@@ -50,7 +52,9 @@ class Letter:
         self.home = home  # the queue or topic that it was sent to
         self.body = body
         self.priority = 0
+        self.is_published = False  # to a topic; else pushed to a queue
         self.delay_ms: int | None = None
+        self.due_ms = 0  # it must not be delivered before
         self.group: str | None = None
         self.key: str | None = None
         self.attributes: bytes | None = None

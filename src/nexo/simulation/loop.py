@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from contextvars import Context
 
-_STEPS_WITHOUT_TIME_MAX = 20_000  # more than any honest burst of work at one instant
+_STEPS_WITHOUT_TIME_MAX = 2_000  # more than any honest burst of work at one instant
 
 
-class Halted(Exception):  # noqa: N818
+class Halted(Exception):
     """The process ended before the coroutine did."""
 
 
@@ -72,10 +72,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         try:
             for task in list(self._tasks):
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
-                coroutine = task.get_coro()
-                if coroutine is not None and not task.done():
-                    with contextlib.suppress(NexoError, RuntimeError, Crashed, Violation):
-                        coroutine.close()
+                with contextlib.suppress(NexoError, RuntimeError, Crashed, Violation):
+                    task.get_coro().close()
         finally:
             asyncio._set_running_loop(None)
         self._tasks.clear()
@@ -88,18 +86,19 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self._now_s
 
-    def is_running(self) -> bool:
-        return not self.halted
-
-    def call_soon(
+    def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
         handle = asyncio.Handle(callback, args, self, context)
         self._soon.append(handle)
         return handle
 
-    def call_at(
-        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    def call_at(  # type: ignore[override]
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
     ) -> asyncio.TimerHandle:
         timer = asyncio.TimerHandle(when, callback, args, self, context)
         heappush(self._timers, (when, next(self._numbers), timer))

@@ -63,7 +63,9 @@ def retire(
     until its group has its turn: all that is too old goes, or nothing."""
     cutoff = model.now - model.settings.retention_ms
     waiting = [item for item in model.in_state(State.READY) if item.settled]
-    may = {item.seq for item in waiting if item.arrived <= cutoff}
+    # A failed message whose jitter may have made its wait nothing can be in line already.
+    perhaps = [i for i in model.in_state(State.SCHEDULED) if i.due_latest and i.due <= model.now]
+    may = {item.seq for item in (*waiting, *perhaps) if item.arrived <= cutoff}
     must = {item.seq for item in waiting if times[item.seq] <= cutoff}
     head_is_old = any(times[item.seq] <= cutoff for item in heads(model, noisy_min))
     gone = set(model.items) - left

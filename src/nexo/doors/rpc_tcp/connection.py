@@ -8,7 +8,7 @@ can make the broker hold is what was under way.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from nexo.doors.rpc_tcp.handlers import HANDLERS
 from nexo.doors.rpc_tcp.subscriptions import Subscriptions
@@ -53,8 +53,7 @@ class Connection(asyncio.Protocol):
     # -- The transport's side -----------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         if len(self._peers) >= self._peers_max:
             self.end(RateLimited(f"{self._peers_max} clients are connected already"))
@@ -95,9 +94,7 @@ class Connection(asyncio.Protocol):
         if correlation:
             self.send([frame(Kind.OK, correlation, head)])
 
-    def reply_with(
-        self, correlation: int, head: bytes, body: list[bytes | memoryview]
-    ) -> None:
+    def reply_with(self, correlation: int, head: bytes, body: list[bytes | memoryview]) -> None:
         self.send(frame_parts(Kind.OK, correlation, head, body))
 
     def refuse(self, correlation: int, error: NexoError) -> None:

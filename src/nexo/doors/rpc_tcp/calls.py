@@ -1,0 +1,291 @@
+"""The named calls: everything that is not hot. Each has a type for its parameters, which is also
+its documentation; what does not fit the type is refused before anything happens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from nexo.doors.rpc_tcp.deliveries import wire_parts
+from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.limits import POP_BYTES_MAX
+from nexo.vocabulary.settings import QueueSettings, TopicSettings
+from nexo.wire import commands
+from nexo.wire.columns import encode_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from nexo.doors.rpc_tcp.connection import Connection
+    from nexo.engine.engine import Engine
+
+    Calling = Callable[[Engine, Any], Awaitable[Any]]
+
+
+class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """No parameters."""
+
+
+class Named(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+
+
+class CreateQueue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    settings: QueueSettings | None = None
+    exist_ok: bool = False  # a queue of this name will do, whatever its settings
+
+
+class EditQueue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    settings: dict[str, Any]  # only what is to change
+
+
+class CreateTopic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    settings: TopicSettings | None = None
+    exist_ok: bool = False
+
+
+class Peek(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    limit: int = 10
+
+
+class Redrive(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    to: str | None = None
+    rate: float | None = None
+
+
+class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    task: int
+    wait_ms: int = 0
+
+
+class Bind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    topic: str
+    queue: str
+    where: dict[str, str] | None = None
+
+
+class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    consumer: str
+    dead_letter: bool = False
+
+
+class ClaimOpen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    consumer: str
+
+
+class ClaimNext(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    consumer: str
+    epoch: int
+    after: int
+    count: int
+    timeout_ms: int
+    bytes_max: int = POP_BYTES_MAX
+
+
+class ClaimBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    consumer: str
+    epoch: int
+    number: int
+
+
+class ClaimKeep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    consumer: str
+    epoch: int
+    timeout_ms: int
+
+
+async def call(connection: Connection, correlation: int, wanted: commands.Call) -> None:
+    """Run a named call and reply."""
+    found = CALLS.get(wanted.method)
+    if found is None:
+        raise InvalidArgument(
+            f"there is no call {wanted.method!r:.80}", "is the client newer than the broker?"
+        )
+    kind, calling = found
+    try:
+        params = msgspec.convert(wanted.params, kind)
+    except msgspec.ValidationError as error:
+        raise InvalidArgument(f"{wanted.method}: {error}") from None
+    result = await calling(connection.engine, params)
+    if isinstance(result, _WithParts):
+        connection.reply_with(correlation, b"", encode_parts(wire_parts(result.parts)))
+    else:
+        connection.reply_with(correlation, b"", [commands.pack(result)])
+
+
+class _WithParts:
+    def __init__(self, parts: Any) -> None:
+        self.parts = parts
+
+
+async def _create_queue(engine: Engine, wanted: CreateQueue) -> Any:
+    if wanted.exist_ok and wanted.name in engine.queues:
+        return _described(engine, wanted.name)
+    await engine.create_queue(wanted.name, wanted.settings)
+    return _described(engine, wanted.name)
+
+
+async def _edit_queue(engine: Engine, wanted: EditQueue) -> Any:
+    now = msgspec.to_builtins(engine.queue(wanted.name).queue.settings)
+    try:
+        settings = msgspec.convert({**now, **wanted.settings}, QueueSettings)
+    except msgspec.ValidationError as error:
+        raise InvalidArgument(f"edit_queue: {error}") from None
+    await engine.edit_queue(wanted.name, settings)
+    return _described(engine, wanted.name)
+
+
+async def _delete_queue(engine: Engine, wanted: Named) -> None:
+    await engine.delete_queue(wanted.name)
+
+
+async def _list_queues(engine: Engine, _: Nothing) -> Any:
+    return [_described(engine, name) for name in sorted(engine.queues)]
+
+
+async def _queue_info(engine: Engine, wanted: Named) -> Any:
+    return _described(engine, wanted.name)
+
+
+async def _purge(engine: Engine, wanted: Named) -> int:
+    return await engine.queue(wanted.name).purge()
+
+
+async def _pause(engine: Engine, wanted: Named) -> None:
+    await engine.queue(wanted.name).set_paused(True)
+
+
+async def _resume(engine: Engine, wanted: Named) -> None:
+    await engine.queue(wanted.name).set_paused(False)
+
+
+async def _peek(engine: Engine, wanted: Peek) -> Any:
+    return await engine.queue(wanted.name).peek(wanted.limit)
+
+
+async def _redrive(engine: Engine, wanted: Redrive) -> int:
+    return await engine.tasks.begin(wanted.name, wanted.to, wanted.rate)
+
+
+async def _redrive_progress(engine: Engine, wanted: Task) -> Any:
+    return await engine.tasks.progress(wanted.task, wanted.wait_ms)
+
+
+async def _redrive_cancel(engine: Engine, wanted: Task) -> Any:
+    return engine.tasks.cancel(wanted.task)
+
+
+async def _release(engine: Engine, wanted: Release) -> int:
+    return await engine.queue(wanted.name).claims.release(wanted.consumer, wanted.dead_letter)
+
+
+async def _create_topic(engine: Engine, wanted: CreateTopic) -> Any:
+    if not (wanted.exist_ok and wanted.name in engine.topics):
+        await engine.create_topic(wanted.name, wanted.settings)
+    return engine.topic(wanted.name).info()
+
+
+async def _delete_topic(engine: Engine, wanted: Named) -> None:
+    await engine.delete_topic(wanted.name)
+
+
+async def _list_topics(engine: Engine, _: Nothing) -> Any:
+    return [engine.topic(name).info() for name in sorted(engine.topics)]
+
+
+async def _topic_info(engine: Engine, wanted: Named) -> Any:
+    return engine.topic(wanted.name).info()
+
+
+async def _bind(engine: Engine, wanted: Bind) -> None:
+    await engine.bind(wanted.topic, wanted.queue, wanted.where)
+
+
+async def _unbind(engine: Engine, wanted: Bind) -> None:
+    await engine.unbind(wanted.topic, wanted.queue)
+
+
+async def _claim_open(engine: Engine, wanted: ClaimOpen) -> int:
+    return await engine.queue(wanted.name).claims.open(wanted.consumer)
+
+
+async def _claim(engine: Engine, wanted: ClaimNext) -> Any:
+    got = await engine.queue(wanted.name).claims.claim(
+        wanted.consumer,
+        wanted.epoch,
+        wanted.after,
+        wanted.count,
+        wanted.timeout_ms,
+        wanted.bytes_max,
+    )
+    return [got.number, got.count, got.payload_bytes]
+
+
+async def _claim_seal(engine: Engine, wanted: ClaimBatch) -> Any:
+    claims = engine.queue(wanted.name).claims
+    got = await claims.seal(wanted.consumer, wanted.epoch, wanted.number)
+    return [got.number, got.count, got.payload_bytes]
+
+
+async def _claim_keep(engine: Engine, wanted: ClaimKeep) -> None:
+    engine.queue(wanted.name).claims.keep(wanted.consumer, wanted.epoch, wanted.timeout_ms)
+
+
+async def _claim_ack(engine: Engine, wanted: ClaimBatch) -> int:
+    claims = engine.queue(wanted.name).claims
+    return await claims.ack(wanted.consumer, wanted.epoch, wanted.number)
+
+
+async def _claim_read(engine: Engine, wanted: ClaimBatch) -> Any:
+    claims = engine.queue(wanted.name).claims
+    return _WithParts(await claims.read(wanted.consumer, wanted.epoch, wanted.number))
+
+
+def _described(engine: Engine, name: str) -> dict[str, Any]:
+    actor = engine.queue(name)
+    return {
+        "name": name,
+        "settings": actor.queue.settings,
+        "consumers": actor.room.consumers,
+        **msgspec.structs.asdict(actor.info()),
+    }
+
+
+CALLS: dict[str, tuple[type[msgspec.Struct], Calling]] = {
+    "create_queue": (CreateQueue, _create_queue),
+    "edit_queue": (EditQueue, _edit_queue),
+    "delete_queue": (Named, _delete_queue),
+    "list_queues": (Nothing, _list_queues),
+    "queue_info": (Named, _queue_info),
+    "purge": (Named, _purge),
+    "pause": (Named, _pause),
+    "resume": (Named, _resume),
+    "peek": (Peek, _peek),
+    "redrive": (Redrive, _redrive),
+    "redrive_progress": (Task, _redrive_progress),
+    "redrive_cancel": (Task, _redrive_cancel),
+    "release": (Release, _release),
+    "create_topic": (CreateTopic, _create_topic),
+    "delete_topic": (Named, _delete_topic),
+    "list_topics": (Nothing, _list_topics),
+    "topic_info": (Named, _topic_info),
+    "bind": (Bind, _bind),
+    "unbind": (Bind, _unbind),
+    "claim_open": (ClaimOpen, _claim_open),
+    "claim": (ClaimNext, _claim),
+    "claim_seal": (ClaimBatch, _claim_seal),
+    "claim_keep": (ClaimKeep, _claim_keep),
+    "claim_ack": (ClaimBatch, _claim_ack),
+    "claim_read": (ClaimBatch, _claim_read),
+}

@@ -1,0 +1,8 @@
+"""The broker as a process: engine and doors put together.
+
+Lives here: the composition of a broker, its configuration, its start and stop in order.
+May import: doors, engine, journal, access, telemetry, vocabulary.
+Never: knows a protocol or a rule.
+Enter at: `broker.Broker`.
+Tests: `tests/e2e/`.
+"""

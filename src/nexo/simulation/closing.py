@@ -1,0 +1,213 @@
+"""The end of a world: silence, then everything is drained and accounted for."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from nexo.simulation.history import Violation
+from nexo.simulation.letter import Acked, Status
+from nexo.vocabulary.names import archive_name
+
+if TYPE_CHECKING:
+    from nexo.engine.queue_actor import QueueActor
+    from nexo.simulation.letter import Copy, Letter
+    from nexo.simulation.workload.cast import Cast
+    from nexo.simulation.workload.stage import Stage
+
+_RECOVERY_S = 30  # by then a healed disk must be in use again
+_SILENCE_S = 6  # longer than every timeout, delay and backoff of a plan
+_DRAIN_MS = 600_000  # enough for any rate limit of a plan
+_PEEK_MESSAGES = 1_000
+_VISIBILITY_MS = 3_600_000
+
+
+class Closing:
+    def __init__(self, stage: Stage, cast: Cast) -> None:
+        self._stage = stage
+        self._cast = cast
+        self._witness = stage.witness
+        self._ledger = stage.witness.ledger
+        self._history = stage.history
+
+    async def run(self) -> None:
+        await self._recover()
+        await self._fall_silent()
+        await self._look()
+        await self._let_go()
+        for actor in list(self._witness.engine.queues.values()):
+            await self._drain(actor)
+        await self._read_topics()
+        for copy in list(self._ledger.copies.values()):
+            self._account_for(copy)
+        for letter in self._ledger.letters.values():
+            self._account_for_letter(letter)
+
+    # -- Coming to rest -----------------------------------------------------------------------
+
+    async def _recover(self) -> None:
+        for _ in range(_RECOVERY_S):
+            if self._witness.engine.refusal is None:
+                return
+            await asyncio.sleep(1)
+        raise Violation("the broker recovers by itself", str(self._witness.engine.refusal))
+
+    async def _fall_silent(self) -> None:
+        """With nobody there, time alone must bring everything back that is overdue."""
+        for consumer in self._cast.consumers:
+            consumer.leave()
+        await asyncio.sleep(_SILENCE_S)
+        for actor in self._witness.engine.queues.values():
+            info = actor.info()
+            self._history.add("-- silence", actor.name, info)
+            if info.scheduled or info.in_flight != sum(info.claimed.values()):
+                raise Violation(
+                    "what is overdue comes back by itself",
+                    f"queue {actor.name} has {info.scheduled} scheduled and {info.in_flight} in "
+                    f"flight after {_SILENCE_S} s of silence",
+                    actor.name,
+                )
+
+    async def _look(self) -> None:
+        """The figures agree with what is there, and every message is there once."""
+        seen: dict[str, str] = {}
+        for actor in self._witness.engine.queues.values():
+            found = await actor.peek(_PEEK_MESSAGES)
+            info = actor.info()
+            if len(found) != min(info.depth, _PEEK_MESSAGES):
+                raise Violation(
+                    "counts are right", f"{actor.name} shows {len(found)} of {info.depth} messages"
+                )
+            for message in found:
+                copy = self._ledger.identify(actor.queue, message)
+                if message.id in seen:
+                    raise Violation(
+                        "a message is in one queue",
+                        f"{copy.label} is in {seen[message.id]} and in {actor.name}",
+                        copy.label,
+                    )
+                seen[message.id] = actor.name
+
+    async def _let_go(self) -> None:
+        """Nothing holds a message back any more."""
+        for driver in self._cast.drivers:
+            if driver.queue in self._witness.engine.queues:
+                await driver.claims.release(dead_letter=False)
+        for actor in self._witness.engine.queues.values():
+            for consumer in actor.queue.claims:
+                await actor.claims.release(consumer)
+            await actor.set_paused(False)
+
+    # -- Draining -----------------------------------------------------------------------------
+
+    async def _drain(self, actor: QueueActor) -> None:
+        until_ms = self._witness.now_ms() + _DRAIN_MS
+        before = (-256, 0)
+        in_order = actor.queue.busy is None
+        while actor.info().depth:
+            taken = await self._witness.pop(
+                actor.name, 50, one_ack=True, wait_ms=1_000, visibility_ms=_VISIBILITY_MS
+            )
+            if taken is None:
+                if self._witness.now_ms() > until_ms:
+                    raise Violation(
+                        "everything can be delivered",
+                        f"queue {actor.name} keeps {actor.info()}",
+                        actor.name,
+                    )
+                continue
+            for seq in taken.seqs:
+                place = (-(seq >> 48), seq)
+                if in_order and place < before:
+                    raise Violation(
+                        "the highest priority goes first, and then the oldest",
+                        f"{seq} of {actor.name} comes after {before[1]}",
+                        f"seq={seq}",
+                    )
+                before = place
+            seqs = sorted(taken.seqs)
+            await self._witness.ack(taken, seqs[0], seqs[-1] + 1)
+
+    async def _read_topics(self) -> None:
+        for name, actor in self._witness.engine.topics.items():
+            offset = actor.topic.start
+            while offset < actor.topic.log.settled:
+                following = await self._stage.topics.read(name, offset, 100)
+                assert following is not None
+                offset = following
+
+    # -- Accounting ---------------------------------------------------------------------------
+
+    def _account_for(self, copy: Copy) -> None:
+        if copy.acked is Acked.NO and not self._ledger.may_be_gone(copy, self._witness.now_ms()):
+            raise Violation(
+                "nothing confirmed is lost",
+                f"{copy.label} ({copy.id}) was last in {copy.book.name}, and is nowhere",
+                copy.label,
+            )
+
+    def _account_for_letter(self, letter: Letter) -> None:
+        if letter.is_published:
+            self._account_for_publication(letter)
+            return
+        archived = self._times_archived(letter)
+        if archived is None:
+            return
+        stored = bool(letter.copies)
+        fed = any(letter.home in book.feeds for book in self._ledger.books.values())
+        if (stored and archived == 0) or (archived > 1 and not fed):
+            raise Violation(
+                "an archive shows what was pushed",
+                f"{letter.label} is {archived} times in the archive of {letter.home}",
+                letter.label,
+            )
+        if archived and not stored and not self._is_excused(letter, letter.home):
+            raise Violation(
+                "what is in the archive was in the queue",
+                f"{letter.label} was never seen in {letter.home}",
+                letter.label,
+            )
+
+    def _times_archived(self, letter: Letter) -> int | None:
+        settings = self._stage.queues.get(letter.home)
+        if settings is None or not settings.archive:
+            return None
+        archive = self._stage.topics.offsets.get(archive_name(letter.home), {})
+        return sum(each is letter for each in archive.values())
+
+    def _account_for_publication(self, letter: Letter) -> None:
+        """All bound queues have it, or none."""
+        born = {self._ledger.books[incarnation].name for incarnation in letter.copies}
+        happened = letter.offset is not None or bool(born)
+        for name in born:
+            if letter.expected.get(name, False) is False:
+                raise Violation(
+                    "only bound queues get what is published",
+                    f"{letter.label} is in {name}",
+                    letter.label,
+                )
+        for name, expected in letter.expected.items():
+            if happened and expected and name not in born and not self._is_excused(letter, name):
+                raise Violation(
+                    "every bound queue gets what is published",
+                    f"{letter.label} never came to {name}",
+                    letter.label,
+                )
+        if letter.offset is None and born and letter.status is not Status.CONFIRMED:
+            settings = self._stage.topic_settings[letter.home]
+            if settings.retention_messages is None and settings.retention_ms is None:
+                raise Violation(
+                    "a topic has what its queues got",
+                    f"{letter.label} is in {sorted(born)} and not in {letter.home}",
+                    letter.label,
+                )
+
+    def _is_excused(self, letter: Letter, queue: str) -> bool:
+        """Whether the queue may have lost it unseen, as queues do when they are told to."""
+        now_ms = self._witness.now_ms()
+        return any(
+            now_ms - letter.called_ms >= book.retention_ms
+            or any(line > letter.called_index for line in book.cleared)
+            for book in self._ledger.books.values()
+            if book.name == queue
+        )

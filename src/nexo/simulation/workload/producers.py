@@ -1,0 +1,66 @@
+"""Producers: single messages and batches, priorities, delays, groups, keys, numbered pushes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nexo.vocabulary.attributes import encode_attributes
+
+if TYPE_CHECKING:
+    from nexo.simulation.letter import Letter
+    from nexo.simulation.workload.stage import Stage
+
+COLOURS = ("red", "blue")
+_SAFE_WINDOW_MS = 60_000  # with a deduplication window beyond this a retry is recognised
+
+
+class Producer:
+    def __init__(self, stage: Stage, queue: str, number: int) -> None:
+        random = stage.random
+        self.stage = stage
+        self.queue = queue
+        self.pace_ms = random.choice([20, 60, 150])
+        self._name = f"producer-{number}" if random.random() < 0.5 else ""
+        self._number = 0
+        self._unanswered: list[Letter] = []
+        self._batch_max = random.choice([1, 1, 3, 12])
+        self._groups = [f"g{each}" for each in range(random.choice([1, 2, 5]))]
+        self._uses_groups = random.random() < 0.4
+        self._delays = random.random() < 0.3
+
+    async def act(self) -> None:
+        stage = self.stage
+        letters = self._unanswered
+        if not letters:
+            letters = [self._letter() for _ in range(stage.random.randint(1, self._batch_max))]
+            self._number += 1
+            if any(letter.delay_ms is not None for letter in letters):
+                for letter in letters:  # a column has a value for each
+                    letter.delay_ms = letter.delay_ms or 0
+        settings = stage.queues[self.queue]
+        keyed = (
+            settings.deduplication != "off" and settings.deduplication_window_ms > _SAFE_WINDOW_MS
+        )
+        repeats = bool(self._name) or (keyed and all(letter.key for letter in letters))
+        if repeats:
+            self._unanswered = letters  # a crash in the middle leaves them to be sent again
+        if stage.chance(0.1):
+            await stage.witness.engine.committer.room()
+        answer = await stage.witness.push(self.queue, letters, self._name, self._number)
+        if answer is not None and not (repeats and stage.chance(0.15)):  # else the answer is lost
+            self._unanswered = []
+
+    def _letter(self) -> Letter:
+        stage, settings = self.stage, self.stage.queues[self.queue]
+        letter = stage.letter(self.queue)
+        if settings.fifo or self._uses_groups:
+            letter.group = stage.random.choice(self._groups)
+        if not settings.fifo and stage.chance(0.3):
+            letter.priority = stage.random.choice([0, 1, 7])
+        if self._delays and stage.chance(0.4):
+            letter.delay_ms = stage.random.choice([0, 50, 700])
+        if settings.deduplication != "off" and stage.chance(0.7):
+            letter.key = f"k{stage.random.randrange(30)}"
+        if stage.chance(0.2):
+            letter.attributes = encode_attributes({"colour": stage.random.choice(COLOURS)})
+        return letter

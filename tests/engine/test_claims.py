@@ -1,0 +1,215 @@
+"""Claims through the engine: the same batch has the same messages, also after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nexo.vocabulary.errors import Fenced, InvalidArgument, LeaseLost
+from nexo.vocabulary.settings import QueueSettings
+from tests.engine.rig import Rig, bodies, bodies_of, number_of, numbered, texts
+from tests.engine.virtual_time import settle
+
+if TYPE_CHECKING:
+    from nexo.engine.queue_actor import QueueActor
+    from nexo.machine.claims import Claim
+
+NAME = "query-1"
+TIMEOUT_MS = 10_000
+
+
+async def claim(queue: QueueActor, epoch: int, after: int, count: int = 10) -> Claim:
+    return await queue.claims.claim(NAME, epoch, after, count, TIMEOUT_MS)
+
+
+async def read(queue: QueueActor, epoch: int, number: int) -> list[int]:
+    parts = await queue.claims.read(NAME, epoch, number)
+    return [number_of(text) for part in parts for text in bodies_of(part)]
+
+
+async def filled(rig: Rig, count: int = 100) -> QueueActor:
+    queue = await (await rig.start()).create_queue("q", QueueSettings(max_attempts=1))
+    await queue.push(numbered(count))
+    return queue
+
+
+async def test_batches_follow_each_other_and_are_acked_by_the_next_claim(rig: Rig) -> None:
+    queue = await filled(rig)
+    epoch = await queue.claims.open(NAME)
+    for number in range(1, 11):
+        got = await claim(queue, epoch, number - 1)
+        assert (got.number, got.count) == (number, 10)
+        await queue.claims.seal(NAME, epoch, number)
+        assert await read(queue, epoch, number) == list(range(10 * number - 10, 10 * number))
+        assert queue.info().depth == 100 - 10 * (number - 1)
+    assert await queue.claims.ack(NAME, epoch, 10) == 10
+    assert queue.info().depth == 0
+    assert (await claim(queue, epoch, 10)).number == 0
+
+
+async def test_asking_again_gives_the_same_also_after_a_restart(rig: Rig) -> None:
+    queue = await filled(rig)
+    epoch = await queue.claims.open(NAME)
+    first = await claim(queue, epoch, 0)
+    assert await claim(queue, epoch, 0, 50) == first
+    await queue.claims.seal(NAME, epoch, 1)
+    await claim(queue, epoch, 1)
+    queue = (await rig.restart()).queue("q")
+    assert queue.info().claimed == {NAME: 10}, "claiming batch 2 acked batch 1"
+    epoch = await queue.claims.open(NAME)
+    again = await claim(queue, epoch, 1, 99)
+    assert (again.number, again.count) == (2, 10)
+    assert await read(queue, epoch, 2) == list(range(10, 20))
+    queue = (await rig.crash()).queue("q")
+    assert await read(queue, epoch, 2) == list(range(10, 20))
+
+
+async def test_a_sealed_batch_is_held_for_ever_and_an_unsealed_one_lapses(rig: Rig) -> None:
+    queue = await filled(rig, 20)
+    epoch = await queue.claims.open(NAME)
+    await claim(queue, epoch, 0)
+    await queue.claims.seal(NAME, epoch, 1)
+    other = await queue.claims.open("other")
+    await queue.claims.claim("other", other, 0, 10, TIMEOUT_MS)
+    pop = asyncio.create_task(queue.pop(100, wait_ms=60_000, one_ack=True))
+    began = queue.now_ms()
+    delivery = await pop
+    assert queue.now_ms() - began == TIMEOUT_MS
+    assert [number_of(text.encode()) for text in texts(delivery)] == list(range(10, 20))
+    with pytest.raises(LeaseLost):
+        await queue.claims.seal("other", other, 1)
+    with pytest.raises(LeaseLost):
+        await queue.claims.read("other", other, 1)
+    await asyncio.sleep(24 * 3600)
+    assert await read(queue, epoch, 1) == list(range(10))
+
+
+async def test_the_heartbeat_keeps_a_claim(rig: Rig) -> None:
+    queue = await filled(rig)
+    epoch = await queue.claims.open(NAME)
+    await claim(queue, epoch, 0)
+    for _ in range(20):
+        await asyncio.sleep(TIMEOUT_MS / 1000 - 1)
+        queue.claims.keep(NAME, epoch, TIMEOUT_MS)
+    assert await read(queue, epoch, 1) == list(range(10))
+    await queue.claims.seal(NAME, epoch, 1)
+
+
+async def test_a_second_driver_fences_the_first(rig: Rig) -> None:
+    queue = await filled(rig)
+    first = await queue.claims.open(NAME)
+    await claim(queue, first, 0)
+    second = await queue.claims.open(NAME)
+    assert second == first + 1
+    with pytest.raises(Fenced):
+        await claim(queue, first, 1)
+    with pytest.raises(Fenced):
+        await queue.claims.ack(NAME, first, 1)
+    with pytest.raises(Fenced):
+        await queue.claims.seal(NAME, first, 1)
+    with pytest.raises(Fenced):
+        queue.claims.keep(NAME, first, TIMEOUT_MS)
+    assert await read(queue, second, 1) == list(range(10))
+    queue = (await rig.restart()).queue("q")
+    with pytest.raises(Fenced):
+        await claim(queue, first, 1)
+    assert await queue.claims.open(NAME) == second + 1
+
+
+async def test_a_claim_is_confirmed_when_it_is_on_disk(rig: Rig) -> None:
+    queue = await filled(rig)
+    epoch = await queue.claims.open(NAME)
+    rig.runner.is_held = True
+    claimed = asyncio.create_task(claim(queue, epoch, 0))
+    await asyncio.sleep(1)
+    assert not claimed.done()
+    rig.runner.release()
+    assert (await claimed).count == 10
+
+
+async def test_releasing_gives_back_and_the_batch_reads_as_empty(rig: Rig) -> None:
+    queue = await filled(rig, 20)
+    epoch = await queue.claims.open(NAME)
+    await claim(queue, epoch, 0)
+    await queue.claims.seal(NAME, epoch, 1)
+    pop = asyncio.create_task(queue.pop(5, wait_ms=60_000, one_ack=True))
+    assert len(texts(await pop)) == 5
+    waiting = asyncio.create_task(queue.pop(100, wait_ms=60_000, one_ack=True))
+    assert len(texts(await waiting)) == 5
+    late = asyncio.create_task(queue.pop(100, wait_ms=20_000, one_ack=True))
+    await settle()
+    assert await queue.claims.release(NAME) == 10
+    assert [number_of(text.encode()) for text in texts(await late)] == list(range(10))
+    assert await read(queue, epoch, 1) == []
+    queue = (await rig.restart()).queue("q")
+    assert await read(queue, epoch, 1) == []
+    await queue.push(bodies("77"))
+    assert (await claim(queue, epoch, 1)).number == 2
+
+
+async def test_releasing_to_the_dead_letters(rig: Rig) -> None:
+    queue = await filled(rig, 20)
+    epoch = await queue.claims.open(NAME)
+    await claim(queue, epoch, 0)
+    await queue.claims.seal(NAME, epoch, 1)
+    assert await queue.claims.release(NAME, dead_letter=True) == 10
+    assert rig.engine is not None
+    dead = await rig.engine.queue("q_dlq").peek(100)
+    assert [number_of(m.body) for m in dead] == list(range(10))
+    assert queue.info().depth == 10
+
+
+async def test_each_replay_counts_as_an_attempt(rig: Rig) -> None:
+    queue = await filled(rig, 10)
+    epoch = await queue.claims.open(NAME)
+    await claim(queue, epoch, 0)
+    for attempts in (1, 2, 3):
+        await queue.claims.seal(NAME, epoch, 1)
+        (part,) = await queue.claims.read(NAME, epoch, 1)
+        assert part.history.attempts == attempts
+    queue = (await rig.restart()).queue("q")
+    (part,) = await queue.claims.read(NAME, epoch, 1)
+    assert part.history.attempts == 3
+
+
+async def test_an_old_checkpoint_is_refused(rig: Rig) -> None:
+    queue = await filled(rig)
+    epoch = await queue.claims.open(NAME)
+    for after in range(3):
+        await claim(queue, epoch, after)
+    with pytest.raises(LeaseLost, match="acked already"):
+        await claim(queue, epoch, 1)
+    queue = (await rig.restart()).queue("q")
+    with pytest.raises(LeaseLost, match="acked already"):
+        await claim(queue, await queue.claims.open(NAME), 0)
+
+
+async def test_a_forgotten_consumer_leaves_nothing(rig: Rig) -> None:
+    queue = await filled(rig, 10)
+    epoch = await queue.claims.open(NAME)
+    await claim(queue, epoch, 0)
+    await queue.claims.forget(NAME)
+    with pytest.raises(Fenced):
+        await claim(queue, epoch, 0)
+    assert queue.info().claimed == {}
+    assert queue.info().ready == 10
+
+
+async def test_a_purge_empties_claims(rig: Rig) -> None:
+    queue = await filled(rig)
+    epoch = await queue.claims.open(NAME)
+    await claim(queue, epoch, 0)
+    await queue.claims.seal(NAME, epoch, 1)
+    assert await queue.purge() == 100
+    assert await read(queue, epoch, 1) == []
+    queue = (await rig.restart()).queue("q")
+    assert await read(queue, epoch, 1) == []
+
+
+@pytest.mark.parametrize("name", ["", "x" * 257])
+async def test_a_consumer_needs_a_name(rig: Rig, name: str) -> None:
+    queue = await filled(rig)
+    with pytest.raises(InvalidArgument):
+        await queue.claims.open(name)

@@ -1,0 +1,268 @@
+"""Memory: contents beyond the limit leave it, come back in order, and the limit is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from nexo.vocabulary.errors import DataCorrupt, QueueNotFound
+from nexo.vocabulary.limits import (
+    READ_AHEAD_CHUNKS,
+    RECORD_BYTES_BEFORE_SNAPSHOT,
+    SPARSE_CHUNK_BYTES,
+)
+from nexo.vocabulary.settings import QueueSettings
+from tests.engine.rig import Rig, ack, bodies_of, body, nack, number_of, numbered, texts
+from tests.engine.virtual_time import settle
+
+if TYPE_CHECKING:
+    from nexo.engine.engine import Engine
+    from nexo.engine.queue_actor import QueueActor
+    from nexo.engine.topic_actor import TopicActor
+
+SIZE = 1_000
+BATCH = 100
+CHUNK_BYTES = SIZE * BATCH
+LIMIT_BYTES = 10 * CHUNK_BYTES
+# Beside the limit there may be what was read ahead for whoever is next.
+NEAR_BYTES = LIMIT_BYTES + (READ_AHEAD_CHUNKS + 1) * int(1.1 * CHUNK_BYTES)
+
+
+def resident_bytes(engine: Engine) -> int:
+    """Counted from scratch."""
+    holders: list[QueueActor | TopicActor] = [*engine.queues.values(), *engine.topics.values()]
+    return sum(
+        chunk.memory_bytes
+        for holder in holders
+        for log in holder.logs()
+        for chunk in log.chunks.values()
+        if chunk.content is not None
+    )
+
+
+async def fill(queue: QueueActor, batches: int, start: int = 0) -> None:
+    for number in range(batches):
+        await queue.push(numbered(BATCH, start + number * BATCH, SIZE))
+
+
+async def test_a_backlog_beyond_the_limit_leaves_memory_and_comes_back_in_order(rig: Rig) -> None:
+    engine = await rig.start(LIMIT_BYTES)
+    queue = await engine.create_queue("q")
+    for number in range(50):
+        await fill(queue, 1, number * BATCH)
+        assert resident_bytes(engine) <= NEAR_BYTES
+    assert resident_bytes(engine) > LIMIT_BYTES // 2
+    expected = 0
+    while (delivery := await queue.pop(70, one_ack=True)).parts:
+        for part in delivery.parts:
+            for text in bodies_of(part):
+                assert text == body(expected, SIZE)
+                expected += 1
+        await ack(queue, delivery)
+        assert resident_bytes(engine) <= NEAR_BYTES
+        assert engine.memory.resident_bytes == resident_bytes(engine)
+    assert expected == 50 * BATCH
+    assert rig.journal.fetched, "all of it was in memory: the test tests nothing"
+    assert resident_bytes(engine) == 0
+
+
+async def test_what_is_needed_first_stays(rig: Rig) -> None:
+    engine = await rig.start(LIMIT_BYTES)
+    queue = await engine.create_queue("q")
+    await fill(queue, 50)
+    for _ in range(5):
+        await ack(queue, await queue.pop(BATCH, one_ack=True))
+    assert rig.journal.fetched == [], "the head of the line had left memory"
+
+
+async def test_deliveries_that_nobody_acks_do_not_fill_memory(rig: Rig) -> None:
+    engine = await rig.start(LIMIT_BYTES)
+    queue = await engine.create_queue("q")
+    await fill(queue, 50)
+    for expected in range(50):
+        delivery = await queue.pop(BATCH, one_ack=True)
+        first = next(bodies_of(part)[0] for part in delivery.parts)
+        assert number_of(first) == expected * BATCH
+        await asyncio.sleep(0.1)
+        assert resident_bytes(engine) <= NEAR_BYTES
+
+
+async def test_several_queues_share_the_limit(rig: Rig) -> None:
+    engine = await rig.start(LIMIT_BYTES)
+    queues = [await engine.create_queue(f"q{number}") for number in range(8)]
+    for round_ in range(10):
+        for queue in queues:
+            await fill(queue, 1, round_ * BATCH)
+            assert resident_bytes(engine) <= NEAR_BYTES
+    seen = await asyncio.gather(*[drain(queue) for queue in queues])
+    assert seen == [list(range(10 * BATCH))] * 8
+    assert resident_bytes(engine) == 0
+
+
+async def drain(queue: QueueActor) -> list[int]:
+    numbers: list[int] = []
+    while (delivery := await queue.pop(64, wait_ms=100, one_ack=True)).parts:
+        numbers += [number_of(text) for part in delivery.parts for text in bodies_of(part)]
+        await ack(queue, delivery)
+    return numbers
+
+
+async def test_a_limit_smaller_than_one_chunk_still_works(rig: Rig) -> None:
+    engine = await rig.start(1)
+    queues = [await engine.create_queue(f"q{number}") for number in range(4)]
+    for queue in queues:
+        await fill(queue, 10)
+    seen = await asyncio.gather(*[drain(queue) for queue in queues])
+    assert seen == [list(range(10 * BATCH))] * 4
+
+
+async def test_priorities_share_the_limit_and_the_highest_stays(rig: Rig) -> None:
+    engine = await rig.start(LIMIT_BYTES)
+    queue = await engine.create_queue("q")
+    for number in range(30):
+        batch = msgspec.structs.replace(numbered(BATCH, 0, SIZE), priority=number % 3)
+        await queue.push(batch)
+    resident = {lane.priority: lane.log.resident_bytes for lane in queue.queue.lanes}
+    assert resident[2] > resident[1] >= resident[0], resident
+
+
+async def test_peeking_at_what_left_memory(rig: Rig) -> None:
+    engine = await rig.start(LIMIT_BYTES // 5)
+    queue = await engine.create_queue("q")
+    await fill(queue, 20)
+    await queue.pop(250, one_ack=True)
+    async with asyncio.timeout(10):
+        seen = await queue.peek(1_000)
+    assert [m.body for m in seen] == [body(number, SIZE) for number in range(1_000)]
+    await queue.push(numbered(1))
+    assert resident_bytes(engine) <= NEAR_BYTES
+
+
+async def test_claims_of_what_left_memory(rig: Rig) -> None:
+    engine = await rig.start(LIMIT_BYTES // 5)
+    queue = await engine.create_queue("q")
+    await fill(queue, 40)
+    desk, numbers, after = queue.claims, [], 0
+    epoch = await desk.open("spark")
+    async with asyncio.timeout(10):
+        while (claim := await desk.claim("spark", epoch, after, 1_000, 60_000)).count:
+            after = claim.number
+            await desk.seal("spark", epoch, after)
+            twice = [await desk.read("spark", epoch, after) for _ in range(2)]
+            first, again = [[number_of(t) for p in parts for t in bodies_of(p)] for parts in twice]
+            assert first == again
+            numbers += first
+            await asyncio.sleep(0.1)
+            assert resident_bytes(engine) <= NEAR_BYTES
+    assert numbers == list(range(40 * BATCH))
+
+
+async def test_reading_a_topic_does_not_fill_memory(rig: Rig) -> None:
+    engine = await rig.start(LIMIT_BYTES)
+    topic = await engine.create_topic("t")
+    for number in range(50):
+        await topic.publish(numbered(BATCH, number * BATCH, SIZE))
+    for _ in range(2):
+        offset = 0
+        while (reading := await topic.read(offset, 150)).parts:
+            for part in reading.parts:
+                for text in bodies_of(part):
+                    assert text == body(offset, SIZE)
+                    offset += 1
+            assert offset == reading.next
+            assert resident_bytes(engine) <= NEAR_BYTES
+        assert offset == 50 * BATCH
+
+
+async def test_nothing_that_is_not_on_disk_leaves_memory(rig: Rig) -> None:
+    engine = await rig.start(1)
+    queue = await engine.create_queue("q")
+    rig.runner.is_held = True
+    pushes = [queue.push(numbered(BATCH, number * BATCH, SIZE)) for number in range(5)]
+    pushes += [queue.push(numbered(1, 500, SIZE))]
+    await settle()
+    rig.runner.release()
+    await asyncio.gather(*pushes)
+    assert await drain(queue) == list(range(501))
+
+
+@pytest.mark.parametrize("event", ["purge", "delete", "retention", "ack"])
+async def test_what_goes_while_it_is_read_back_disturbs_nobody(rig: Rig, event: str) -> None:
+    """The row is dropped by a commit that comes before the read in the journal's line."""
+    queue = await (await rig.start()).create_queue("q", QueueSettings(retention_ms=20_000))
+    await fill(queue, 2)
+    held = await queue.pop(2 * BATCH, one_ack=True)
+    await nack(queue, held)
+    held = await queue.pop(BATCH, one_ack=True)
+    await asyncio.sleep(15)
+    engine = await rig.restart()
+    queue = engine.queue("q")
+    rig.runner.is_held = True
+    pop = asyncio.create_task(queue.pop(10, wait_ms=30_000))
+    peek = asyncio.create_task(queue.peek(1_000))
+    await settle()
+    assert rig.runner.held
+    going: asyncio.Future[Any]
+    if event == "purge":
+        going = queue.purge()
+    elif event == "delete":
+        going = asyncio.create_task(engine.delete_queue("q"))
+    elif event == "ack":
+        going = asyncio.create_task(ack(queue, held))
+    else:
+        going = asyncio.create_task(asyncio.sleep(6))
+        await asyncio.sleep(6)
+    await settle()
+    rig.runner.release()
+    await going
+    results = await asyncio.gather(pop, peek, return_exceptions=True)
+    errors = [each for each in results if isinstance(each, BaseException)]
+    assert all(isinstance(error, QueueNotFound) for error in errors), errors
+    assert not errors or event == "delete"
+
+
+async def test_a_bad_row_does_not_stop_those_before_it(rig: Rig) -> None:
+    queue = await (await rig.start()).create_queue("q")
+    await fill(queue, 3)
+    rows = sorted(rig.disk.rows)
+    engine = await rig.restart()
+    rig.journal.refuse_fetch = lambda asked: DataCorrupt("rotten") if rows[1] in asked else None
+    queue = engine.queue("q")
+    delivery = await queue.pop(BATCH, one_ack=True)
+    assert number_of(texts(delivery)[0].encode()) == 0
+    with pytest.raises(DataCorrupt):
+        await queue.pop(BATCH, one_ack=True)
+
+
+async def test_sparse_chunks_are_copied_forward_and_their_rows_freed(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nexo.engine.recorder.RECORD_BYTES_BEFORE_SNAPSHOT", 2_000)
+    assert RECORD_BYTES_BEFORE_SNAPSHOT > 2_000
+    engine = await rig.start()
+    queue = await engine.create_queue("q")
+    await fill(queue, 5)
+    kept = []
+    for _ in range(5):
+        delivery = await queue.pop(BATCH, one_ack=True)
+        (part,) = delivery.parts
+        kept.append(part.first + 50)
+        await queue.ack(delivery.lease, part.first, part.first + 50)
+        await queue.ack(delivery.lease, part.first + 51, part.first + BATCH)
+    before_bytes = sum(len(columns[5]) for columns in rig.disk.rows.values())
+    assert before_bytes >= 5 * SPARSE_CHUNK_BYTES
+    other = await engine.create_queue("other")
+    for number in range(200):  # records, until a snapshot is due
+        await queue.push(numbered(1, number))
+        await ack(queue, await queue.pop(1, one_ack=True))
+    await other.push(numbered(1))
+    await asyncio.sleep(1)
+    stored_bytes = sum(len(columns[5]) for columns in rig.disk.rows.values())
+    assert stored_bytes < 6 * SIZE, f"{before_bytes} bytes became {stored_bytes}"
+    engine = await rig.restart()
+    await asyncio.sleep(60)
+    seen = await engine.queue("q").peek(10)
+    assert [(m.seq, m.body) for m in seen] == [(seq, body(seq, SIZE)) for seq in kept]
