@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 LAZY_COMMIT_MS = 50  # deliveries alone are written after this long
 
+RANKS = CATALOG_RANK, TOPIC_RANK, QUEUE_RANK, ARCHIVE_RANK = range(4)
+
 _Future = asyncio.Future  # the waiters' own
 
 
@@ -41,7 +43,7 @@ class Draft:
 class Participant(Protocol):
     """An actor as the committer sees it."""
 
-    rank: int  # who is collected first: catalog 0, topics 1, queues 2, archives 3
+    rank: int  # who is collected first: one of `RANKS`
 
     def collect(self, draft: Draft) -> Any:
         """Put what changed into the draft; returns what `settle` needs."""
@@ -196,13 +198,14 @@ class Committer:
             self._desk.submit(lambda: self._journal.commit(commit), done, first=True)
 
     def _collect(self) -> tuple[Draft, list[tuple[Participant, Any]]]:
-        """Collecting a topic may bring work to the queues bound to it, and so on by rank."""
+        """Collecting a topic may bring work to the queues bound to it, and a queue to its archive:
+        both have a higher rank."""
         draft = Draft()
         marks: list[tuple[Participant, Any]] = []
-        while self._dirty:
-            actor = min(self._dirty, key=_rank) if len(self._dirty) > 1 else next(iter(self._dirty))
-            del self._dirty[actor]
-            marks.append((actor, actor.collect(draft)))
+        for rank in RANKS:
+            for actor in [each for each in self._dirty if each.rank == rank]:
+                del self._dirty[actor]
+                marks.append((actor, actor.collect(draft)))
         return draft, marks
 
     def _end(
@@ -243,10 +246,6 @@ class Committer:
         for future in waiting:
             if not future.done():
                 future.set_result(None)
-
-
-def _rank(actor: Participant) -> int:
-    return actor.rank
 
 
 def _refusal(error: BaseException) -> BaseException:

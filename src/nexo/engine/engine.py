@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nexo.engine.clock import SystemClock
-from nexo.engine.committer import Committer
+from nexo.engine.committer import CATALOG_RANK, Committer
 from nexo.engine.context import Context
 from nexo.engine.desk import AdaptiveRunner, Desk
 from nexo.engine.memory import Memory
@@ -48,7 +48,7 @@ _DEAD_LETTERS = QueueSettings(max_attempts=None, retention_ms=14 * 24 * 3_600_00
 
 
 class Engine:
-    rank = 0
+    rank = CATALOG_RANK
 
     def __init__(
         self,
@@ -354,5 +354,5 @@ class Engine:
 
     def _resume(self) -> None:
         """The disk takes payloads again: go on with what had to wait for it."""
-        for actor in self._queues.values():
+        for actor in list(self._queues.values()):  # burying may create dead-letter queues
             actor.tick()

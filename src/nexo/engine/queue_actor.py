@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from nexo.engine.claim_desk import ClaimDesk
+from nexo.engine.committer import QUEUE_RANK
 from nexo.engine.recorder import Recorder
 from nexo.engine.shelf import Shelf
 from nexo.engine.timer import Timer
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class QueueActor:
-    rank = 2
+    rank = QUEUE_RANK
 
     def __init__(self, context: Context, owner: int, queue: Queue) -> None:
         self.owner = owner
@@ -164,8 +165,6 @@ class QueueActor:
     ) -> Waiter:
         """Deliver to this consumer for ever, as long as it has room: `grant` gives it more. It
         ends only with the queue, and `fail` is told."""
-        if self._gone is not None:
-            raise self._gone
         waiter = Waiter(
             prefetch,
             deliver,
@@ -340,8 +339,7 @@ class QueueActor:
         """No more of it: tell those who wait, and those who come later."""
         self._gone = gone
         self._timer.cancel()
-        for waiter in self.room.empty():
-            waiter.fail(gone)
+        self.room.close(gone)
 
     def changed(self, result: Any) -> asyncio.Future[Any]:
         """Something changed that may concern others: dead letters, waiting consumers, time."""

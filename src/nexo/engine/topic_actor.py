@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from nexo.engine.committer import ARCHIVE_RANK, TOPIC_RANK
 from nexo.engine.recorder import Recorder
 from nexo.engine.shelf import Shelf
 from nexo.engine.timer import Timer
@@ -46,7 +47,7 @@ class TopicActor:
     ) -> None:
         self.owner = owner
         self.topic = topic
-        self.rank = 3 if is_archive else 1
+        self.rank = ARCHIVE_RANK if is_archive else TOPIC_RANK
         self._context = context
         self._committer = context.committer
         self._now_ms = context.clock.now_ms

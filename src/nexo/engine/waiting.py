@@ -14,7 +14,7 @@ from nexo.vocabulary.errors import RateLimited
 from nexo.vocabulary.limits import POP_BYTES_MAX, POP_MESSAGES_MAX, WAITERS_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Container
 
     from nexo.machine.pop import Delivery
     from nexo.vocabulary.errors import NexoError
@@ -24,6 +24,7 @@ class Waiter:
     """One who waits. `deliver` takes what came; a pop leaves then, a subscription stays."""
 
     __slots__ = (
+        "_kept_leases",
         "bytes_max",
         "consumer",
         "deliver",
@@ -60,12 +61,14 @@ class Waiter:
         self.queued = False
         self.resting = False
         self.leases: set[int] = set()  # what a subscription may have to give back
+        self._kept_leases = 0  # how many were left when those that have ended were forgotten
 
-    def hold(self, lease: int, living: Collection[int]) -> None:
+    def hold(self, lease: int, living: Container[int]) -> None:
         """Note a lease; those that have ended are forgotten before they are many."""
         self.leases.add(lease)
-        if len(self.leases) > 64 + 2 * self.free:
-            self.leases.intersection_update(living)
+        if len(self.leases) > 64 + 2 * self._kept_leases:
+            self.leases = {each for each in self.leases if each in living}
+            self._kept_leases = len(self.leases)
 
 
 class PendingPop:
@@ -104,6 +107,7 @@ class WaitingRoom:
     def __init__(self) -> None:
         self._turns: deque[Waiter] = deque()  # those with room, in the order of their turns
         self._free = 0
+        self._closed: NexoError | None = None
         self.subscriptions: set[Waiter] = set()
 
     def __len__(self) -> int:
@@ -115,6 +119,8 @@ class WaitingRoom:
         return len(self.subscriptions) + sum(not waiter.standing for waiter in self._turns)
 
     def enter(self, waiter: Waiter) -> None:
+        if self._closed is not None:
+            raise self._closed
         if len(self._turns) + len(self.subscriptions) >= WAITERS_MAX:
             raise RateLimited(
                 f"{WAITERS_MAX} consumers wait on this queue already", "wait on fewer connections"
@@ -142,12 +148,12 @@ class WaitingRoom:
         waiter.resting = False
         self._queue(waiter)
 
-    def empty(self) -> list[Waiter]:
-        """Everybody leaves."""
-        waiters = list({*self._turns, *self.subscriptions})
-        for waiter in waiters:
+    def close(self, reason: NexoError) -> None:
+        """Everybody leaves and is told why; nobody enters any more."""
+        self._closed = reason
+        for waiter in {*self._turns, *self.subscriptions}:
             self.leave(waiter)
-        return waiters
+            waiter.fail(reason)
 
     def grant(self, waiter: Waiter, more: int) -> None:
         """A subscription has room for more."""

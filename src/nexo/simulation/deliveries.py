@@ -147,8 +147,9 @@ class Deliveries:
                     f"attempt {attempts} follows attempt {hold.attempts} of the same epoch",
                 )
             return
-        sure = ledger.is_sure(hold.deadlines[0][0], hold.epoch)
-        least = expected if sure else 1
+        least = expected if ledger.is_sure(hold.deadlines[0][0], hold.epoch) else 1
+        if not hold.live and not ledger.is_sure(*hold.returned[:2]):
+            least = min(least, hold.attempts)  # it may have been given back since, unnoticed
         if not least <= attempts <= hold.attempts + 1 + epoch - hold.epoch:
             _broken(
                 copy,

@@ -314,9 +314,9 @@ class Witness:
         holds = []
         for copy in copies:
             hold = copy.hold
-            if hold is None or hold.lease != taken.lease or not hold.live:
+            if hold is None or hold.lease != taken.lease or copy.acked is Acked.CONFIRMED:
                 continue
-            if copy.acked is not Acked.CONFIRMED:
+            if self.now_ms() < self.ledger.held_until(hold):  # else it went back before
                 hold.live, hold.counted = False, counted
                 hold.returned = (index, self.ledger.epoch, not_before_ms)
                 holds.append(hold)

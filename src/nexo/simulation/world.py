@@ -124,7 +124,7 @@ class World:
         await self.stage.witness.engine.close()
         self._store.verify()
 
-    async def _rest(self, work: list[asyncio.Future[None]]) -> None:
+    async def _rest(self, work: list[asyncio.Task[None]]) -> None:
         """Let the actors end what they are doing, or leave it undone."""
         self.stage.is_open = False
         await asyncio.wait(work, timeout=2.0)

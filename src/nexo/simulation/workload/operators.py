@@ -116,7 +116,7 @@ class Operator:
         for _ in range(3):
             await stage.witness.push(_SCRATCH, [stage.letter(_SCRATCH), stage.letter(_SCRATCH)])
         if stage.chance(0.5):
-            del stage.queues[_SCRATCH]
+            stage.queues.pop(_SCRATCH, None)
             book = stage.witness.ledger.book_of(stage.witness.queue(_SCRATCH).queue)
             stage.topics.dropped(_SCRATCH)
             deletion = engine.delete_queue(_SCRATCH)
