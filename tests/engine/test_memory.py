@@ -266,3 +266,24 @@ async def test_sparse_chunks_are_copied_forward_and_their_rows_freed(
     await asyncio.sleep(60)
     seen = await engine.queue("q").peek(10)
     assert [(m.seq, m.body) for m in seen] == [(seq, body(seq, SIZE)) for seq in kept]
+
+
+async def test_a_chunk_copied_forward_stays_until_its_new_row_is_on_disk(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nexo.engine.recorder.RECORD_BYTES_BEFORE_SNAPSHOT", 400)
+    queue = await (await rig.start(1)).create_queue("q")
+    await fill(queue, 1)
+    delivery = await queue.pop(BATCH, one_ack=True)
+    for seq in range(1, BATCH):
+        rig.runner.is_held = True
+        acked = queue.ack(delivery.lease, seq, seq + 1)
+        await settle()  # with a snapshot, the chunk is copied forward while the commit runs
+        rig.runner.step()
+        lane = queue.queue.lanes[0]
+        assert all(
+            set(chunk.rows) <= set(rig.disk.rows) or chunk.content is not None
+            for chunk in lane.log.chunks.values()
+        ), "what left memory cannot be read back"
+        rig.runner.release()
+        await acked

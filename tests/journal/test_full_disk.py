@@ -213,3 +213,29 @@ def test_a_disk_that_fills_up_at_any_operation(reserve_bytes: int) -> None:
         if not struck:
             break
     assert refused > 20
+
+
+def test_a_refused_commit_is_not_there_after_a_power_loss_at_once() -> None:
+    commits = script(Random(5))
+    refused = 0
+    for operation in range(1, 120):
+        disk = SimulatedDisk(Random(operation))
+        journal = journal_on(disk, reserve_bytes=0)
+        journal.open()
+        disk.faults[operation + disk.operations] = FaultKind.FULL
+        model = Model()
+        for commit in commits:
+            try:
+                journal.commit(commit)
+            except ReadOnly:
+                refused += 1
+                break
+            model.apply(commit)
+        disk.capacity_bytes = None
+        disk.restart()
+        journal.close()
+        journal.open()
+        assert_same(shown_by(journal), model.state, f"full at operation {operation}, then power")
+        journal.close()
+        disk.close()
+    assert refused > 50

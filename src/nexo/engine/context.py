@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from nexo.engine.memory import Memory
     from nexo.engine.queue_actor import QueueActor
     from nexo.engine.rows import SharedRows
-    from nexo.engine.topic_actor import TopicActor
     from nexo.journal.port import Journal
+    from nexo.vocabulary.batch import Batch
     from nexo.vocabulary.errors import NexoError
     from nexo.vocabulary.events import Event
 
@@ -34,7 +34,7 @@ class Context:
     on_doomed: Callable[[QueueActor], None]
     on_events: Callable[[list[Event]], None] | None
     queues_bound_to: Callable[[int], list[tuple[QueueActor, dict[str, str] | None]]]
-    archive_of: Callable[[QueueActor], TopicActor | None]
+    archive: Callable[[QueueActor, Batch, int, int], None]
 
     def boot(self, epoch: int) -> None:
         """Lease numbers carry the boot epoch, so a number never stands for two deliveries."""

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from nexo.journal.port import Journal
     from nexo.machine.queue import Queue
     from nexo.machine.topic import Topic
+    from nexo.vocabulary.batch import Batch
     from nexo.vocabulary.errors import NexoError
 
 _DEAD_LETTERS = QueueSettings(max_attempts=None, retention_ms=14 * 24 * 3_600_000)
@@ -75,7 +76,7 @@ class Engine:
         context.refusal = None
         context.on_events = None
         context.queues_bound_to = self._queues_bound_to
-        context.archive_of = self._archive_of
+        context.archive = self._archive
         self._supervisor = Supervisor(context, self._load, self._resume)
         context.committer = Committer(
             journal,
@@ -163,6 +164,7 @@ class Engine:
 
     async def delete_queue(self, name: str) -> None:
         self._check_writable()
+        self.queue(name).flush()
         owner = self._catalog.drop_queue(name)
         actor = self._queues.pop(name)
         del self._queues_by_owner[owner]
@@ -203,6 +205,7 @@ class Engine:
 
     async def delete_topic(self, name: str) -> None:
         self._check_writable()
+        self.topic(name).fan_out()  # what it has accepted still goes to those who are bound
         self._catalog.drop_topic(name)
         actor = self._topics.pop(name)
         drop_before(actor.topic, actor.topic.log.end)
@@ -216,11 +219,13 @@ class Engine:
         self._check_writable()
         if topic.startswith(ARCHIVE_PREFIX):
             raise InvalidArgument("an archive cannot be bound", "bind the topic that feeds it")
+        self.topic(topic).fan_out()
         self._catalog.bind(topic, queue, where)
         await self._durable()
 
     async def unbind(self, topic: str, queue: str) -> None:
         self._check_writable()
+        self.topic(topic).fan_out()
         self._catalog.unbind(topic, queue)
         await self._durable()
 
@@ -291,10 +296,12 @@ class Engine:
             for bound in self._catalog.bound_to(owner)
         ]
 
-    def _archive_of(self, queue: QueueActor) -> TopicActor | None:
-        if not queue.queue.settings.archive:
-            return None
-        return self._topics.get(archive_name(queue.name))
+    def _archive(self, queue: QueueActor, batch: Batch, row: int, row_start: int) -> None:
+        """Keep what came into a queue, if it has an archive."""
+        if queue.queue.settings.archive:
+            topic = self._topics.get(archive_name(queue.name))
+            if topic is not None:
+                topic.archive(batch, row, row_start)
 
     async def _durable(self) -> None:
         self._context.committer.enlist(self)

@@ -8,7 +8,6 @@ step the actor serves whoever waits and sets its timer.
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from nexo.engine.claim_desk import ClaimDesk
@@ -24,7 +23,6 @@ from nexo.machine.fail import give_back, give_back_lease, nack
 from nexo.machine.image import encode_image, image_of
 from nexo.machine.pop import messages, pop
 from nexo.machine.push import push, push_one, push_shared
-from nexo.vocabulary.errors import NexoError
 from nexo.vocabulary.limits import POP_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -39,6 +37,7 @@ if TYPE_CHECKING:
     from nexo.machine.queue import Queue
     from nexo.machine.settle import Mark
     from nexo.vocabulary.batch import Batch
+    from nexo.vocabulary.errors import NexoError
     from nexo.vocabulary.message import Message
 
 
@@ -100,6 +99,7 @@ class QueueActor:
     def arrive(self, batch: Batch, row: int, row_start: int) -> None:
         """Messages of a bound topic, in the commit that the topic is part of."""
         push_shared(self.queue, batch, row, row_start, self.now_ms())
+        self._context.archive(self, batch, row, row_start)
         self._committer.enlist(self)
 
     # -- Consumers ----------------------------------------------------------------------------
@@ -231,6 +231,7 @@ class QueueActor:
     # -- Operators ----------------------------------------------------------------------------
 
     def purge(self) -> asyncio.Future[int]:
+        self.flush()
         return self.changed(clear.purge(self.queue, self.now_ms()))
 
     def set_paused(self, paused: bool) -> asyncio.Future[None]:
@@ -256,13 +257,15 @@ class QueueActor:
     def logs(self) -> Iterable[Log]:
         return (lane.log for lane in reversed(self.queue.lanes))
 
+    def flush(self) -> None:
+        """Give rows to what came in since the last commit; the archive shares them."""
+        for flushed in settle.flush(self.queue):
+            self._context.archive(self, flushed.batch, flushed.row, 0)
+
     def collect(self, draft: Draft) -> Mark:
         queue = self.queue
+        self.flush()
         collected = settle.collect(queue)
-        archive = self._context.archive_of(self) if collected.flushed else None
-        if archive is not None:
-            for flushed in collected.flushed:
-                archive.archive(flushed.batch, flushed.row)
         draft.rows += collected.rows
         draft.dropped_rows += collected.dropped_rows
         if self._recorder.write(draft, collected.changes, lambda: encode_image(image_of(queue))):
@@ -360,9 +363,9 @@ class QueueActor:
         self._committer.enlist_lazily(self)
 
     def _return_unseen(self, delivery: Delivery) -> None:
-        with suppress(NexoError):  # a purge may have taken it
-            for part in delivery.parts:
-                self.give_back(delivery.lease, part.first, part.first + part.count)
+        give_back_lease(self.queue, delivery.lease, self.now_ms())
+        self._committer.enlist_lazily(self)
+        self.serve()
 
     def _watch_rate(self) -> None:
         """With a rate limit, what is ready may have to wait for its token."""
@@ -378,14 +381,11 @@ class QueueActor:
 
     async def read_back(self, chunk: Chunk) -> None:
         """Wait until the content of a chunk is in memory."""
-        await self._shelf.read_back(self._log_of(chunk), chunk)
+        await self._shelf.read_back(self.queue.lane_of(chunk.first).log, chunk)
 
     def fetch(self, chunk: Chunk, then: Callable[[], None]) -> None:
         """Read the content of a chunk back and call `then`."""
-        self._shelf.fetch(self._log_of(chunk), chunk, then)
-
-    def _log_of(self, chunk: Chunk) -> Log:
-        return self.queue.lane_of(chunk.first).log
+        self._shelf.fetch(self.queue.lane_of(chunk.first).log, chunk, then)
 
     def _copy_forward(self) -> None:
         """After a snapshot: live messages must not pin the bytes of dead ones."""

@@ -68,13 +68,11 @@ class Supervisor:
         while not self._closed:
             try:
                 if not self._loaded:
-                    await self._context.desk.call(self._reopen)
-                    self._loaded = True
-                    self._load()
+                    await self._reload()
                 await self._context.desk.call(self._try_disk)
-            except NexoError as error:
-                if not isinstance(error, ReadOnly):
-                    self._loaded = False
+            except NexoError:
+                if self._loaded:
+                    self._loaded = await self._is_usable()
                 await asyncio.sleep(PROBE_MS / 1000)
                 continue
             if self._loaded:
@@ -82,6 +80,35 @@ class Supervisor:
         self._probe = None
         self._context.refusal = None
         self._resume()
+
+    async def _reload(self) -> None:
+        """Open the journal again and load from it, before any call that waits at the desk: the
+        journal takes one at a time, and those waiting are of the state that is given up."""
+        loaded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def reopened(_: None, error: BaseException | None) -> None:
+            try:
+                if error is not None:
+                    raise error
+                self._load()
+            except NexoError as caught:
+                if not loaded.done():
+                    loaded.set_exception(caught)
+                return
+            self._loaded = True
+            if not loaded.done():
+                loaded.set_result(None)
+
+        self._context.desk.submit(self._reopen, reopened, first=True)
+        await loaded
+
+    async def _is_usable(self) -> bool:
+        """A full disk leaves the journal usable; after any other fault it has to be reopened."""
+        try:
+            await self._context.desk.call(self._context.journal.last_row)
+        except NexoError:
+            return False
+        return self._loaded
 
     def _reopen(self) -> None:
         self._context.journal.close()
@@ -97,11 +124,12 @@ class Supervisor:
         self._tidying = loop.call_later(wait_ms / 1000, self._tidy)
 
     def _tidy(self) -> None:
-        """Idle work, only while nothing is committed."""
+        """Idle work, only while nothing is committed. On a full disk it is urgent: it gives back
+        the room that consumers make, and that ends the refusal."""
         committer = self._context.committer
         busy = committer.commits != self._commits_seen or not committer.idle
         self._commits_seen = committer.commits
-        if busy or self._context.refusal is not None:
+        if busy and self._context.refusal is None:
             self._tidy_later(TIDY_MS)
             return
 

@@ -120,9 +120,9 @@ class TopicActor:
         self._listeners.add(listener)
         return lambda: self._listeners.discard(listener)
 
-    def archive(self, batch: Batch, row: int) -> None:
-        """Keep what was pushed to an archived queue, in the commit that the queue is part of."""
-        rules.archive(self.topic, batch, row, 0, self._now_ms())
+    def archive(self, batch: Batch, row: int, row_start: int) -> None:
+        """Keep what came into an archived queue, in the commit that the queue is part of."""
+        rules.archive(self.topic, batch, row, row_start, self._now_ms())
         self._context.rows.share(row)
         self._committer.enlist(self)
 
@@ -131,13 +131,17 @@ class TopicActor:
     def logs(self) -> Iterable[Log]:
         return (self.topic.log,)
 
-    def collect(self, draft: Draft) -> int:
-        collected = rules.collect_topic(self.topic)
-        for flushed in collected.flushed:
+    def fan_out(self) -> None:
+        """Give what was published since the last commit to the queues that are bound now."""
+        for flushed in rules.flush_topic(self.topic):
             for queue, where in self._context.queues_bound_to(self.owner):
                 for start, part in _chosen(flushed, where):
-                    queue.arrive(part, flushed.row, start)
                     self._context.rows.share(flushed.row)
+                    queue.arrive(part, flushed.row, start)
+
+    def collect(self, draft: Draft) -> int:
+        self.fan_out()
+        collected = rules.collect_topic(self.topic)
         draft.rows += collected.rows
         draft.dropped_rows += collected.dropped_rows
         self._recorder.write(

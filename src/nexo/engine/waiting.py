@@ -151,8 +151,12 @@ class WaitingRoom:
     def close(self, reason: NexoError) -> None:
         """Everybody leaves and is told why; nobody enters any more."""
         self._closed = reason
-        for waiter in {*self._turns, *self.subscriptions}:
-            self.leave(waiter)
+        waiters = {*self._turns, *self.subscriptions}
+        self._turns.clear()
+        self.subscriptions.clear()
+        self._free = 0
+        for waiter in waiters:
+            waiter.queued = False
             waiter.fail(reason)
 
     def grant(self, waiter: Waiter, more: int) -> None:

@@ -194,6 +194,10 @@ class SqliteJournal:
         except apsw.ConstraintError as error:
             raise InvalidArgument("a row of this number is stored already") from error
         except apsw.Error as error:
+            if rows and isinstance(error, apsw.FullError):
+                # Acks have room from now on, and payloads need more than the next few bytes that
+                # become free: whoever asks in between would only meet the full disk again.
+                self._spend_reserve()
             raise self._failed(error) from error
         if self._wal_pages >= self._checkpoint_at_pages:
             self._checkpoint()

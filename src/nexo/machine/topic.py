@@ -43,7 +43,6 @@ class Reading(msgspec.Struct, frozen=True, gc=False):
 class TopicCollected(NamedTuple):
     changes: list[TopicChange]
     rows: list[tuple[int, Batch]]
-    flushed: list[Flushed]
     dropped_rows: list[int]
     end: int
 
@@ -166,15 +165,18 @@ def offset_at(topic: Topic, time_ms: int) -> int:
     return topic.log.end
 
 
-def collect_topic(topic: Topic) -> TopicCollected:
-    """Everything that the next commit has to write for this topic."""
+def flush_topic(topic: Topic) -> list[Flushed]:
+    """Give rows to the messages that came since the last time, and tell of them."""
     flushed = topic.log.flush(topic.row_numbers)
     for each in flushed:
         topic.new_rows.append((each.row, each.batch))
         topic.changes.append(_published(each.row, 0, each))
-    collected = TopicCollected(
-        topic.changes, topic.new_rows, flushed, topic.dropped_rows, topic.log.end
-    )
+    return flushed
+
+
+def collect_topic(topic: Topic) -> TopicCollected:
+    """Everything that the next commit has to write for this topic, once it is flushed."""
+    collected = TopicCollected(topic.changes, topic.new_rows, topic.dropped_rows, topic.log.end)
     topic.changes, topic.new_rows, topic.dropped_rows = [], [], []
     return collected
 

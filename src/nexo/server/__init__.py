@@ -3,6 +3,6 @@
 Lives here: the composition of a broker, its configuration, its start and stop in order.
 May import: doors, engine, journal, access, telemetry, vocabulary.
 Never: knows a protocol or a rule.
-Enter at: `broker.Broker`.
-Tests: `tests/e2e/`.
+Enter at: `broker.Broker`; `service.serve` runs one until a signal comes.
+Tests: `tests/cli/`, and through its doors `tests/e2e/`.
 """

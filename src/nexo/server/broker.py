@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import errno
 import os
 import random
+import socket
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,13 +17,15 @@ from nexo.doors.rpc_tcp.door import RpcDoor
 from nexo.engine.engine import Engine
 from nexo.journal.memory import MemoryJournal
 from nexo.journal.sqlite import SqliteJournal
-from nexo.vocabulary.errors import NotReady
+from nexo.server.listeners import listener
+from nexo.vocabulary.errors import InvalidArgument, NotReady
 
 if TYPE_CHECKING:
     from nexo.journal.port import Journal
     from nexo.server.configuration import Configuration
 
 IN_MEMORY = ":memory:"
+GOODBYE_S = 5.0  # how long clients may take to hang up when the broker stops
 
 
 class Ports(msgspec.Struct, frozen=True):
@@ -60,7 +65,10 @@ class Broker:
     async def stop(self) -> None:
         """Say goodbye to clients first, then write what waits."""
         if self._rpc is not None:
-            await self._rpc.close()
+            # A client that does not read its goodbye must not keep the broker from stopping.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(GOODBYE_S):
+                    await self._rpc.close()
         if self._engine is not None:
             await self._engine.close()
 
@@ -70,12 +78,19 @@ class Broker:
             return await door.open(host, port)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
+                who = await asyncio.to_thread(listener, port)
                 raise NotReady(
-                    f"port {port} on {host} is taken by another process",
+                    f"port {port} on {host} is taken by {who or 'another process'}",
                     f"stop it, or choose another port with --{kind}-port (0: any free one)",
                 ) from error
+            if isinstance(error, socket.gaierror):
+                raise InvalidArgument(
+                    f"there is no host {host!r:.80}", "check --host: a name or an address"
+                ) from error
             reason = os.strerror(error.errno or 0)
-            raise NotReady(f"cannot listen on {host}:{port}: {reason}") from error
+            raise NotReady(
+                f"cannot listen on {host}:{port}: {reason}", f"check --host and --{kind}-port"
+            ) from error
 
 
 def _journal(data: str) -> Journal:

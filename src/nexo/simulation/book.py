@@ -30,11 +30,11 @@ class QueueBook:
         self.emptied_index = 0  # line of the last purge that was confirmed
         self.is_deleted = False
         self.has_claims = False  # Spark takes from it
-        self.is_unordered = False  # something was done to it that no order survives
         self.feeds: set[str] = set()  # where a redrive may have sent its messages
         self.groups: dict[str | None, list[Copy]] = {}
         self._order: dict[tuple[int, int, str | None], list[tuple[int, int]]] = {}
-        self._delivered: dict[int, int] = {}  # number → epoch of its last delivery
+        self._leases: dict[int, set[int]] = {}  # by epoch, those seen
+        self._delivered: set[int] = set()
         self.learn(settings)
 
     def learn(self, settings: QueueSettings) -> None:
@@ -52,21 +52,27 @@ class QueueBook:
     def note_order(self, message: Message, is_delayed: bool) -> None:
         """A delivery was seen. Those seen late are sorted in by their lease later."""
         epoch = message.lease >> 32
-        before = self._delivered.get(message.seq)
-        self._delivered[message.seq] = epoch
-        if before != epoch and message.attempts == 1 and not is_delayed:
+        is_first = message.seq not in self._delivered
+        self._delivered.add(message.seq)
+        self._leases.setdefault(epoch, set()).add(message.lease)
+        if is_first and message.attempts == 1 and not is_delayed:
             lane = (epoch, message.priority, message.group_id)
             self._order.setdefault(lane, []).append((message.lease, message.seq))
 
     def check_order(self) -> None:
-        """First deliveries of an epoch go by number inside a priority, or inside a group."""
-        order, self._order = self._order, {}
-        if self.has_claims or self.is_unordered:
-            return
-        for (_, priority, group), taken in order.items():
+        """First deliveries go by number inside a priority, or inside a group. A gap in
+        the leases is a delivery that nobody saw (a claim, a move, a pop that ended in that moment):
+        from there on it is not known who was first."""
+        seen_to = {}
+        for epoch, leases in self._leases.items():
+            lease = (epoch << 32) + 1
+            while lease in leases:
+                lease += 1
+            seen_to[epoch] = lease
+        for (epoch, priority, group), taken in self._order.items():
             highest = 0
             for lease, seq in sorted(taken):
-                if seq < highest:
+                if seq < highest and lease < seen_to[epoch]:
                     raise Violation(
                         "first deliveries keep the order of arrival",
                         f"queue {self.name}: message {seq} (priority {priority}, group {group}) "

@@ -32,6 +32,8 @@ class Closing:
 
     async def run(self) -> None:
         await self._recover()
+        for actor in self._witness.engine.queues.values():
+            self._ledger.book_of(actor.queue)
         await self._fall_silent()
         await self._look()
         await self._let_go()

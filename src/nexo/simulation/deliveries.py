@@ -42,8 +42,8 @@ class Deliveries:
             if message.priority > highest_priority:
                 _broken(copy, "higher priorities go first", "it follows a lower one in its pop")
             highest_priority = message.priority
-            delayed = copy.letter is not None and bool(copy.letter.due_ms)
-            book.note_order(message, delayed)
+            assert copy.letter is not None
+            book.note_order(message, bool(copy.letter.due_ms or queue.settings.delay_ms))
             copy.hold = Hold(message.lease, index, message.attempts, message.visible_ms)
             copy.seen, copy.last_seen = True, index
             copies.append(copy)

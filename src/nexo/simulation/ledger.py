@@ -54,6 +54,7 @@ class Ledger:
     def sent(self, letters: list[Letter], index: int, now_ms: int) -> None:
         for letter in letters:
             self.letters[letter.body] = letter
+            letter.last_called_ms = now_ms
             if letter.status in (Status.UNSENT, Status.REFUSED):
                 letter.status = Status.UNKNOWN
                 letter.called_index, letter.called_ms = index, now_ms
@@ -125,7 +126,8 @@ class Ledger:
                 and other.key == letter.key
                 and other is not letter
                 and book.incarnation in other.copies
-                and other.called_ms <= letter.called_ms < other.called_ms + book.window_ms
+                and other.called_ms <= letter.called_ms
+                and letter.last_called_ms < other.called_ms + book.window_ms
             ):
                 raise Violation(
                     "a repeated key is not stored within the window",

@@ -41,6 +41,7 @@ class Letter:
         "home",
         "is_published",
         "key",
+        "last_called_ms",
         "number",
         "offset",
         "priority",
@@ -61,6 +62,7 @@ class Letter:
         self.status = Status.UNSENT
         self.called_index = 0  # when it was sent first
         self.called_ms = 0
+        self.last_called_ms = 0
         self.copies: dict[int, Copy] = {}  # by the incarnation of the queue it was born in
         self.offset: int | None = None  # in the topic it was published to
         self.expected: dict[str, bool | None] = {}  # bound queue → must, must not, may

@@ -63,7 +63,7 @@ def draw(random: Random, steps: float) -> Plan:
         for number in range(random.choice([0, 0, 1, 2]))
     }
     bindings = [(topic, queue) for topic in topics for queue in queues if random.random() < 0.6]
-    boots = random.choice([1, 2, 3, 3, 4])
+    boots = random.choice([1, 2, 2, 3])
     return Plan(
         limits=squeeze.draw(random),
         memory_limit_bytes=random.choice([200, 3_000, 1 << 30]),
@@ -73,11 +73,11 @@ def draw(random: Random, steps: float) -> Plan:
         topics=topics,
         bindings=bindings,
         drivers=[name for name in queues if random.random() < 0.25],
-        producers=random.randint(1, 4),
-        consumers=random.randint(1, 5),
+        producers=random.randint(1, 3),
+        consumers=random.randint(1, 4),
         boots=[_boot(random, number, steps) for number in range(boots)],
         ends_restarted=random.random() < 0.5,
-        checks_each_step=random.random() < 0.25,
+        checks_each_step=random.random() < 0.1,
     )
 
 
@@ -85,7 +85,7 @@ def _boot(random: Random, number: int, steps: float) -> Boot:
     reach = 400 if number else 800  # operations; the first ones make the file
     return Boot(
         end=random.choice(list(End)),
-        work_ms=int(random.choice([300, 1_000, 3_000]) * steps),
+        work_ms=int(random.choice([100, 300, 300, 900]) * steps),
         operation=random.choice([random.randint(1, 30), random.randint(30, reach)]),
         failures=[random.randint(20, reach) for _ in range(random.choice([0, 0, 0, 1, 3]))],
         full_at=random.randint(20, reach) if random.random() < 0.2 else None,

@@ -25,6 +25,7 @@ class WatchedJournal:
     def __init__(self, inner: Journal, on_epoch: Callable[[int], None]) -> None:
         self._inner = inner
         self._on_epoch = on_epoch
+        self._epoch = 0  # of an open whose state the engine has not taken up yet
         self.reserved = False  # a call is under way in a thread of its own …
         self.inside = False  # … and this one comes from there
         self.mishaps: dict[int, Mishap] = {}  # by number of the commit
@@ -32,9 +33,8 @@ class WatchedJournal:
 
     def open(self) -> int:
         self._alone("open")
-        epoch = self._inner.open()
-        self._on_epoch(epoch)
-        return epoch
+        self._epoch = self._inner.open()
+        return self._epoch
 
     def owners(self) -> list[int]:
         self._alone("owners")
@@ -42,6 +42,9 @@ class WatchedJournal:
 
     def load(self, owner: int) -> Stored:
         self._alone("load")
+        epoch, self._epoch = self._epoch, 0
+        if epoch:
+            self._on_epoch(epoch)
         return self._inner.load(owner)
 
     def last_row(self) -> int:

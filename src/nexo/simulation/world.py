@@ -198,9 +198,9 @@ class World:
         queues = list(self.stage.witness.engine.queues.values()) if self._was_open else []
         if not self.plan.checks_each_step and queues:
             self._turn += 1
-            if self._turn % 4:
+            if self._turn % 8:
                 return
-            queues = [queues[self._turn // 4 % len(queues)]]
+            queues = [queues[self._turn // 8 % len(queues)]]
         for actor in queues:
             try:
                 invariants.check(actor.queue)

@@ -23,10 +23,9 @@ MAGIC = "NEXO"
 _PUSH = Struct("<QH")  # number, size of the producer's name
 _POP = Struct("<IQqqB")  # count, bytes_max, wait_ms, visibility_ms (-1: the queue's), flags
 _RANGE = Struct("<QQQ")  # lease, first, end
-_CREDIT = Struct("<II")  # subscription, messages
+_CREDIT = Struct("<II")  # subscription, messages; of UNSUBSCRIBE: subscription, keep
 _ACCEPTED = Struct("<QI")  # incarnation, duplicates; flat ranges follow
-_DELIVERY = Struct("<QqBQ")  # lease, deadline_ms, state, incarnation
-_SUBSCRIPTION = Struct("<I")
+_DELIVERY = Struct("<QqBQIqI")  # the fields of DeliveryHead, in order
 
 ONE_ACK = 1  # a flag of POP and SUBSCRIBE: the delivery counts as received
 
@@ -43,6 +42,7 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True):
     version: int
     server: str
     heartbeat_ms: int
+    instance: int = 0  # drawn at each start: the same number is the same run of the broker
 
 
 class Refusal(msgspec.Struct, frozen=True, array_like=True):
@@ -136,12 +136,22 @@ class AcceptedHead(msgspec.Struct, frozen=True, gc=False):
     ranges: tuple[int, ...]
 
 
+class Unsubscribe(msgspec.Struct, frozen=True, gc=False):
+    """With `keep`, what the client holds stays its own: it gives back what it will not work on.
+    Without, everything that is not acked goes back."""
+
+    subscription: int
+    keep: bool = False
+
+
 class DeliveryHead(msgspec.Struct, frozen=True, gc=False):
     lease: int
-    deadline_ms: int
+    deadline_ms: int  # of the lease, by the clock of the broker
     state: int
     incarnation: int
     subscription: int = 0
+    now_ms: int = 0  # that clock when the messages went out
+    visibility_ms: int = 0  # the visibility timeout of the queue
 
 
 pack = msgspec.msgpack.Encoder().encode
@@ -207,6 +217,15 @@ def unpack_credit(head: bytes) -> Credit:
     return Credit(*_unpack(_CREDIT, head, 0))
 
 
+def pack_unsubscribe(subscription: int, keep: bool) -> bytes:
+    return _CREDIT.pack(subscription, keep)
+
+
+def unpack_unsubscribe(head: bytes) -> Unsubscribe:
+    subscription, keep = _unpack(_CREDIT, head, 0)
+    return Unsubscribe(subscription, bool(keep))
+
+
 def pack_accepted(incarnation: int, duplicates: int, ranges: list[int]) -> bytes:
     return _ACCEPTED.pack(incarnation, duplicates) + Struct(f"<{len(ranges)}Q").pack(*ranges)
 
@@ -220,14 +239,19 @@ def unpack_accepted(head: bytes) -> AcceptedHead:
 
 
 def pack_delivery(head: DeliveryHead) -> bytes:
-    packed = _DELIVERY.pack(head.lease, head.deadline_ms, head.state, head.incarnation)
-    return packed + _SUBSCRIPTION.pack(head.subscription)
+    return _DELIVERY.pack(
+        head.lease,
+        head.deadline_ms,
+        head.state,
+        head.incarnation,
+        head.subscription,
+        head.now_ms,
+        head.visibility_ms,
+    )
 
 
 def unpack_delivery(head: bytes) -> DeliveryHead:
-    lease, deadline_ms, state, incarnation = _unpack(_DELIVERY, head, 0)
-    (subscription,) = _unpack(_SUBSCRIPTION, head, _DELIVERY.size)
-    return DeliveryHead(lease, deadline_ms, state, incarnation, subscription)
+    return DeliveryHead(*_unpack(_DELIVERY, head, 0))
 
 
 def refusal_of(error: NexoError) -> bytes:

@@ -2,8 +2,7 @@
 
     u32 size          of everything after this field
     u8  kind          what it is (`Kind`)
-    u8  zero          reserved
-    u16 head size
+    u24 head size     an answer to many acks tells of each, so 64 KiB would not do
     u32 correlation   a reply carries that of its request; 0 where no reply is wanted
     head              small: a fixed struct for the hot kinds, msgpack for the rest
     body              large: columnar batches, as raw bytes
@@ -22,8 +21,8 @@ from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.limits import BATCH_BYTES_MAX
 
 FRAME_BYTES_MAX = BATCH_BYTES_MAX + 16 * 1024 * 1024  # the largest batch with all its columns
-HEAD_BYTES_MAX = 0xFFFF
-PREFIX = Struct("<IBBHI")
+HEAD_BYTES_MAX = 0xFFFFFF
+PREFIX = Struct("<III")  # the kind is the low byte of the second number
 _AFTER_SIZE = PREFIX.size - 4
 
 
@@ -71,7 +70,7 @@ class ProtocolError(InvalidArgument):
 def frame(kind: Kind, correlation: int, head: bytes = b"", body: bytes = b"") -> bytes:
     """One frame as bytes."""
     size = _AFTER_SIZE + len(head) + len(body)
-    return PREFIX.pack(size, kind, 0, len(head), correlation) + head + body
+    return PREFIX.pack(size, len(head) << 8 | kind, correlation) + head + body
 
 
 def frame_parts(
@@ -79,7 +78,7 @@ def frame_parts(
 ) -> list[bytes | memoryview]:
     """The same for a large body, which is not copied: the pieces to write, in order."""
     size = _AFTER_SIZE + len(head) + sum(map(len, parts))
-    return [PREFIX.pack(size, kind, 0, len(head), correlation) + head, *parts]
+    return [PREFIX.pack(size, len(head) << 8 | kind, correlation) + head, *parts]
 
 
 class FrameReader:
@@ -110,12 +109,15 @@ class FrameReader:
         frames: list[Frame] = []
         view, at, length = memoryview(data), 0, len(data)
         while length - at >= PREFIX.size:
-            size, kind_number, zero, head_size, correlation = PREFIX.unpack_from(data, at)
-            self._check(size)
-            kind = _KINDS.get(kind_number)
-            if kind is None or zero or head_size > size - _AFTER_SIZE:
+            size, described, correlation = PREFIX.unpack_from(data, at)
+            if not _AFTER_SIZE <= size <= self._frame_bytes_max:
+                self._check(size)
+            kind = _KINDS.get(described & 0xFF)
+            head_size = described >> 8
+            if kind is None or head_size > size - _AFTER_SIZE:
                 raise ProtocolError(
-                    f"a frame of kind {kind_number} with a head of {head_size} bytes is not valid"
+                    f"a frame of kind {described & 0xFF} with a head of {head_size} bytes "
+                    f"in {size} is not valid"
                 )
             end = at + 4 + size
             if end > length:

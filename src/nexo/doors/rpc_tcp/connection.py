@@ -28,11 +28,17 @@ REQUESTS_MAX = 10_000  # unanswered requests of a connection before it is not re
 
 class Connection(asyncio.Protocol):
     def __init__(
-        self, engine: Engine, server_name: str, peers: set[Connection], peers_max: int
+        self,
+        engine: Engine,
+        server_name: str,
+        instance: int,
+        peers: set[Connection],
+        peers_max: int,
     ) -> None:
         self.engine = engine
         self.subscriptions = Subscriptions(self)
         self._server_name = server_name
+        self._instance = instance
         self._peers = peers
         self._peers_max = peers_max
         self._loop = asyncio.get_running_loop()
@@ -195,7 +201,7 @@ class Connection(asyncio.Protocol):
         self.name = hello.client
         beat_ms = min(max(hello.heartbeat_ms, HEARTBEAT_MS_MIN), HEARTBEAT_MS_MAX)
         self._heartbeat_s = beat_ms / 1000
-        welcome = commands.Welcome(version, self._server_name, beat_ms)
+        welcome = commands.Welcome(version, self._server_name, beat_ms, self._instance)
         self.send([frame(Kind.WELCOME, received.correlation, commands.pack(welcome))])
 
     async def _guarded(self, work: Any, correlation: int) -> None:

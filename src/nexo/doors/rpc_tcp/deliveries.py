@@ -24,6 +24,8 @@ def delivery_frame(
             delivery.state,
             actor.queue.incarnation,
             subscription,
+            actor.now_ms(),
+            actor.queue.settings.visibility_timeout_ms,
         )
     )
     kind = Kind.DELIVER if subscription else Kind.OK

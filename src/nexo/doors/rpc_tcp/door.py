@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from typing import TYPE_CHECKING
 
 from nexo.doors.rpc_tcp.connection import Connection
@@ -19,6 +20,7 @@ class RpcDoor:
     def __init__(self, engine: Engine, server_name: str) -> None:
         self._engine = engine
         self._server_name = server_name
+        self._instance = secrets.randbits(63)
         self._server: asyncio.Server | None = None
         self.connections: set[Connection] = set()
 
@@ -39,4 +41,6 @@ class RpcDoor:
             await self._server.wait_closed()
 
     def _connect(self) -> Connection:
-        return Connection(self._engine, self._server_name, self.connections, CONNECTIONS_MAX)
+        return Connection(
+            self._engine, self._server_name, self._instance, self.connections, CONNECTIONS_MAX
+        )

@@ -90,7 +90,8 @@ def _subscribe(connection: Connection, correlation: int, head: bytes, body: memo
 
 
 def _unsubscribe(connection: Connection, correlation: int, head: bytes, body: memoryview) -> None:
-    connection.subscriptions.close_one(commands.unpack_credit(head).subscription)
+    wanted = commands.unpack_unsubscribe(head)
+    connection.subscriptions.close_one(wanted.subscription, wanted.keep)
     connection.reply(correlation)
 
 

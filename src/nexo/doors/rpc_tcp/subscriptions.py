@@ -53,10 +53,14 @@ class Subscriptions:
                 raise InvalidArgument(f"a subscription has at most {PREFETCH_MAX} credits")
             actor.grant(waiter, credit.count)
 
-    def close_one(self, number: int) -> None:
+    def close_one(self, number: int, keep: bool = False) -> None:
+        """No more deliveries. With `keep` the client still works on what it has, and gives back
+        the rest by itself."""
         found = self._open.pop(number, None)
         if found is not None:
             actor, waiter = found
+            if keep:
+                waiter.leases.clear()
             actor.unsubscribe(waiter)
 
     def pause(self) -> None:

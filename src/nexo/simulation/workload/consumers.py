@@ -74,8 +74,6 @@ class Consumer:
         await self.stage.nap(options["wait_ms"] / 2)
         if not pop.cancel() and (taken := pop.result()) is not None:
             self._taken.append(taken)
-        book = self.stage.witness.queue(self.queue).queue
-        self.stage.witness.ledger.book_of(book).is_unordered = True
         await asyncio.wait([pop])
 
     def _subscribe(self) -> None:

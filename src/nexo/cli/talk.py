@@ -1,0 +1,137 @@
+"""A command's talk with a broker: where it is, and how its answers are shown.
+
+Every command that is decorated with `talks` takes `--url`, `--token` and `--json`.
+"""
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nexo.cli.parameters import add_parameters, flag
+
+if TYPE_CHECKING:
+    from nexo.client import Client
+
+DEFAULT_URL = "nexo://127.0.0.1:9325"
+TIMEOUT_S = 30.0  # how long an answer may take
+PROBE_S = 3.0  # how long it may take to find out whether anyone listens
+_PANEL = "Broker and output"
+
+Url = Annotated[
+    str,
+    typer.Option(
+        "--url", metavar="URL", envvar="NEXO_URL", help="The broker.", rich_help_panel=_PANEL
+    ),
+]
+Token = Annotated[
+    str | None,
+    typer.Option(
+        "--token",
+        metavar="TOKEN",
+        envvar="NEXO_TOKEN",
+        help="The token to show, where the broker asks for one.",
+        rich_help_panel=_PANEL,
+    ),
+]
+Json = Annotated[
+    bool,
+    typer.Option(
+        "--json", help="Answer in JSON: one document, streams one a line.", rich_help_panel=_PANEL
+    ),
+]
+
+
+def talks(function: Callable[..., None]) -> Callable[..., Any]:
+    """Give a command the flags that every command has; its first parameter becomes the talk."""
+    added = [flag("url", Url, DEFAULT_URL), flag("token", Token), flag("json", Json, False)]
+    return add_parameters(function, added, lambda given: Talk(**given))
+
+
+class Talk:
+    """`json` is whether the answer is for a program."""
+
+    def __init__(self, url: str, token: str | None, json: bool) -> None:
+        self.url = url
+        self.token = token
+        self.as_json = json
+
+    @contextlib.contextmanager
+    def client(self, queue: str | None = None) -> Iterator["Client"]:
+        """A client for the length of a `with` block. If the broker does not know the `queue` that
+        the command is about, the refusal says which one may have been meant."""
+        import nexo
+        from nexo.vocabulary.errors import QueueNotFound
+
+        self.require_broker()
+        with nexo.connect(self.url, token=self.token, timeout=TIMEOUT_S) as client:
+            try:
+                yield client
+            except QueueNotFound as error:
+                names = [each.name for each in client.queues()]
+                raise QueueNotFound(error.message, suggestion(queue or "", names)) from None
+
+    def require_broker(self) -> None:
+        """Fail at once if nobody listens. The client would wait for the broker to come back, as
+        a long-running program wants it, and a person does not."""
+        import socket
+
+        from nexo.client.address import address_of
+        from nexo.vocabulary.errors import Unreachable
+
+        address = address_of(self.url)
+        try:
+            socket.create_connection(address, timeout=PROBE_S).close()
+        except OSError as error:
+            raise Unreachable(
+                f"no broker answers at {self.url} ({error.strerror or error})",
+                "start one with nexo serve, or say where it is with --url or $NEXO_URL",
+            ) from None
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether a person looks on: then there are progress bars and questions."""
+        return not self.as_json and sys.stderr.isatty()
+
+    def document(self, value: Any) -> None:
+        """One JSON document, on a line of its own."""
+        import msgspec
+
+        sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+        sys.stdout.flush()
+
+    def line(self, text: str) -> None:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+
+    def answer(self, value: Any, text: str) -> None:
+        """The document for programs, the line for people."""
+        if self.as_json:
+            self.document(value)
+        else:
+            self.line(text)
+
+    def confirm(self, question: str, yes: bool) -> None:
+        """Ask before something is gone for good."""
+        if yes:
+            return
+        if not sys.stdin.isatty():
+            from nexo.vocabulary.errors import InvalidArgument
+
+            raise InvalidArgument("there is no terminal to ask in", "add --yes if you are sure")
+        typer.confirm(question, abort=True, err=True)
+
+
+def suggestion(name: str, names: list[str]) -> str:
+    """What to do when there is no queue of this name."""
+    import difflib
+
+    near = difflib.get_close_matches(name, names, 1)
+    if near:
+        return f"did you mean {near[0]}?"
+    if names:
+        shown = ", ".join(names[:8]) + (" …" if len(names) > 8 else "")
+        return f"the queues are {shown}; create one with nexo queue create"
+    return f"there are no queues yet: nexo queue create {name}"

@@ -1,0 +1,143 @@
+"""A delivery as the client holds it: columns until someone asks for a message.
+
+It knows which of its messages were handed out and which are finished (acked, nacked or given
+back), so that a subscription's credits, extensions and give-backs are arithmetic on ranges.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+from nexo.vocabulary.identity import message_id
+
+if TYPE_CHECKING:
+    from nexo.client.subscribed import Subscribed
+    from nexo.wire.columns import WirePart
+    from nexo.wire.commands import DeliveryHead
+
+    Range = tuple[int, int, int]  # lease, first, end
+
+
+class Delivery:
+    __slots__ = (
+        "auto_received",
+        "connection",
+        "count",
+        "deadline_ms",
+        "finished",
+        "handed",
+        "incarnation",
+        "instance",
+        "lease",
+        "left",
+        "parts",
+        "queue",
+        "starts",
+        "state",
+        "subscribed",
+        "visibility_ms",
+    )
+
+    def __init__(
+        self,
+        queue: str,
+        head: DeliveryHead,
+        parts: list[WirePart],
+        *,
+        auto_received: bool,
+        visibility_ms: int | None,
+        connection: int,
+        instance: int,
+        subscribed: Subscribed | None = None,
+    ) -> None:
+        self.queue = queue
+        self.lease = head.lease
+        self.incarnation = head.incarnation
+        self.state = head.state
+        self.parts = parts
+        self.auto_received = auto_received
+        self.visibility_ms = head.visibility_ms if visibility_ms is None else visibility_ms
+        # By the clock of the broker. With the reception ack on its way the visibility timeout
+        # counts; before, the retransmit timeout.
+        self.deadline_ms = head.now_ms + self.visibility_ms if auto_received else head.deadline_ms
+        self.connection = connection  # which connection of the client it came on
+        self.instance = instance  # of the broker that made it
+        self.subscribed = subscribed
+        count, starts = 0, []
+        for part in parts:
+            starts.append(count)
+            count += len(part.batch.offsets) - 1
+        self.starts = starts
+        self.count = self.left = count
+        self.handed = 0  # messages given to the user, from the front
+        self.finished: set[int] | None = None  # sequence numbers; None: none yet
+
+    def locate(self, index: int) -> tuple[WirePart, int]:
+        """The part that holds a message, and where in it."""
+        if index < self.starts[-1]:
+            number = bisect_right(self.starts, index) - 1
+            return self.parts[number], index - self.starts[number]
+        return self.parts[-1], index - self.starts[-1]
+
+    def ranges(self, start: int, stop: int) -> list[Range]:
+        """Messages `start` to `stop` as ranges of sequence numbers."""
+        lease, found = self.lease, []
+        for part, at in zip(self.parts, self.starts, strict=True):
+            low = max(start - at, 0)
+            high = min(stop - at, len(part.batch.offsets) - 1)
+            if low < high:
+                first, end = part.first + low, part.first + high
+                if found and found[-1][2] == first:
+                    found[-1] = (lease, found[-1][1], end)
+                else:
+                    found.append((lease, first, end))
+        return found
+
+    def unfinished(self, start: int, stop: int) -> list[Range]:
+        """Of messages `start` to `stop`, those that still wait for an ack."""
+        whole = self.ranges(start, stop)
+        if self.finished is None:
+            return whole
+        left: list[Range] = []
+        for lease, first, end in whole:
+            for seq in range(first, end):
+                if seq in self.finished:
+                    continue
+                if left and left[-1][2] == seq:
+                    left[-1] = (lease, left[-1][1], seq + 1)
+                else:
+                    left.append((lease, seq, seq + 1))
+        return left
+
+    def finish(self, first: int, end: int) -> int:
+        """Messages are done with; returns how many were not before."""
+        if self.left == 0:
+            return 0
+        finished = self.finished
+        if finished is None:
+            finished = self.finished = set()
+        before = len(finished)
+        if end - first == 1:
+            finished.add(first)
+        else:
+            finished.update(range(first, end))
+        done = len(finished) - before
+        self.left -= done
+        return done
+
+    def finish_all(self) -> int:
+        done, self.left = self.left, 0
+        return done
+
+    def is_finished(self, seq: int) -> bool:
+        return self.left == 0 or (self.finished is not None and seq in self.finished)
+
+    def id_of(self, seq: int) -> str:
+        for part in self.parts:
+            index = seq - part.first
+            if 0 <= index < len(part.batch.offsets) - 1:
+                origins = part.batch.origins
+                origin = origins[index] if origins else None
+                return origin.id if origin else message_id(self.incarnation, seq)
+        return message_id(self.incarnation, seq)

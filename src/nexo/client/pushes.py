@@ -1,0 +1,290 @@
+"""Pushes and publishes on their way: merged, numbered, and sent again without being doubled.
+
+What waits for one queue when the client writes becomes one frame. Every frame has a number that
+the broker remembers, so a frame that is sent again after a broken connection adds nothing. The
+broker remembers the last `PRODUCER_RESULTS_KEPT` numbers of a producer: the oldest unconfirmed and
+the newest number are never further apart than that, whatever waits behind them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from nexo.client.operation import Exchange, Operation
+from nexo.vocabulary.batch import Batch, batch_of
+from nexo.vocabulary.errors import Timeout
+from nexo.vocabulary.identity import message_id
+from nexo.vocabulary.limits import PRODUCER_RESULTS_KEPT, SEQUENCE_BITS
+from nexo.wire import commands
+from nexo.wire.columns import encode_batch
+from nexo.wire.frame import Frame, Kind, ProtocolError, frame_parts
+
+if TYPE_CHECKING:
+    from nexo.client.operation import Pieces
+    from nexo.client.session import Session
+    from nexo.vocabulary.errors import NexoError
+
+MERGED_MESSAGES_MAX = 10_000
+MERGED_BYTES_MAX = 4 * 1024 * 1024
+_COUNTER = (1 << SEQUENCE_BITS) - 1
+_read_offsets = msgspec.msgpack.Decoder(tuple[int, int]).decode
+
+
+class Push(Operation):
+    """One message. Its columns are merged with those of others; `alone` once a merged frame was
+    refused, so that each gets an answer of its own."""
+
+    __slots__ = (
+        "alone",
+        "attributes",
+        "body",
+        "deduplication_id",
+        "delay_ms",
+        "group",
+        "lane",
+        "plain",
+        "priority",
+    )
+
+    def __init__(
+        self,
+        lane: tuple[Kind, str],
+        body: bytes,
+        priority: int = 0,
+        delay_ms: int | None = None,
+        group: str | None = None,
+        deduplication_id: str | None = None,
+        attributes: bytes | None = None,
+    ) -> None:
+        self.done = self.abandoned = self.alone = False
+        self.result = self.error = self.notify = None
+        self.lane = lane
+        self.body = body
+        self.priority = priority
+        self.delay_ms = delay_ms
+        self.group = group
+        self.deduplication_id = deduplication_id
+        self.attributes = attributes
+        self.plain = not (
+            priority
+            or delay_ms is not None
+            or group is not None
+            or deduplication_id is not None
+            or attributes is not None
+        )
+
+    def enter(self, session: Session) -> None:
+        session.lane(self.lane).waiting.append(self)
+
+
+class PushBatch(Operation):
+    """Messages that the caller pushes together: accepted or refused as one."""
+
+    __slots__ = ("batch", "lane")
+
+    def __init__(self, lane: tuple[Kind, str], batch: Batch) -> None:
+        super().__init__()
+        self.lane = lane
+        self.batch = batch
+
+    def enter(self, session: Session) -> None:
+        session.lane(self.lane).waiting.append(self)
+
+
+class Flight(Exchange):
+    """A numbered frame that is not confirmed yet."""
+
+    __slots__ = ("frame_body", "head", "lane", "members", "number")
+
+    def __init__(
+        self, lane: Lane, number: int, members: list[Push] | PushBatch, head: bytes, body: Pieces
+    ) -> None:
+        self.lane = lane
+        self.number = number
+        self.members = members
+        self.head = head
+        self.frame_body = body
+
+    def pieces(self, correlation: int) -> Pieces:
+        return frame_parts(self.lane.kind, correlation, self.head, self.frame_body)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether anybody still waits for it."""
+        if isinstance(self.members, PushBatch):
+            return not self.members.abandoned
+        return not all(push.abandoned for push in self.members)
+
+    def answered(self, session: Session, answer: Frame) -> None:
+        self.lane.flying.pop(self.number, None)
+        members = self.members
+        if self.lane.kind is Kind.PUBLISH:
+            self._published(answer)
+            return
+        accepted = commands.unpack_accepted(answer.head)
+        ranges = accepted.ranges
+        if not ranges:
+            self.failed(
+                Timeout(
+                    "these messages were accepted long ago: their ids are no longer known",
+                    "nothing is lost; do not push them again",
+                )
+            )
+        elif isinstance(members, PushBatch):
+            members.finish(message_ids(accepted.incarnation, ranges))
+        elif len(members) == 1:
+            members[0].finish(message_id(accepted.incarnation, ranges[0]))
+        else:
+            ids = message_ids(accepted.incarnation, ranges)
+            if len(ids) != len(members):
+                raise ProtocolError(f"{len(ids)} ids for {len(members)} messages")
+            for push, each in zip(members, ids, strict=True):
+                push.finish(each)
+
+    def refused(self, session: Session, error: NexoError) -> None:
+        """A merged frame is refused for the fault of one, or for their number: each is tried by
+        itself, under a number of its own, because nothing of this one was stored."""
+        self.lane.flying.pop(self.number, None)
+        members = self.members
+        if isinstance(members, PushBatch):
+            members.fail(error)
+        elif len(members) == 1:
+            members[0].fail(error)
+        else:
+            for push in members:
+                push.alone = True
+            self.lane.waiting.extendleft(reversed(members))
+
+    def lost(self, session: Session) -> None:
+        if self.wanted:
+            self.lane.again.append(self)
+        else:
+            self.lane.flying.pop(self.number, None)
+
+    def failed(self, error: NexoError) -> None:
+        for push in [self.members] if isinstance(self.members, PushBatch) else self.members:
+            push.fail(error)
+
+    def _published(self, answer: Frame) -> None:
+        try:
+            first, end = _read_offsets(answer.head)
+        except msgspec.DecodeError as error:
+            raise ProtocolError(f"an answer that cannot be read: {error}") from None
+        if isinstance(self.members, PushBatch):
+            self.members.finish(list(range(first, end)))
+        else:
+            for offset, push in enumerate(self.members, first):
+                push.finish(offset)
+
+
+class Lane:
+    """What goes to one queue or topic."""
+
+    __slots__ = ("again", "flying", "kind", "name", "next_number", "waiting")
+
+    def __init__(self, kind: Kind, name: str) -> None:
+        self.kind = kind
+        self.name = name
+        self.waiting: deque[Push | PushBatch] = deque()
+        self.flying: dict[int, Flight] = {}  # by number, the oldest first
+        self.again: list[Flight] = []
+        self.next_number = 1
+
+    def take(self, session: Session) -> list[Flight]:
+        """The frames that may go out now."""
+        flights, self.again = self.again, []
+        waiting, flying = self.waiting, self.flying
+        while waiting:
+            if flying and self.next_number - next(iter(flying)) >= PRODUCER_RESULTS_KEPT:
+                break
+            first = waiting[0]
+            if first.abandoned:
+                waiting.popleft()
+                continue
+            members: list[Push] | PushBatch
+            if isinstance(first, PushBatch):
+                waiting.popleft()
+                members, batch = first, first.batch
+            elif first.alone or len(flying) < session.merging_window:
+                members = self._run()
+                batch = merged(members)
+            else:
+                break
+            number, self.next_number = self.next_number, self.next_number + 1
+            head = self._head(session.producer, number)
+            flying[number] = flight = Flight(self, number, members, head, encode_batch(batch))
+            flights.append(flight)
+        return flights
+
+    def fail(self, error: NexoError) -> None:
+        for push in self.waiting:
+            push.fail(error)
+        for flight in self.flying.values():
+            flight.failed(error)
+        self.waiting.clear()
+        self.flying.clear()
+        self.again.clear()
+
+    def _head(self, producer: str, number: int) -> bytes:
+        if self.kind is Kind.PUBLISH:
+            return commands.pack(commands.Publish(self.name, producer, number))
+        return commands.pack_push(commands.Push(self.name, producer, number))
+
+    def _run(self) -> list[Push]:
+        """Single messages from the front that fit one frame."""
+        waiting = self.waiting
+        first = waiting.popleft()
+        assert isinstance(first, Push)
+        run, size, delayed = [first], len(first.body), first.delay_ms is None
+        if first.alone:
+            return run
+        while waiting and len(run) < MERGED_MESSAGES_MAX:
+            push = waiting[0]
+            if push.abandoned:
+                waiting.popleft()
+                continue
+            # A batch carries a delay for each message or for none of them.
+            if isinstance(push, PushBatch) or push.alone or (push.delay_ms is None) != delayed:
+                break
+            size += len(push.body)
+            if size > MERGED_BYTES_MAX:
+                break
+            run.append(push)
+            waiting.popleft()
+        return run
+
+
+def merged(pushes: list[Push]) -> Batch:
+    """One batch of single messages."""
+    batch = batch_of([push.body for push in pushes])
+    if all([push.plain for push in pushes]):
+        return batch
+    return msgspec.structs.replace(
+        batch,
+        priority=_constant(bytes([push.priority for push in pushes])),
+        delay_ms=None if pushes[0].delay_ms is None else [push.delay_ms for push in pushes],
+        groups=_column([push.group for push in pushes]),
+        deduplication_ids=_column([push.deduplication_id for push in pushes]),
+        attributes=_column([push.attributes for push in pushes]),
+    )
+
+
+def message_ids(incarnation: int, ranges: tuple[int, ...]) -> list[str]:
+    """The ids of flat ranges. Inside one only the counter at the end of the id changes."""
+    ids: list[str] = []
+    for first, end in zip(ranges[::2], ranges[1::2], strict=True):
+        prefix = message_id(incarnation, first)[:-12]
+        low = first & _COUNTER
+        ids += [f"{prefix}{counter:012x}" for counter in range(low, low + end - first)]
+    return ids
+
+
+def _constant(priorities: bytes) -> int | bytes:
+    return priorities[0] if len(set(priorities)) == 1 else priorities
+
+
+def _column(values: list[Any]) -> list[Any] | None:
+    return None if all(value is None for value in values) else values

@@ -1,0 +1,260 @@
+"""Acks and receptions on their way: what waits for one queue when the client writes is one frame.
+
+An ack that is sent again after a broken connection may find its delivery gone because the first
+try had arrived. Such a `stale_receipt` counts as done if nothing else can have ended the delivery:
+it came from a pop (the broker takes back what a subscription holds when its connection ends), the
+broker is the same run that gave it out, and its deadline had not passed. In every other case the
+caller is told, and the message may come again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from nexo.client.operation import Exchange, Operation
+from nexo.client.refusals import error_with
+from nexo.vocabulary.errors import StaleReceipt, WrongState
+from nexo.wire import commands
+from nexo.wire.frame import Frame, Kind, ProtocolError, frame
+
+if TYPE_CHECKING:
+    from nexo.client.delivery import Delivery, Range
+    from nexo.client.operation import Pieces
+    from nexo.client.session import Session
+    from nexo.vocabulary.errors import NexoError
+
+RANGES_MAX = 10_000  # of one frame
+_NOTHING_REFUSED = b"\x90"
+_decode_refused = msgspec.msgpack.Decoder(list[tuple[int, int, int, str]]).decode
+
+Refused = list[tuple[int, int, int, str]]  # lease, first, end, code
+
+_SAID = {
+    StaleReceipt.code: (
+        "this delivery is outdated: it was acked, gave up waiting, or the connection it came on "
+        "broke",
+        "do nothing: if the message is still there it is delivered again",
+    ),
+    WrongState.code: (
+        "the message is not in the state for this",
+        "call received() first, or pop with auto_received",
+    ),
+}
+
+
+class Settling(Operation):
+    """Something said of messages of one queue: ACK, RECEIVED, NACK, EXTEND. The result is what was
+    refused of it, as ranges with their codes."""
+
+    __slots__ = ("deliveries", "kind", "queue", "ranges", "tries")
+
+    def __init__(
+        self, kind: Kind, queue: str, ranges: list[Range], deliveries: dict[int, Delivery]
+    ) -> None:
+        super().__init__()
+        self.kind = kind
+        self.queue = queue
+        self.ranges = ranges
+        self.deliveries = deliveries  # by lease
+        self.tries = 0
+
+    def enter(self, session: Session) -> None:
+        lane = session.receipts(self.queue)
+        (lane.acks if self.kind is Kind.ACK else lane.receptions).append(self)
+
+    def conclude(self, session: Session, refused: Refused) -> None:
+        if self.tries > 1 and refused:
+            refused = [each for each in refused if not self._was_first_try(session, each)]
+        self.finish(refused)
+
+    def _was_first_try(self, session: Session, refused: tuple[int, int, int, str]) -> bool:
+        delivery = self.deliveries.get(refused[0])
+        return (
+            refused[3] == StaleReceipt.code
+            and delivery is not None
+            and delivery.subscribed is None
+            and delivery.instance == session.instance
+            and session.now_ms() < delivery.deadline_ms
+        )
+
+
+class OneSettling(Settling, Exchange):
+    """A frame of its own: NACK and EXTEND say more than which messages."""
+
+    __slots__ = ("head",)
+
+    def __init__(
+        self,
+        kind: Kind,
+        queue: str,
+        ranges: list[Range],
+        deliveries: dict[int, Delivery],
+        head: bytes,
+    ) -> None:
+        super().__init__(kind, queue, ranges, deliveries)
+        self.head = head
+
+    def enter(self, session: Session) -> None:
+        session.receipts(self.queue).others.append(self)
+
+    def answered(self, session: Session, answer: Frame) -> None:
+        self.conclude(session, read_refused(answer))
+
+    def refused(self, session: Session, error: NexoError) -> None:
+        self.fail(error)
+
+    def lost(self, session: Session) -> None:
+        if not self.abandoned:
+            self.enter(session)
+
+    def failed(self, error: NexoError) -> None:
+        self.fail(error)
+
+
+class MergedSettling(Exchange):
+    """One frame for many acks or receptions."""
+
+    __slots__ = ("members",)
+
+    def __init__(self, members: list[Settling]) -> None:
+        self.members = members
+
+    def answered(self, session: Session, answer: Frame) -> None:
+        refused = read_refused(answer)
+        for settling in self.members:
+            if not refused:
+                settling.finish(refused)
+            else:
+                settling.conclude(session, _of(settling, refused))
+
+    def refused(self, session: Session, error: NexoError) -> None:
+        self.failed(error)
+
+    def lost(self, session: Session) -> None:
+        for settling in self.members:
+            if not settling.abandoned:
+                settling.enter(session)
+
+    def failed(self, error: NexoError) -> None:
+        for settling in self.members:
+            settling.fail(error)
+
+
+class ReceiptLane:
+    """What is to be said of the messages of one queue."""
+
+    __slots__ = ("acks", "others", "queue", "quiet", "receptions")
+
+    def __init__(self, queue: str) -> None:
+        self.queue = queue
+        self.quiet: list[Range] = []  # receptions that nobody waits for
+        self.receptions: list[Settling] = []
+        self.acks: list[Settling] = []
+        self.others: list[OneSettling] = []
+
+    def take(self, session: Session, out: Pieces) -> None:
+        """Receptions first: an ack of the same message would be out of order before them."""
+        if self.quiet:
+            ranges, self.quiet = self.quiet, []
+            for at in range(0, len(ranges), RANGES_MAX):
+                head = commands.pack_ranges(self.queue, _joined(ranges[at : at + RANGES_MAX]))
+                out.append(frame(Kind.RECEIVED, 0, head))
+        if self.receptions:
+            waiting, self.receptions = self.receptions, []
+            self._merge(session, Kind.RECEIVED, waiting, out)
+        if self.acks:
+            waiting, self.acks = self.acks, []
+            self._receive_again(session, waiting, out)
+            self._merge(session, Kind.ACK, waiting, out)
+        others, self.others = self.others, []
+        for settling in others:
+            if not settling.abandoned:
+                settling.tries += 1
+                correlation = session.expect(settling)
+                out.append(frame(settling.kind, correlation, settling.head))
+
+    def fail(self, error: NexoError) -> None:
+        for settling in (*self.receptions, *self.acks, *self.others):
+            settling.fail(error)
+        self.quiet.clear()
+        self.receptions.clear()
+        self.acks.clear()
+        self.others.clear()
+
+    def _merge(self, session: Session, kind: Kind, waiting: list[Settling], out: Pieces) -> None:
+        members: list[Settling] = []
+        ranges: list[Range] = []
+        for settling in waiting:
+            if settling.abandoned:
+                continue
+            if ranges and len(ranges) + len(settling.ranges) > RANGES_MAX:
+                out.append(self._frame(session, kind, members, ranges))
+                members, ranges = [], []
+            settling.tries += 1
+            members.append(settling)
+            ranges += settling.ranges
+        if members:
+            out.append(self._frame(session, kind, members, ranges))
+
+    def _frame(
+        self, session: Session, kind: Kind, members: list[Settling], ranges: list[Range]
+    ) -> bytes:
+        correlation = session.expect(MergedSettling(members))
+        return frame(kind, correlation, commands.pack_ranges(self.queue, _joined(ranges)))
+
+    def _receive_again(self, session: Session, waiting: list[Settling], out: Pieces) -> None:
+        """The reception ack of a pop may have been lost with its connection, and nobody waited for
+        it; saying it twice changes nothing."""
+        ranges = [
+            each
+            for settling in waiting
+            for each in settling.ranges
+            if (delivery := settling.deliveries.get(each[0])) is not None
+            and delivery.auto_received
+            and delivery.connection != session.connection
+        ]
+        if ranges:
+            out.append(frame(Kind.RECEIVED, 0, commands.pack_ranges(self.queue, _joined(ranges))))
+
+
+def read_refused(answer: Frame) -> Refused:
+    if answer.head == _NOTHING_REFUSED:
+        return []
+    try:
+        return _decode_refused(answer.head)
+    except msgspec.DecodeError as error:
+        raise ProtocolError(f"an answer that cannot be read: {error}") from None
+
+
+def refusal_with(code: str) -> NexoError:
+    """The exception of a refused ack: the broker tells only its code."""
+    message, hint = _SAID.get(code, ("the broker refused this", ""))
+    return error_with(code, message, hint)
+
+
+def _of(settling: Settling, refused: Refused) -> Refused:
+    """The part of what was refused that concerns one of the merged."""
+    return [
+        (lease, max(first, low), min(end, high), code)
+        for lease, first, end in settling.ranges
+        for other, low, high, code in refused
+        if other == lease and max(first, low) < min(end, high)
+    ]
+
+
+def _joined(ranges: list[Range]) -> list[Range]:
+    """Ranges that lie side by side as one."""
+    if len(ranges) < 2:
+        return ranges
+    joined: list[Range] = []
+    lease, first, end = ranges[0]
+    for each in ranges[1:]:
+        if each[0] == lease and each[1] == end:
+            end = each[2]
+        else:
+            joined.append((lease, first, end))
+            lease, first, end = each
+    joined.append((lease, first, end))
+    return joined

@@ -1,0 +1,420 @@
+"""A session with a broker, without sockets: the half that both clients share.
+
+Callers `submit` operations; the one who does I/O writes what `take_output` gives, hands in what
+arrives with `receive`, and says when the connection is `connected` or `lost`. The session outlives
+connections: what was not answered is sent again on the next one, subscriptions are opened again.
+It takes no locks and reads no clock but the one it is given.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from nexo.client.delivery import Delivery
+from nexo.client.operation import Request
+from nexo.client.pushes import Lane
+from nexo.client.receipts import ReceiptLane
+from nexo.client.refusals import error_of
+from nexo.client.subscribed import Subscribed
+from nexo.vocabulary.errors import InvalidArgument, NexoError, NotReady, Unreachable
+from nexo.wire import commands
+from nexo.wire.columns import decode_parts
+from nexo.wire.frame import Frame, FrameReader, Kind, ProtocolError, frame
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nexo.client.delivery import Range
+    from nexo.client.operation import Exchange, Operation, Pieces
+
+SILENCE_FACTOR = 3  # heartbeats that may be missed before the broker counts as gone
+RECEPTIONS_KEPT = 1_024  # receptions of pops that are said again on the next connection …
+RECEPTIONS_KEPT_S = 30.0  # … if they are not older than this
+AGAIN_S = 0.1  # a broker that is not ready yet is asked again after this long
+
+
+class Session:
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        *,
+        name: str,
+        producer: str,
+        token: str | None,
+        heartbeat_s: float,
+        merging_window: int,
+    ) -> None:
+        self._clock = clock  # monotonic seconds
+        self.name = name
+        self.producer = producer
+        self.merging_window = merging_window  # frames of single pushes under way to one queue
+        self._token = token
+        self.heartbeat_s = heartbeat_s
+        self.connected = False
+        self.connection = 0  # counts connections
+        self.instance = 0  # the run of the broker
+        self.closed: NexoError | None = None
+        self.requests: deque[Request] = deque()
+        self._lanes: dict[tuple[Kind, str], Lane] = {}
+        self._receipt_lanes: dict[str, ReceiptLane] = {}
+        self._pending: dict[int, Exchange] = {}
+        self._postponed: list[tuple[float, Exchange]] = []
+        self._subscriptions: dict[int, Subscribed] = {}
+        self._leaving: dict[int, str] = {}  # subscriptions being closed: their queues
+        self._out: Pieces = []
+        self._correlation = 0
+        self._last_subscription = 0
+        self._reader = FrameReader()
+        self._heard = self._spoke = clock()
+        self._skew_ms = 0
+        self._popped: deque[tuple[float, str, Range]] = deque(maxlen=RECEPTIONS_KEPT)
+
+    # -- The caller's side --------------------------------------------------------------------
+
+    def submit(self, operation: Operation) -> None:
+        if self.closed is not None:
+            raise self.closed
+        operation.enter(self)
+
+    def abandon(self, operation: Operation) -> None:
+        """The caller has gone. What was not sent will not be; of what was, the answer is dropped,
+        and messages that it brings go back at once."""
+        operation.abandoned = True
+
+    def open(self, subscribed: Subscribed) -> None:
+        if self.closed is not None:
+            raise self.closed
+        self._last_subscription += 1
+        subscribed.number = self._last_subscription
+        subscribed.error = None
+        self._subscriptions[subscribed.number] = subscribed
+        if self.connected:
+            self._subscribe(subscribed)
+
+    def close_subscription(self, subscribed: Subscribed) -> None:
+        """No more deliveries; what was not handed out goes back at once."""
+        number, subscribed.number = subscribed.number, 0
+        if self._subscriptions.pop(number, None) is None:
+            return
+        unread = subscribed.unread()
+        if self.connected:
+            self._leaving[number] = subscribed.queue
+            head = commands.pack_unsubscribe(number, keep=True)
+            leave = Request(Kind.UNSUBSCRIBE, head, lambda _: self._leaving.pop(number, None))
+            leave.abandoned = True  # on the next connection there is nothing to leave
+            self._out.append(frame(Kind.UNSUBSCRIBE, self.expect(leave), head))
+            self._give_back(subscribed.queue, unread)
+
+    def close(self, error: NexoError) -> None:
+        """Everybody is told; nothing is taken any more."""
+        for subscribed in list(self._subscriptions.values()):
+            self.close_subscription(subscribed)
+            subscribed.end(error)
+        self.closed = error
+        for exchange in list(self._pending.values()):
+            exchange.failed(error)
+        self._pending.clear()
+        for request in self.requests:
+            request.fail(error)
+        for _, exchange in self._postponed:
+            exchange.failed(error)
+        for lane in self._lanes.values():
+            lane.fail(error)
+        for receipts in self._receipt_lanes.values():
+            receipts.fail(error)
+
+    def lane(self, key: tuple[Kind, str]) -> Lane:
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = Lane(*key)
+        return lane
+
+    def receipts(self, queue: str) -> ReceiptLane:
+        lane = self._receipt_lanes.get(queue)
+        if lane is None:
+            lane = self._receipt_lanes[queue] = ReceiptLane(queue)
+        return lane
+
+    def receive_quietly(self, delivery: Delivery) -> None:
+        """The reception ack that nobody waits for."""
+        ranges = delivery.ranges(0, delivery.count)
+        self.receipts(delivery.queue).quiet += ranges
+        if delivery.subscribed is None:
+            now = self._clock()
+            self._popped.extend([(now, delivery.queue, each) for each in ranges])
+
+    def finish(self, delivery: Delivery, first: int, end: int) -> None:
+        """Messages are acked or nacked: a subscription has room for more."""
+        count = delivery.finish(first, end)
+        if count and delivery.subscribed is not None:
+            delivery.subscribed.finished(delivery, count)
+
+    def finish_all(self, delivery: Delivery) -> None:
+        count = delivery.finish_all()
+        if count and delivery.subscribed is not None:
+            delivery.subscribed.finished(delivery, count)
+
+    def give_back(self, delivery: Delivery) -> None:
+        """Nobody will look at these messages."""
+        self._give_back(delivery.queue, delivery.ranges(0, delivery.count))
+
+    def delivery(
+        self,
+        queue: str,
+        answer: Frame,
+        *,
+        auto_received: bool,
+        visibility_ms: int | None,
+        subscribed: Subscribed | None = None,
+    ) -> Delivery | None:
+        """The messages of a POP's answer or of a DELIVER; None if there are none."""
+        parts = decode_parts(answer.body)
+        if not parts:
+            return None
+        head = commands.unpack_delivery(answer.head)
+        self._skew_ms = head.now_ms - int(self._clock() * 1000)
+        return Delivery(
+            queue,
+            head,
+            parts,
+            auto_received=auto_received,
+            visibility_ms=visibility_ms,
+            connection=self.connection,
+            instance=self.instance,
+            subscribed=subscribed,
+        )
+
+    def now_ms(self) -> int:
+        """The broker's clock, as far as it is known here."""
+        return int(self._clock() * 1000) + self._skew_ms
+
+    # -- The connection's side ----------------------------------------------------------------
+
+    def hello(self) -> bytes:
+        """The first frame of a connection."""
+        self._reader = FrameReader()
+        self._heard = self._clock()
+        version = commands.PROTOCOL_VERSION
+        hello = commands.Hello(
+            commands.MAGIC,
+            (version, version),
+            self.name,
+            self._token,
+            round(self.heartbeat_s * 1000),
+        )
+        return frame(Kind.HELLO, 1, commands.pack(hello))
+
+    def connect(self, welcome: Frame) -> None:
+        """The broker has answered the greeting: take everything up again."""
+        if welcome.kind is Kind.GOODBYE or welcome.kind is Kind.ERROR:
+            raise _reason(welcome)
+        if welcome.kind is not Kind.WELCOME:
+            raise ProtocolError(f"the broker greets with {welcome.kind.name}")
+        welcomed: commands.Welcome = commands.unpack(welcome.head, commands.Welcome)
+        self.heartbeat_s = welcomed.heartbeat_ms / 1000
+        self.instance = welcomed.instance
+        self.connection += 1
+        self.connected = True
+        self._out.clear()
+        self._leaving.clear()
+        for subscribed in self._subscriptions.values():
+            self._subscribe(subscribed)
+        recent = self._clock() - RECEPTIONS_KEPT_S
+        for at, queue, each in self._popped:
+            if at >= recent:
+                self.receipts(queue).quiet.append(each)
+
+    def lose(self) -> None:
+        """The connection is gone: what has no answer waits for the next one."""
+        if not self.connected:
+            return
+        self.connected = False
+        self._out.clear()
+        for receipts in self._receipt_lanes.values():
+            receipts.quiet.clear()
+        pending, self._pending = self._pending, {}
+        for exchange in pending.values():
+            exchange.lost(self)
+        postponed, self._postponed = self._postponed, []
+        for _, exchange in postponed:
+            exchange.lost(self)
+        for subscribed in self._subscriptions.values():
+            subscribed.lost()
+
+    def read(self, data: bytes) -> list[Frame]:
+        self._heard = self._clock()
+        return self._reader.feed(data)
+
+    def receive(self, data: bytes) -> None:
+        """Bytes have arrived. What breaks the protocol, or a goodbye, is raised: the connection
+        is to be closed."""
+        self._heard = self._clock()
+        for arrived in self._reader.feed(data):
+            self.dispatch(arrived)
+
+    def dispatch(self, arrived: Frame) -> None:
+        kind = arrived.kind
+        if kind is Kind.OK:
+            exchange = self._pending.pop(arrived.correlation, None)
+            if exchange is not None:
+                try:
+                    exchange.answered(self, arrived)
+                except ProtocolError as error:
+                    exchange.failed(error)
+                    raise
+        elif kind is Kind.DELIVER:
+            self._deliver(arrived)
+        elif kind is Kind.ERROR:
+            self._refuse(arrived)
+        elif kind is Kind.ENDED:
+            self._ended(arrived)
+        elif kind is Kind.GOODBYE:
+            raise _reason(arrived)
+        elif kind is not Kind.HEARTBEAT:
+            raise ProtocolError(f"a broker does not send {kind.name}")
+
+    def take_output(self) -> Pieces:
+        """Everything that is to be written now; what was merged is one frame."""
+        if not self.connected:
+            return []
+        out, self._out = self._out, []
+        for receipts in self._receipt_lanes.values():
+            receipts.take(self, out)
+        while self.requests:
+            request = self.requests.popleft()
+            if not request.abandoned:
+                out += request.pieces(self.expect(request), self)
+        for lane in self._lanes.values():
+            if lane.waiting or lane.again:
+                for flight in lane.take(self):
+                    out += flight.pieces(self.expect(flight))
+        for subscribed in self._subscriptions.values():
+            subscribed.credit(out)
+        if out:
+            self._spoke = self._clock()
+        return out
+
+    def tick(self) -> float:
+        """Do what time has made due; returns in how many seconds to look again. Raises if nothing
+        was heard of the broker for too long."""
+        now = self._clock()
+        postponed, self._postponed = self._postponed, []
+        for due, exchange in postponed:
+            if now >= due:
+                exchange.lost(self)
+            else:
+                self._postponed.append((due, exchange))
+        if not self.connected:
+            return AGAIN_S
+        silence = self.heartbeat_s * SILENCE_FACTOR
+        if now - self._heard > silence:
+            raise Unreachable(f"nothing was heard of the broker for {silence:.1f} s")
+        if now - self._spoke >= self.heartbeat_s:
+            self._out.append(frame(Kind.HEARTBEAT, 0))
+        due_s = self.heartbeat_s / 2
+        now_ms = self.now_ms()
+        for subscribed in self._subscriptions.values():
+            due_s = min(due_s, (subscribed.tick(now_ms, self._out) - now_ms) / 1000)
+        if self._postponed:
+            due_s = min(due_s, AGAIN_S)
+        return max(due_s, 0.01)
+
+    def expect(self, exchange: Exchange) -> int:
+        """A correlation for a frame that will be answered."""
+        correlation = self._correlation
+        while True:
+            correlation = correlation + 1 & 0xFFFFFFFF or 1
+            if correlation not in self._pending:
+                break
+        self._correlation = correlation
+        self._pending[correlation] = exchange
+        return correlation
+
+    @property
+    def subscriptions(self) -> int:
+        return len(self._subscriptions)
+
+    # -- Inside -------------------------------------------------------------------------------
+
+    def _subscribe(self, subscribed: Subscribed) -> None:
+        head = subscribed.head()
+        opening = _Opening(self, subscribed, head)
+        self._out.append(frame(Kind.SUBSCRIBE, self.expect(opening), head))
+
+    def _deliver(self, arrived: Frame) -> None:
+        head = commands.unpack_delivery(arrived.head)
+        subscribed = self._subscriptions.get(head.subscription)
+        if subscribed is None:
+            queue = self._leaving.get(head.subscription)
+            delivery = queue and self.delivery(
+                queue, arrived, auto_received=False, visibility_ms=None
+            )
+            if delivery:
+                self.give_back(delivery)
+            return
+        delivery = self.delivery(
+            subscribed.queue,
+            arrived,
+            auto_received=subscribed.auto_received,
+            visibility_ms=subscribed.visibility_ms,
+            subscribed=subscribed,
+        )
+        if delivery is not None:
+            if subscribed.auto_received:
+                self.receive_quietly(delivery)
+            subscribed.deliver(delivery)
+
+    def _refuse(self, arrived: Frame) -> None:
+        exchange = self._pending.pop(arrived.correlation, None)
+        if exchange is None:
+            return
+        error = _reason(arrived)
+        if isinstance(error, NotReady):
+            self._postponed.append((self._clock() + AGAIN_S, exchange))
+        else:
+            exchange.refused(self, error)
+
+    def _ended(self, arrived: Frame) -> None:
+        ended: commands.Ended = commands.unpack(arrived.head, commands.Ended)
+        error = error_of(ended.refusal)
+        if isinstance(error, NotReady):
+            return  # the broker stops; the subscription goes on when it is back
+        subscribed = self._subscriptions.pop(ended.subscription, None)
+        if subscribed is not None:
+            subscribed.number = 0
+            subscribed.end(error)
+
+    def _give_back(self, queue: str, ranges: list[Range]) -> None:
+        if ranges and self.connected:
+            head = commands.pack_ranges(queue, ranges)
+            self._out.append(frame(Kind.GIVE_BACK, 0, head))
+
+
+class _Opening(Request):
+    """SUBSCRIBE: the session itself opens it again on the next connection."""
+
+    __slots__ = ("_subscribed",)
+
+    def __init__(self, session: Session, subscribed: Subscribed, head: bytes) -> None:
+        super().__init__(Kind.SUBSCRIBE, head, lambda _: None)
+        self._subscribed = subscribed
+
+    def refused(self, session: Session, error: NexoError) -> None:
+        number, self._subscribed.number = self._subscribed.number, 0
+        session._subscriptions.pop(number, None)
+        self._subscribed.end(error)
+
+    def lost(self, session: Session) -> None:
+        """Nothing: every open subscription is opened again."""
+
+
+def _reason(arrived: Frame) -> NexoError:
+    """Why the broker refused or left."""
+    if not arrived.head:
+        return NotReady("the broker is closing", "it will be back, or another takes over")
+    return error_of(commands.unpack(arrived.head, commands.Refusal))
+
+
+def closed() -> NexoError:
+    return InvalidArgument("this client is closed", "connect again")

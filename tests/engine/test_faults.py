@@ -1,0 +1,336 @@
+"""A journal that fails: what was not confirmed did not happen, what was confirmed stays."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from nexo.engine.supervisor import PROBE_MS
+from nexo.vocabulary.errors import DataCorrupt, NexoError, QueueNotFound, ReadOnly
+from nexo.vocabulary.settings import QueueSettings
+from tests.engine.rig import Rig, ack, bodies, nack, numbered, peeked, texts
+from tests.engine.virtual_time import settle
+
+if TYPE_CHECKING:
+    from nexo.journal.port import Commit
+
+
+def fail_times(rig: Rig, times: int, error: Exception | None = None) -> None:
+    """The next commits fail, this many."""
+    left = [error or ReadOnly("the disk is full")] * times
+    rig.journal.refuse_commit = lambda _: left.pop() if left else None
+
+
+def fail_payloads(rig: Rig) -> None:
+    """Commits with payloads fail, others do not: a full disk with a reserve."""
+
+    def refuse(commit: Commit) -> Exception | None:
+        return ReadOnly("the disk is full") if commit.rows else None
+
+    rig.journal.refuse_commit = refuse
+
+
+def heal(rig: Rig) -> None:
+    rig.journal.refuse_commit = lambda _: None
+
+
+async def test_everybody_who_waits_for_a_failed_commit_is_told(rig: Rig) -> None:
+    engine = await rig.start()
+    one, other = await engine.create_queue("one"), await engine.create_queue("other")
+    await one.push(bodies("safe"))
+    delivery = await one.pop(one_ack=True)
+    rig.runner.is_held = True
+    fail_times(rig, 1)
+    told: list[asyncio.Future[Any]] = [one.push(bodies("a")), other.push_one(b"b")]
+    await settle()
+    later = asyncio.create_task(ack(one, delivery))  # waits for the commit after the failing one
+    await settle()
+    rig.runner.release()
+    results = await asyncio.gather(*told, later, return_exceptions=True)
+    assert [getattr(each, "code", each) for each in results] == ["read_only"] * 3
+
+
+async def test_pushes_are_refused_at_once_until_the_disk_is_back(rig: Rig) -> None:
+    engine = await rig.start()
+    queue, topic = await engine.create_queue("q"), await engine.create_topic("t")
+    fail_payloads(rig)
+    with pytest.raises(ReadOnly):
+        await queue.push(bodies("a"))
+    assert engine.refusal is not None
+    for act in (
+        lambda: queue.push(bodies("b")),
+        lambda: queue.push_one(b"b"),
+        lambda: topic.publish(bodies("b")),
+        lambda: engine.create_queue("new"),
+        lambda: engine.delete_queue("q"),
+        lambda: engine.redrive("q"),
+    ):
+        with pytest.raises(ReadOnly, match="full"):
+            await act()
+    heal(rig)
+    await asyncio.sleep(PROBE_MS / 1000 + 0.1)
+    assert engine.refusal is None
+    await queue.push(bodies("c"))
+    assert await peeked(queue) == ["c"]
+
+
+async def test_what_failed_did_not_happen(rig: Rig) -> None:
+    engine = await rig.start()
+    queue = await engine.create_queue("q")
+    await queue.push(bodies("a", "b", "c", "d"))
+    acked, nacked = await queue.pop(one_ack=True), await queue.pop(one_ack=True)
+    await asyncio.sleep(1)
+    fail_times(rig, 1)
+    results = await asyncio.gather(
+        ack(queue, acked),
+        nack(queue, nacked),
+        queue.push(bodies("e")),
+        engine.create_queue("new"),
+        engine.edit_queue("q", QueueSettings(max_attempts=1)),
+        return_exceptions=True,
+    )
+    assert [getattr(each, "code", each) for each in results] == ["read_only"] * 5
+    await asyncio.sleep(5)
+    assert engine.refusal is None
+    info = queue.info()
+    assert (info.depth, info.ready, info.in_flight) == (4, 2, 2)
+    with pytest.raises(QueueNotFound):
+        engine.queue("new")
+    assert queue.queue.settings == QueueSettings()
+    # Who was refused asks again, and his receipts are as good as before.
+    await ack(queue, acked)
+    await nack(queue, nacked)
+    assert await peeked(queue) == ["b", "c", "d"]
+
+
+async def test_the_queue_object_stays_the_same(rig: Rig) -> None:
+    engine = await rig.start()
+    queue, topic = await engine.create_queue("q"), await engine.create_topic("t")
+    fail_times(rig, 1)
+    with pytest.raises(ReadOnly):
+        await queue.push(bodies("a"))
+    await asyncio.sleep(5)
+    assert engine.queue("q") is queue
+    assert engine.topic("t") is topic
+
+
+async def test_safe_messages_are_delivered_and_acked_while_the_disk_is_full(rig: Rig) -> None:
+    engine = await rig.start()
+    queue = await engine.create_queue("q")
+    await queue.push(numbered(100))
+    waiting = asyncio.create_task((await engine.create_queue("empty")).pop(wait_ms=3_600_000))
+    fail_payloads(rig)
+    with pytest.raises(ReadOnly):
+        await queue.push(bodies("refused"))
+    await asyncio.sleep(0.1)
+    for number in range(10):
+        delivery = await queue.pop(10, one_ack=True)
+        assert texts(delivery)[0] == str(10 * number)
+        await ack(queue, delivery)
+        await asyncio.sleep(0.5)
+    assert engine.refusal is not None
+    assert queue.info().depth == 0
+    heal(rig)
+    await asyncio.sleep(2)
+    await engine.queue("empty").push(bodies("at last"))
+    assert texts(await waiting) == ["at last"], "who waited through it all is served"
+
+
+async def test_acks_that_fail_too_bring_the_messages_back(rig: Rig) -> None:
+    engine = await rig.start()
+    queue = await engine.create_queue("q")
+    await queue.push(bodies("a", "b"))
+    fail_payloads(rig)
+    with pytest.raises(ReadOnly):
+        await queue.push(bodies("refused"))
+    await asyncio.sleep(0.1)
+    delivery = await queue.pop(one_ack=True)
+    await asyncio.sleep(0.1)
+    rig.journal.refuse_commit = lambda _: ReadOnly("not even that")
+    with pytest.raises(ReadOnly):
+        await ack(queue, delivery)
+    await asyncio.sleep(5)
+    heal(rig)
+    await asyncio.sleep(5)
+    assert engine.refusal is None
+    assert sorted(await peeked(queue)) == ["a", "b"]
+    await ack(queue, delivery)
+    assert await peeked(queue) == ["b"]
+
+
+async def test_an_unexpected_failure_is_told_as_read_only_and_recovered(rig: Rig) -> None:
+    engine = await rig.start()
+    queue = await engine.create_queue("q")
+    await queue.push(bodies("safe"))
+    opens = rig.journal.opens
+    fail_times(rig, 1, OSError("Input/output error"))
+    with pytest.raises(ReadOnly, match="Input/output error"):
+        await queue.push(bodies("a"))
+    await asyncio.sleep(5)
+    assert rig.journal.opens == opens + 1, "the journal was not recovered from the disk"
+    await queue.push(bodies("b"))
+    assert await peeked(queue) == ["safe", "b"]
+
+
+async def test_an_unknown_outcome_may_turn_out_to_have_happened(rig: Rig) -> None:
+    """A failed fsync: the commit is reported as failed, and is there when the file is opened."""
+    engine = await rig.start()
+    queue = await engine.create_queue("q")
+    failing = [True]
+
+    def commit_and_fail(commit: Commit) -> Exception | None:
+        if not failing:
+            return None
+        failing.clear()
+        rig.journal.inner.commit(commit)
+        return ReadOnly("fsync failed")
+
+    rig.journal.refuse_commit = commit_and_fail
+    with pytest.raises(ReadOnly):
+        await queue.push(bodies("maybe"))
+    await asyncio.sleep(5)
+    assert await peeked(queue) == ["maybe"], "the memory must follow the journal"
+    await queue.push(bodies("sure"))
+    assert await peeked(queue) == ["maybe", "sure"]
+
+
+async def test_a_journal_that_opens_only_later(rig: Rig) -> None:
+    engine = await rig.start()
+    queue = await engine.create_queue("q")
+    await queue.push(bodies("safe"))
+    closed: list[NexoError] = [ReadOnly("cannot open"), DataCorrupt("cannot read")] * 2
+    rig.journal.refuse_open = lambda: closed.pop() if closed else None
+    fail_times(rig, 1, OSError("gone"))
+    with pytest.raises(ReadOnly):
+        await queue.push(bodies("a"))
+    await asyncio.sleep(2.5)
+    assert engine.refusal is not None
+    with pytest.raises(ReadOnly):
+        await queue.push(bodies("b"))
+    await asyncio.sleep(5)
+    assert engine.refusal is None
+    await queue.push(bodies("c"))
+    assert await peeked(queue) == ["safe", "c"]
+
+
+@pytest.mark.parametrize("error", [ReadOnly("cannot read"), DataCorrupt("cannot read")])
+async def test_a_load_that_fails_is_done_again_before_anything_is_accepted(
+    rig: Rig, error: NexoError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = await rig.start()
+    queue = await engine.create_queue("q")
+    await queue.push(bodies("safe"))
+    fail_times(rig, 1)
+    failing, load = [error], rig.journal.load
+
+    def failing_load(owner: int) -> object:
+        if failing and owner:
+            raise failing.pop()
+        return load(owner)
+
+    monkeypatch.setattr(rig.journal, "load", failing_load)
+    with pytest.raises(ReadOnly):
+        await queue.push(bodies("refused"))
+    await asyncio.sleep(5)
+    assert not failing
+    assert engine.refusal is None
+    await queue.push(bodies("b"))
+    assert await peeked(queue) == ["safe", "b"], "the state is not what the journal holds"
+
+
+async def test_failing_again_while_recovering(rig: Rig) -> None:
+    engine = await rig.start()
+    queue = await engine.create_queue("q", QueueSettings(max_attempts=None))
+    await queue.push(numbered(5))
+    fail_times(rig, 7)
+    with pytest.raises(ReadOnly):
+        await queue.push(bodies("a"))
+    for _ in range(20):
+        await asyncio.sleep(0.7)
+        delivery = await queue.pop(one_ack=True, visibility_ms=1_000)
+        assert delivery.parts
+    assert engine.refusal is None
+    await asyncio.sleep(2)
+    assert await peeked(queue) == ["0", "1", "2", "3", "4"]
+
+
+async def test_a_read_that_fails_is_told_and_tried_again(rig: Rig) -> None:
+    queue = await (await rig.start()).create_queue("q")
+    await queue.push(bodies("a"))
+    engine = await rig.restart()
+    queue = engine.queue("q")
+    rig.journal.refuse_fetch = lambda _: ReadOnly("cannot read now")
+    with pytest.raises(ReadOnly):
+        await queue.pop()
+    with pytest.raises(ReadOnly):
+        await queue.peek()
+    got: list[str] = []
+    queue.subscribe(5, lambda delivery: got.extend(texts(delivery)), lambda _: None)
+    await asyncio.sleep(3)
+    assert (got, queue.info().ready) == ([], 1)
+    rig.journal.refuse_fetch = lambda _: None
+    await asyncio.sleep(1)
+    assert got == ["a"], "who waits is served as soon as it can be read"
+    assert engine.refusal is None, "a failed read endangers nothing"
+
+
+async def test_dead_letters_wait_for_the_disk(rig: Rig) -> None:
+    engine = await rig.start()
+    queue = await engine.create_queue("q", QueueSettings(max_attempts=1))
+    await queue.push(bodies("a", "b"))
+    delivery = await queue.pop(2, one_ack=True)
+    await asyncio.sleep(0.1)
+    fail_payloads(rig)
+    with pytest.raises(ReadOnly):
+        await queue.push(bodies("refused"))
+    await asyncio.sleep(0.1)
+    await queue.nack(delivery.lease, 0, 1, reason="bad")
+    await asyncio.sleep(100)
+    assert engine.refusal is not None
+    assert queue.info().depth == 2
+    heal(rig)
+    await asyncio.sleep(5)
+    assert queue.info().depth == 0
+    assert sorted(await peeked(engine.queue("q_dlq"))) == ["a", "b"]
+
+
+async def test_a_failed_delete_leaves_the_queue(rig: Rig) -> None:
+    engine = await rig.start()
+    queue = await engine.create_queue("q")
+    await queue.push(bodies("a"))
+    fail_times(rig, 1)
+    with pytest.raises(ReadOnly):
+        await engine.delete_queue("q")
+    await asyncio.sleep(5)
+    assert await peeked(engine.queue("q")) == ["a"]
+    await engine.queue("q").push(bodies("b"))
+    assert await peeked(engine.queue("q")) == ["a", "b"]
+
+
+async def test_closing_in_the_middle_of_it(rig: Rig) -> None:
+    engine = await rig.start()
+    queue = await engine.create_queue("q")
+    await queue.push(bodies("safe"))
+    rig.journal.refuse_commit = lambda _: ReadOnly("for good")
+    with pytest.raises(ReadOnly):
+        await queue.push(bodies("a"))
+    engine = await rig.restart()
+    assert await peeked(engine.queue("q")) == ["safe"]
+
+
+async def test_a_disk_that_fails_the_last_commit_does_not_keep_the_journal_open(rig: Rig) -> None:
+    engine = await rig.start()
+    queue = await engine.create_queue("q")
+    await queue.push(bodies("safe"))
+    await asyncio.sleep(1)
+    await queue.pop(one_ack=True)
+    rig.journal.refuse_commit = lambda _: ReadOnly("for good")
+    with pytest.raises(ReadOnly):
+        await engine.close()
+    rig.engine = None
+    with pytest.raises(NexoError, match="not open"):
+        rig.journal.inner.last_row()
+    engine = await rig.start()
+    assert await peeked(engine.queue("q")) == ["safe"]

@@ -1,0 +1,120 @@
+"""Each setting is allowed at the ends of its range and refused just outside it."""
+
+from typing import Any
+
+import pytest
+
+from nexo.vocabulary import limits
+from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.settings import (
+    Backoff,
+    QueueSettings,
+    TopicSettings,
+    check_queue_settings,
+    check_topic_settings,
+)
+
+DAY_MS = 24 * 3_600_000
+LONG = limits.RETENTION_MS_MAX  # so that no delay contradicts the retention
+
+QUEUE_RANGES: dict[str, tuple[float, float]] = {
+    "visibility_timeout_ms": (0, 30 * DAY_MS),
+    "retransmit_timeout_ms": (1, 30 * DAY_MS),
+    "max_attempts": (1, 1_000_000),
+    "delay_ms": (0, 10 * 365 * DAY_MS),
+    "retention_ms": (1_000, 20 * 365 * DAY_MS),
+    "deduplication_window_ms": (1, 20 * 365 * DAY_MS),
+    "max_receive_rate": (0.001, 10**9),
+    "max_message_bytes": (1, 16 * 1024 * 1024),
+    "max_depth": (1, 10**12),
+    "archive_retention_ms": (1_000, 20 * 365 * DAY_MS),
+}
+BACKOFF_RANGES: dict[str, tuple[float, float]] = {
+    "initial_ms": (0, 30 * DAY_MS),
+    "factor": (1, 1_000),
+    "max_ms": (0, 30 * DAY_MS),
+    "jitter": (0, 1),
+}
+TOPIC_RANGES: dict[str, tuple[float, float]] = {
+    "retention_messages": (1, 10**12),
+    "retention_ms": (1_000, 20 * 365 * DAY_MS),
+    "retention_bytes": (1, 2**60),
+    "max_message_bytes": (1, 16 * 1024 * 1024),
+}
+
+
+def just_outside(bounds: tuple[float, float], name: str) -> tuple[float, float]:
+    step = 0.0001 if name in ("max_receive_rate", "factor", "jitter") else 1
+    return bounds[0] - step, bounds[1] + step
+
+
+def queue_with(**settings: Any) -> None:
+    check_queue_settings("orders", QueueSettings(**{"retention_ms": LONG, **settings}))
+
+
+@pytest.mark.parametrize("name", QUEUE_RANGES)
+def test_queue_setting_has_a_range(name: str) -> None:
+    for value in QUEUE_RANGES[name]:
+        queue_with(**{name: value})
+    for value in just_outside(QUEUE_RANGES[name], name):
+        with pytest.raises(InvalidArgument, match=name):
+            queue_with(**{name: value})
+
+
+@pytest.mark.parametrize("name", BACKOFF_RANGES)
+def test_backoff_has_a_range(name: str) -> None:
+    for value in BACKOFF_RANGES[name]:
+        queue_with(backoff=Backoff(**{name: value}))
+    for value in just_outside(BACKOFF_RANGES[name], name):
+        with pytest.raises(InvalidArgument, match=name):
+            queue_with(backoff=Backoff(**{name: value}))
+
+
+@pytest.mark.parametrize("name", TOPIC_RANGES)
+def test_topic_setting_has_a_range(name: str) -> None:
+    for value in TOPIC_RANGES[name]:
+        check_topic_settings(TopicSettings(**{name: value}))
+    for value in just_outside(TOPIC_RANGES[name], name):
+        with pytest.raises(InvalidArgument, match=name):
+            check_topic_settings(TopicSettings(**{name: value}))
+
+
+def test_every_number_of_a_queue_has_a_range() -> None:
+    words = {"dead_letter", "deduplication", "backoff", "fifo", "archive", "events"}
+    assert set(QueueSettings.__struct_fields__) - words == set(QUEUE_RANGES)
+    assert set(Backoff.__struct_fields__) == set(BACKOFF_RANGES)
+    assert set(TopicSettings.__struct_fields__) == set(TOPIC_RANGES)
+
+
+def test_defaults_are_those_of_the_documentation() -> None:
+    settings = QueueSettings()
+    check_queue_settings("orders", settings)
+    assert settings.visibility_timeout_ms == 30_000
+    assert settings.retransmit_timeout_ms == 10_000
+    assert settings.max_attempts == 5
+    assert settings.dead_letter == "{name}_dlq"
+    assert settings.retention_ms == 4 * DAY_MS
+    assert (settings.deduplication, settings.deduplication_window_ms) == ("off", 300_000)
+    assert settings.max_message_bytes == 1024 * 1024
+    assert settings.archive_retention_ms == 7 * DAY_MS
+
+
+@pytest.mark.parametrize("value", [True, "5", float("nan")])
+def test_what_is_no_number_is_refused(value: Any) -> None:
+    with pytest.raises(InvalidArgument, match="max_attempts"):
+        queue_with(max_attempts=value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"delay_ms": 5_000, "retention_ms": 5_000}, "delay"),
+        ({"backoff": Backoff(max_ms=5_000), "retention_ms": 5_000}, "backoff"),
+        ({"dead_letter": "orders"}, "its own dead-letter queue"),
+        ({"dead_letter": "no such name"}, "not a queue name"),
+        ({"deduplication": "sometimes"}, "off, id or content"),
+    ],
+)
+def test_contradictions_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidArgument, match=message):
+        queue_with(**settings)
