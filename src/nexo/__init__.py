@@ -1,10 +1,138 @@
 """Nexo: a durable message broker. Queues with SQS semantics, topics, and a Spark pipeline.
 
-Lives here: the rooms of the product, one package each, and its version.
-May import: nothing; opening the package must stay free of cost for those who want one room of it.
+Lives here: the rooms of the product, one package each, its version, and the names that users need.
+May import: nothing; what users need is loaded on first use, so opening the package stays free.
 Never: rules, I/O or state of its own.
-Enter at: `nexo.testing.broker()` for a broker in your own process.
+Enter at: `nexo.connect()`; `nexo.testing.broker()` for a broker in your own process.
 Tests: `tests/`, in folders by kind; `tests/tidy/` holds the tree itself to the house rules.
 """
 
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from nexo.client.aio.client import AsyncClient, connect_async
+    from nexo.client.aio.message import AsyncMessage
+    from nexo.client.aio.queue import AsyncQueue
+    from nexo.client.aio.topic import AsyncTopic
+    from nexo.client.blocking.client import Client, connect
+    from nexo.client.blocking.message import Message
+    from nexo.client.blocking.queue import Queue
+    from nexo.client.blocking.topic import Topic
+    from nexo.client.content import DeadLetter
+    from nexo.client.event import Event
+    from nexo.client.figures import Progress, QueueInfo, TopicInfo
+    from nexo.client.messages import Messages
+    from nexo.client.peeked import PeekedMessage
+    from nexo.client.settings import Backoff, QueueSettings, TopicSettings
+    from nexo.vocabulary.errors import (
+        DataCorrupt,
+        Fenced,
+        Forbidden,
+        InvalidArgument,
+        LeaseLost,
+        MessageTooLarge,
+        NexoError,
+        NotReady,
+        OffsetExpired,
+        QueueExists,
+        QueueFull,
+        QueueNotFound,
+        RateLimited,
+        ReadOnly,
+        StaleReceipt,
+        Timeout,
+        TopicExists,
+        TopicNotFound,
+        Unauthorized,
+        Unreachable,
+        VersionMismatch,
+        WrongState,
+    )
+    from nexo.vocabulary.states import State
+
+__all__ = [
+    "AsyncClient",
+    "AsyncMessage",
+    "AsyncQueue",
+    "AsyncTopic",
+    "Backoff",
+    "Client",
+    "DataCorrupt",
+    "DeadLetter",
+    "Event",
+    "Fenced",
+    "Forbidden",
+    "InvalidArgument",
+    "LeaseLost",
+    "Message",
+    "MessageTooLarge",
+    "Messages",
+    "NexoError",
+    "NotReady",
+    "OffsetExpired",
+    "PeekedMessage",
+    "Progress",
+    "Queue",
+    "QueueExists",
+    "QueueFull",
+    "QueueInfo",
+    "QueueNotFound",
+    "QueueSettings",
+    "RateLimited",
+    "ReadOnly",
+    "StaleReceipt",
+    "State",
+    "Timeout",
+    "Topic",
+    "TopicExists",
+    "TopicInfo",
+    "TopicNotFound",
+    "TopicSettings",
+    "Unauthorized",
+    "Unreachable",
+    "VersionMismatch",
+    "WrongState",
+    "connect",
+    "connect_async",
+]
+
+# Where each name that is not an error lives; the errors are all in one module.
+_HOMES = {
+    "AsyncClient": "client.aio.client",
+    "AsyncMessage": "client.aio.message",
+    "AsyncQueue": "client.aio.queue",
+    "AsyncTopic": "client.aio.topic",
+    "Backoff": "client.settings",
+    "Client": "client.blocking.client",
+    "DeadLetter": "client.content",
+    "Event": "client.event",
+    "Message": "client.blocking.message",
+    "Messages": "client.messages",
+    "PeekedMessage": "client.peeked",
+    "Progress": "client.figures",
+    "Queue": "client.blocking.queue",
+    "QueueInfo": "client.figures",
+    "QueueSettings": "client.settings",
+    "State": "vocabulary.states",
+    "Topic": "client.blocking.topic",
+    "TopicInfo": "client.figures",
+    "TopicSettings": "client.settings",
+    "connect": "client.blocking.client",
+    "connect_async": "client.aio.client",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'nexo' has no attribute {name!r}")
+    from importlib import import_module
+
+    home = import_module(f"nexo.{_HOMES.get(name, 'vocabulary.errors')}")
+    value = globals()[name] = getattr(home, name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

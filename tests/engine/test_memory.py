@@ -271,19 +271,24 @@ async def test_sparse_chunks_are_copied_forward_and_their_rows_freed(
 async def test_a_chunk_copied_forward_stays_until_its_new_row_is_on_disk(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nexo.engine.recorder.RECORD_BYTES_BEFORE_SNAPSHOT", 400)
-    queue = await (await rig.start(1)).create_queue("q")
+    engine = await rig.start(int(1.2 * CHUNK_BYTES))
+    queue, other = await engine.create_queue("q"), await engine.create_queue("other")
     await fill(queue, 1)
     delivery = await queue.pop(BATCH, one_ack=True)
-    for seq in range(1, BATCH):
-        rig.runner.is_held = True
-        acked = queue.ack(delivery.lease, seq, seq + 1)
-        await settle()  # with a snapshot, the chunk is copied forward while the commit runs
-        rig.runner.step()
-        lane = queue.queue.lanes[0]
-        assert all(
-            set(chunk.rows) <= set(rig.disk.rows) or chunk.content is not None
-            for chunk in lane.log.chunks.values()
-        ), "what left memory cannot be read back"
-        rig.runner.release()
-        await acked
+    await queue.ack(delivery.lease, 1, 90)
+    monkeypatch.setattr("nexo.engine.recorder.RECORD_BYTES_BEFORE_SNAPSHOT", 1)
+    rig.runner.is_held = True
+    pushes = [other.push(numbered(30, 0, SIZE)) for _ in range(5)]  # too much, and cannot leave
+    acked = queue.ack(delivery.lease, 90, 91)
+    await settle()  # a snapshot is taken, and the chunk copied forward while the commit runs
+    (chunk,) = queue.queue.lanes[0].log.chunks.values()
+    assert chunk.seqs is not None, "nothing was copied forward: the test tests nothing"
+    assert not rig.disk.rows.keys() & set(chunk.rows)
+    rig.runner.step()
+    await asyncio.gather(acked, *pushes)
+    assert chunk.content is not None, "it left memory, and there is no row to read it from"
+    rig.runner.release()
+    await settle()
+    await other.push(numbered(1))
+    assert chunk.content is None
+    assert [m.body for m in await queue.peek()] == [body(seq, SIZE) for seq in (0, *range(91, 100))]

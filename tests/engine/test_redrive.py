@@ -227,3 +227,52 @@ async def test_senseless_redrives_are_refused(rig: Rig) -> None:
         with pytest.raises(InvalidArgument, match="rate"):
             await engine.redrive("graves", rate=rate)
     assert await peeked(engine.queue("graves")) == ["a1"]
+
+
+async def test_redrives_can_be_asked_about_by_number(rig: Rig) -> None:
+    engine = await rig.start()
+    await bury(engine, "a", numbered(100))
+    number = await engine.tasks.begin("graves", None, 50.0)
+    progress = await engine.tasks.progress(number, wait_ms=1_000)
+    assert not progress.finished
+    assert 0 < progress.moved < 100
+    assert not engine.tasks.cancel(number).finished
+    ended = await engine.tasks.progress(number, wait_ms=60_000)
+    assert ended.finished
+    assert ended.moved == engine.queue("a").info().ready
+    with pytest.raises(InvalidArgument, match="no redrive"):
+        await engine.tasks.progress(number + 1)
+
+
+async def test_who_asks_about_a_failed_redrive_is_told_why(rig: Rig) -> None:
+    engine = await rig.start()
+    await bury(engine, "a", numbered(100))
+    failures = [ReadOnly("no more")]
+    rig.journal.refuse_commit = lambda _: failures.pop() if failures else None
+    number = await engine.tasks.begin("graves", None, None)
+    with pytest.raises(ReadOnly, match="no more"):
+        await engine.tasks.progress(number, wait_ms=10_000)
+    await asyncio.sleep(5)
+    assert engine.queue("graves").info().ready == 100
+
+
+async def test_a_disk_failure_between_two_steps_leaves_nothing_aside(rig: Rig) -> None:
+    """Messages without a source were set aside before the state was loaded anew, and after."""
+    engine = await rig.start()
+    await bury(engine, "gone", numbered(30))
+    await engine.delete_queue("gone")
+    await bury(engine, "a", numbered(10))
+    task = await engine.redrive("graves", rate=10.0)
+    await asyncio.sleep(0.5)
+    failures = [ReadOnly("no more")]
+    rig.journal.refuse_commit = lambda _: failures.pop() if failures else None
+    with pytest.raises(ReadOnly):
+        await (await engine.create_queue("other")).push(bodies("x"))
+    await asyncio.sleep(0.01)
+    await asyncio.wait([task.finished], timeout=60)
+    assert task.finished.done()
+    if task.finished.exception() is None:
+        task.finished.result()
+    info = engine.queue("graves").info()
+    assert info.in_flight == 0, "messages that nobody gives back"
+    assert info.ready + engine.queue("a").info().ready == 40

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from nexo.engine import receipts
 from nexo.vocabulary.settings import QueueSettings
 from tests.engine.rig import Rig, ack, bodies, numbered, ranges, texts
 from tests.engine.virtual_time import START_MS, settle
@@ -52,6 +53,20 @@ async def test_the_reception_ack_begins_the_visibility_timeout(rig: Rig) -> None
     for bounds in ranges(delivery):
         queue.received(delivery.lease, *bounds)
     assert 0 <= await ready_at(queue) - began - 500 <= SLACK_MS
+
+
+async def test_a_visibility_timeout_shorter_than_the_retransmit_timeout(rig: Rig) -> None:
+    settings = QueueSettings(visibility_timeout_ms=20, retransmit_timeout_ms=10_000)
+    queue = await (await rig.start()).create_queue("q", settings)
+    await queue.push(bodies("a", "b"))
+    one, many = await queue.pop(), await queue.pop()
+    began = elapsed_ms(queue)
+    queue.received(one.lease, 0, 1)
+    assert 0 <= await ready_at(queue) - began - 20 <= SLACK_MS
+    await queue.pop(visibility_ms=60_000)
+    began = elapsed_ms(queue)
+    assert receipts.received(queue, [(many.lease, 1, 2)]) == []
+    assert 0 <= await ready_at(queue) - began - 20 <= SLACK_MS
 
 
 async def test_a_pops_own_visibility_holds_after_the_reception_ack(rig: Rig) -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from nexo.vocabulary.attributes import encode_attributes
-from nexo.vocabulary.errors import InvalidArgument, MessageTooLarge, OffsetExpired
+from nexo.vocabulary.errors import InvalidArgument, MessageTooLarge, OffsetExpired, ReadOnly
 from nexo.vocabulary.settings import QueueSettings, TopicSettings
 from tests.engine.rig import Rig, ack, bodies, nack, numbered, peeked, texts
 from tests.engine.virtual_time import settle
@@ -166,6 +166,33 @@ async def test_the_row_stays_for_a_queue_when_the_topic_has_let_go(rig: Rig) -> 
     assert len(rig.disk.rows) == 2
     await ack(slow, delivery)
     assert len(rig.disk.rows) == 1, "the last holder has let go"
+
+
+@pytest.mark.parametrize("reload", ["restart", "crash", "fault"])
+async def test_who_holds_a_row_is_known_after_loading_anew(rig: Rig, reload: str) -> None:
+    engine = await rig.start()
+    topic = await engine.create_topic("t")
+    for name in ("q1", "q2"):
+        await engine.create_queue(name)
+        await engine.bind("t", name)
+    await topic.publish(numbered(50))
+    if reload == "fault":
+        failing = [ReadOnly("once")]
+        rig.journal.refuse_commit = lambda _: failing.pop() if failing else None
+        with pytest.raises(ReadOnly):
+            await topic.publish(bodies("refused"))
+        await asyncio.sleep(5)
+    else:
+        engine = await (rig.restart() if reload == "restart" else rig.crash())
+    for name in ("q1", "q2"):
+        queue = engine.queue(name)
+        delivery = await queue.pop(50, one_ack=True)
+        assert len(texts(delivery)) == 50
+        await ack(queue, delivery)
+        assert len(rig.disk.rows) == 1
+    assert len(texts(await engine.topic("t").read(0, 100))) == 50
+    await engine.delete_topic("t")
+    assert rig.disk.rows == {}
 
 
 async def test_deleting_holders_releases_the_row_with_the_last(rig: Rig) -> None:

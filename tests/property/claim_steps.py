@@ -27,6 +27,10 @@ class ClaimSteps(OperatorSteps):
     def epoch(self, name: str, outdated: int) -> int:
         return self.epochs.get(name, 1) - outdated
 
+    def crash(self, commits_lost: int) -> None:
+        super().crash(commits_lost)
+        self.epochs = {name: consumer.epoch for name, consumer in self.pair.model.consumers.items()}
+
     def acked(self, name: str) -> int:
         consumer = self.pair.model.consumers.get(name)
         return consumer.acked_through if consumer is not None else 0
@@ -36,7 +40,7 @@ class ClaimSteps(OperatorSteps):
         what=st.sampled_from(["claim", "claim", "seal", "ack", "batch", "batch"]),
         outdated=st.sampled_from([0, 0, 0, 0, 1]),
         step=STEPS,
-        count=st.sampled_from([1, 3, 10, 0]),
+        count=st.sampled_from([1, 3, 3, 10, 10, 0]),
         bytes_max=st.sampled_from([POP_BYTES_MAX, POP_BYTES_MAX, 20]),
         timeout=TIMEOUTS,
     )
@@ -149,6 +153,7 @@ class ClaimSteps(OperatorSteps):
         elif what == "forget" and name in model.consumers:
             rules.forget_claims(queue, name, now)
             claims.forget_claims(model, name, now)
+            del self.epochs[name]
         else:
             got = rules.release(queue, name, now, what == "bury")
             expected = claims.release(model, name, now, what == "bury")

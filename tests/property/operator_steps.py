@@ -47,8 +47,11 @@ class OperatorSteps(QueueSteps):
         elif what == "look":
             self.look(max(1, number))
         else:
-            self.pair.crash(commits_lost=number)
-            self.picked = []  # a move begins again after a crash
+            self.crash(number)
+
+    def crash(self, commits_lost: int) -> None:
+        self.pair.crash(commits_lost)
+        self.picked = []  # a move begins again after a crash
 
     def purge(self) -> None:
         gone = clear.purge(self.pair.queue, self.now)
@@ -193,8 +196,8 @@ class OperatorSteps(QueueSteps):
         while self.picked:
             self.end_of_a_move(arrive=False, part=False)
         for name in list(model.consumers):
-            claim_rules.forget_claims(queue, name, self.now)
-            claims.forget_claims(model, name, self.now)
+            claim_rules.release(queue, name, self.now)
+            claims.release(model, name, self.now, dead_letter=False)
         self.pause(False)
         for _ in range(200):
             while queue.doomed:

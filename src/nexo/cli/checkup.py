@@ -143,13 +143,10 @@ class Checkup:
         from nexo import __version__
 
         try:
-            with self._talk.client() as client:
-                found = self._talk.broker_name(client)
+            found = self._talk.require_broker()
         except NexoError as error:
             if error.code in ("unreachable", "timeout"):
-                yield Finding(
-                    WARNING, "broker", f"none answers at {self._talk.url}", "start one: nexo serve"
-                )
+                yield Finding(WARNING, "broker", error.message, error.hint)
             else:
                 yield Finding(ERROR, "broker", error.message, error.hint)
             return

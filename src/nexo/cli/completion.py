@@ -1,6 +1,5 @@
 """Names of queues for the shell's completion: only what a broker says at once."""
 
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -27,9 +26,8 @@ def queue_names(context: typer.Context, incomplete: str) -> list[str]:
 
 def queue_argument(help: str = "The queue.") -> Any:
     return typer.Argument(
-        metavar="NAME", help=help, show_default=False, autocompletion=queue_names
+        metavar="QUEUE", help=help, show_default=False, autocompletion=queue_names
     )
 
 
 Queue = Annotated[str, queue_argument()]
-Completion = Callable[[typer.Context, str], list[str]]

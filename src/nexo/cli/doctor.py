@@ -24,7 +24,7 @@ def doctor(
         ),
     ] = None,
 ) -> None:
-    """Check Python, SQLite, ports, disk, clock, broker and Java, and say what to do.
+    """Check this machine and the broker, and say what to do.
 
     \b
     Examples
@@ -32,7 +32,8 @@ def doctor(
       nexo doctor --data nexo-data     with an audit of what is stored
       nexo doctor --json
 
-    Exits 1 if something is broken; what is merely missing or slow is a warning.
+    Looks at Python, SQLite, disk, clock, port, broker, Java and Spark. Exits
+    1 if something is broken; what is missing or slow is only a warning.
     """
     findings = list(_findings(talk, data))
     is_sound = all(each.status != ERROR for each in findings)

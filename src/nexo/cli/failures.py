@@ -1,12 +1,13 @@
 """How a failure is told: one line that says what to do, and the exit code that goes with it."""
 
+import difflib
 import json
 import re
 import sys
 
 import typer
 
-from nexo.vocabulary.errors import InvalidArgument, MessageTooLarge, NexoError
+from nexo.vocabulary.errors import InvalidArgument, NexoError
 
 DONE, REFUSED, USAGE, UNREACHABLE = 0, 1, 2, 3
 
@@ -17,7 +18,7 @@ def status_of(error: NexoError) -> int:
     """The exit code of an error. Wrong values are wrong usage, whoever noticed."""
     if error.code in ("unreachable", "timeout"):
         return UNREACHABLE
-    if error.code == InvalidArgument.code and not isinstance(error, MessageTooLarge):
+    if type(error) is InvalidArgument:  # not its kinds: a message too large is a refusal
         return USAGE
     return REFUSED
 
@@ -32,20 +33,20 @@ def show_failure(error: NexoError, as_json: bool) -> None:
 
 def show_usage(error: typer.TyperException, as_json: bool) -> None:
     """What typer found wrong in the command line."""
-    message = _POSSIBLE.sub(_did_you_mean, error.format_message())
+    wanted = getattr(error, "option_name", "")
+    message = _POSSIBLE.sub(lambda found: _did_you_mean(found, wanted), error.format_message())
     message = message[:1].lower() + message[1:]
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "nexo"
     if as_json:
         _show_json(InvalidArgument.code, message, f"see {command} --help", False)
         return
-    separator = "" if message.endswith((".", "?")) else ";"
-    sys.stderr.write(f"{command}: {_one_line(message)}{separator} see {command} --help\n")
+    sys.stderr.write(f"{command}: {_one_line(message).rstrip('.')} (see {command} --help)\n")
 
 
-def _did_you_mean(found: re.Match[str]) -> str:
-    options = found[1].split(", ")
-    return f"- did you mean {' or '.join(options[:3])}?"
+def _did_you_mean(found: re.Match[str], wanted: str) -> str:
+    nearest = difflib.get_close_matches(wanted, found[1].split(", "), 1)
+    return f"- did you mean {nearest[0]}?" if nearest else ""
 
 
 def _show_json(code: str, message: str, hint: str, retryable: bool) -> None:

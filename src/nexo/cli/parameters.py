@@ -31,6 +31,4 @@ def add_parameters(
 
 def flag(name: str, kind: Any, default: Any = None) -> inspect.Parameter:
     """A parameter that is only ever given by its flag."""
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind
-    )
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)

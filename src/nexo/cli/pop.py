@@ -5,20 +5,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nexo.cli.completion import queue_names
+from nexo.cli.completion import Queue
 from nexo.cli.durations import parse_duration
 from nexo.cli.messages import message_document
 from nexo.cli.talk import Talk, talks
 from nexo.vocabulary.errors import StaleReceipt
 
 if TYPE_CHECKING:
-    from nexo.client import Message
+    from nexo import Message, Messages
 
 
 @talks
 def pop(
     talk: Talk,
-    queue: Annotated[str, typer.Argument(help="The queue.", autocompletion=queue_names)],
+    queue: Queue,
     wait: Annotated[
         float,
         typer.Option(
@@ -39,7 +39,7 @@ def pop(
         ),
     ] = None,
 ) -> None:
-    """Take messages, print their bodies, and ack them. An empty queue is no error.
+    """Take messages, print their bodies, and ack them.
 
     \b
     Examples
@@ -47,7 +47,8 @@ def pop(
       nexo pop orders --wait 20 --max 100
       nexo pop orders --no-ack --visibility-timeout 5m --json
 
-    A message is acked after it was printed, so none is lost on the way.
+    A message is acked after it was printed, so none is lost on the way. An
+    empty queue is no error.
     """
     with talk.client(queue) as client:
         source = client.queue(queue)

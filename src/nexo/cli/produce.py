@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nexo.cli.completion import queue_names
+from nexo.cli.completion import queue_argument
 from nexo.cli.ending import until_told
 from nexo.cli.progress import progress_bar, show_rate
 from nexo.cli.talk import Talk, talks
 
 if TYPE_CHECKING:
+    from nexo import Queue
     from nexo.cli.progress import Bar
-    from nexo.client import Queue
 
 STEP_S = 0.05  # with a rate, what is due is pushed this often
 
@@ -22,9 +22,7 @@ STEP_S = 0.05  # with a rate, what is due is pushed this often
 @talks
 def produce(
     talk: Talk,
-    queue: Annotated[
-        str, typer.Argument(help="The queue; created if needed.", autocompletion=queue_names)
-    ],
+    queue: Annotated[str, queue_argument("The queue; created if needed.")],
     count: Annotated[
         int, typer.Option(metavar="N", min=0, help="How many; 0: until Ctrl-C.")
     ] = 1_000,

@@ -6,7 +6,7 @@ from typing import Annotated, BinaryIO
 
 import typer
 
-from nexo.cli.completion import queue_names
+from nexo.cli.completion import Queue
 from nexo.cli.durations import parse_duration
 from nexo.cli.talk import Talk, talks
 from nexo.vocabulary.errors import InvalidArgument
@@ -18,9 +18,10 @@ READ_BYTES = 1024 * 1024
 @talks
 def push(
     talk: Talk,
-    queue: Annotated[str, typer.Argument(help="The queue.", autocompletion=queue_names)],
+    queue: Queue,
     body: Annotated[
-        str | None, typer.Argument(help="The message. Without it, a line each is read.")
+        str | None,
+        typer.Argument(metavar="BODY", help="The message; without it, a line each is read."),
     ] = None,
     priority: Annotated[
         int, typer.Option(metavar="N", min=0, max=255, help="Higher goes first.")
@@ -41,7 +42,7 @@ def push(
     ] = None,
     create: Annotated[bool, typer.Option("--create", help="Create the queue if needed.")] = False,
 ) -> None:
-    """Push one message, or a line each from standard input. Prints their ids.
+    """Push one message, or a line each from standard input.
 
     \b
     Examples
@@ -49,7 +50,7 @@ def push(
       nexo push orders '{"id": 1}' --priority 9 --delay 5m
       seq 1000 | nexo push numbers --create
 
-    An id is printed once its message is on disk.
+    Prints the id of each message once it is on disk.
     """
     if body is None and sys.stdin.isatty():
         raise InvalidArgument(
@@ -64,7 +65,7 @@ def push(
             message_id = target.push(
                 body,
                 priority=priority,
-                delay=delay or 0.0,
+                delay=delay,
                 attributes=attributes,
                 group_id=group_id,
                 deduplication_id=deduplication_id,
@@ -75,7 +76,7 @@ def push(
             ids = target.push_batch(
                 lines,
                 priority=priority,
-                delay=delay or 0.0,
+                delay=delay,
                 attributes=attributes,
                 group_id=group_id,
             )
@@ -106,6 +107,8 @@ def _attributes(given: list[str]) -> dict[str, str] | None:
     for each in given:
         name, equals, value = each.partition("=")
         if not name or not equals:
-            raise InvalidArgument(f"{each!r:.80} is not an attribute", "write --attribute name=value")
+            raise InvalidArgument(
+                f"{each!r:.80} is not an attribute", "write --attribute name=value"
+            )
         attributes[name] = value
     return attributes or None

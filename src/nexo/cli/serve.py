@@ -44,7 +44,7 @@ def _serve(
         ),
     ] = None,
 ) -> None:
-    """Run a broker. It needs no configuration, and says [bold]ready[/bold] once it answers.
+    """Run a broker; it needs no configuration.
 
     \b
     Examples
@@ -52,9 +52,9 @@ def _serve(
       nexo serve --data :memory: --rpc-port 0  keeps nothing, any free port
       NEXO_MEMORY_LIMIT=2GB nexo serve         settings from the environment
 
-    A setting comes from its flag, else from the environment (NEXO_DATA for
-    --data), else from nexo.toml (data = "…"). SIGTERM and Ctrl-C stop it in
-    order, a second Ctrl-C at once.
+    It says "ready" once every door answers. A setting comes from its flag,
+    else from the environment (NEXO_DATA for --data), else from nexo.toml
+    (data = "…"). SIGTERM and Ctrl-C stop it in order, a second Ctrl-C at once.
     """
     from nexo.server.logs import set_up_logs
     from nexo.server.service import logger, serve

@@ -9,12 +9,13 @@ from rich.table import Table
 from rich.text import Text
 
 from nexo.cli.durations import show_duration
-from nexo.cli.messages import preview
+from nexo.cli.messages import preview, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nexo.client import Message, QueueInfo
+    from nexo.client.content import Content
+    from nexo.client.figures import QueueInfo
 
 _DURATIONS = frozenset(
     {
@@ -104,11 +105,11 @@ def _setting(name: str, value: Any) -> str:
     if name == "backoff":
         spread = f", {value.jitter:.0%} spread" if value.jitter else ""
         first, most = show_duration(value.initial), show_duration(value.max)
-        return f"{first}, then × {value.factor:g} up to {most}{spread}"
+        return f"{first}, then {value.factor:g} times longer each time, up to {most}{spread}"
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def message_table(messages: "Sequence[Message]") -> Table:
+def message_table(messages: "Sequence[Content]") -> Table:
     """Messages as a peek shows them; dead letters with what went wrong."""
     letters = any(message.dead_letter is not None for message in messages)
     columns = ["id", "state", "priority", "attempts", "age", "body"]
@@ -117,7 +118,7 @@ def message_table(messages: "Sequence[Message]") -> Table:
         waited_s = (datetime.now(UTC) - message.created_at).total_seconds()
         row = [
             Text(message.id, style="dim"),
-            Text(str(message.state or "")),
+            Text(state_of(message)),
             figure(message.priority),
             figure(message.attempts),
             age(max(waited_s, 0.001)),

@@ -13,11 +13,10 @@ import typer
 from nexo.cli.parameters import add_parameters, flag
 
 if TYPE_CHECKING:
-    from nexo.client import Client
+    from nexo import Client
 
 DEFAULT_URL = "nexo://127.0.0.1:9325"
 TIMEOUT_S = 30.0  # how long an answer may take
-PROBE_S = 3.0  # how long it may take to find out whether anyone listens
 _PANEL = "Broker and output"
 
 Url = Annotated[
@@ -73,22 +72,11 @@ class Talk:
                 names = [each.name for each in client.queues()]
                 raise QueueNotFound(error.message, suggestion(queue or "", names)) from None
 
-    def require_broker(self) -> None:
-        """Fail at once if nobody listens. The client would wait for the broker to come back, as
-        a long-running program wants it, and a person does not."""
-        import socket
+    def require_broker(self) -> str:
+        """Fail at once if no broker is there; else say which version it is."""
+        from nexo.cli.greeting import greet
 
-        from nexo.client.address import address_of
-        from nexo.vocabulary.errors import Unreachable
-
-        address = address_of(self.url)
-        try:
-            socket.create_connection(address, timeout=PROBE_S).close()
-        except OSError as error:
-            raise Unreachable(
-                f"no broker answers at {self.url} ({error.strerror or error})",
-                "start one with nexo serve, or say where it is with --url or $NEXO_URL",
-            ) from None
+        return greet(self.url, self.token)
 
     @property
     def is_watched(self) -> bool:

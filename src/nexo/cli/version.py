@@ -9,7 +9,7 @@ from nexo.vocabulary.errors import NexoError
 
 @talks
 def version(talk: Talk) -> None:
-    """Show the version of this command, and of the broker if one answers.
+    """Show the versions of this command and of the broker.
 
     \b
     Examples
@@ -17,8 +17,7 @@ def version(talk: Talk) -> None:
       nexo version --json
     """
     try:
-        with talk.client() as client:
-            broker = talk.broker_name(client)
+        broker = talk.require_broker()
     except NexoError:
         broker = None
     if talk.as_json:

@@ -29,8 +29,10 @@ class Delivery:
         "handed",
         "incarnation",
         "instance",
+        "latest_ms",
         "lease",
         "left",
+        "moved",
         "parts",
         "queue",
         "starts",
@@ -61,6 +63,8 @@ class Delivery:
         # By the clock of the broker. With the reception ack on its way the visibility timeout
         # counts; before, the retransmit timeout.
         self.deadline_ms = head.now_ms + self.visibility_ms if auto_received else head.deadline_ms
+        self.latest_ms = self.deadline_ms  # when the last of its messages comes back
+        self.moved: dict[int, int] | None = None  # deadlines that are not the delivery's
         self.connection = connection  # which connection of the client it came on
         self.instance = instance  # of the broker that made it
         self.subscribed = subscribed
@@ -82,7 +86,8 @@ class Delivery:
 
     def ranges(self, start: int, stop: int) -> list[Range]:
         """Messages `start` to `stop` as ranges of sequence numbers."""
-        lease, found = self.lease, []
+        lease = self.lease
+        found: list[Range] = []
         for part, at in zip(self.parts, self.starts, strict=True):
             low = max(start - at, 0)
             high = min(stop - at, len(part.batch.offsets) - 1)
@@ -114,6 +119,8 @@ class Delivery:
         """Messages are done with; returns how many were not before."""
         if self.left == 0:
             return 0
+        if self.finished is None and end - first == self.count:
+            return self.finish_all()
         finished = self.finished
         if finished is None:
             finished = self.finished = set()
@@ -132,6 +139,17 @@ class Delivery:
 
     def is_finished(self, seq: int) -> bool:
         return self.left == 0 or (self.finished is not None and seq in self.finished)
+
+    def deadline_of(self, seq: int) -> int:
+        """When a message comes back if nothing is heard of it, by the clock of the broker."""
+        return self.deadline_ms if self.moved is None else self.moved.get(seq, self.deadline_ms)
+
+    def move_deadline(self, first: int, end: int, deadline_ms: int) -> None:
+        """Of some messages, which had a reception ack or an extension of their own."""
+        if self.moved is None:
+            self.moved = {}
+        self.moved.update(dict.fromkeys(range(first, end), deadline_ms))
+        self.latest_ms = max(self.latest_ms, deadline_ms)
 
     def id_of(self, seq: int) -> str:
         for part in self.parts:

@@ -157,10 +157,12 @@ class Flight(Exchange):
             for push in members:
                 push.alone = True
             self.lane.waiting.extendleft(reversed(members))
+            session.touch(self.lane)
 
     def lost(self, session: Session) -> None:
         if self.wanted:
             self.lane.again.append(self)
+            session.touch(self.lane)
         else:
             self.lane.flying.pop(self.number, None)
 
@@ -260,7 +262,7 @@ class Lane:
 def merged(pushes: list[Push]) -> Batch:
     """One batch of single messages."""
     batch = batch_of([push.body for push in pushes])
-    if all([push.plain for push in pushes]):
+    if all(push.plain for push in pushes):
         return batch
     return msgspec.structs.replace(
         batch,

@@ -33,8 +33,7 @@ Refused = list[tuple[int, int, int, str]]  # lease, first, end, code
 
 _SAID = {
     StaleReceipt.code: (
-        "this delivery is outdated: it was acked, gave up waiting, or the connection it came on "
-        "broke",
+        "this delivery is outdated: it was acked, timed out, or its connection broke",
         "do nothing: if the message is still there it is delivered again",
     ),
     WrongState.code: (
@@ -48,7 +47,7 @@ class Settling(Operation):
     """Something said of messages of one queue: ACK, RECEIVED, NACK, EXTEND. The result is what was
     refused of it, as ranges with their codes."""
 
-    __slots__ = ("deliveries", "kind", "queue", "ranges", "tries")
+    __slots__ = ("deliveries", "kind", "queue", "ranges", "tries", "whole")
 
     def __init__(
         self, kind: Kind, queue: str, ranges: list[Range], deliveries: dict[int, Delivery]
@@ -58,11 +57,26 @@ class Settling(Operation):
         self.queue = queue
         self.ranges = ranges
         self.deliveries = deliveries  # by lease
+        self.whole = False  # the ranges are all that there is of their deliveries
         self.tries = 0
 
     def enter(self, session: Session) -> None:
         lane = session.receipts(self.queue)
-        (lane.acks if self.kind is Kind.ACK else lane.receptions).append(self)
+        if self.kind is Kind.ACK:
+            lane.acks.append(self)
+            self.release(session)
+        else:
+            lane.receptions.append(self)
+
+    def release(self, session: Session) -> None:
+        """The messages are done with: a subscription has room for more."""
+        if self.whole:
+            for delivery in self.deliveries.values():
+                session.finish(delivery, delivery.finish_all())
+            return
+        for lease, first, end in self.ranges:
+            delivery = self.deliveries[lease]
+            session.finish(delivery, delivery.finish(first, end))
 
     def conclude(self, session: Session, refused: Refused) -> None:
         if self.tries > 1 and refused:
@@ -76,7 +90,7 @@ class Settling(Operation):
             and delivery is not None
             and delivery.subscribed is None
             and delivery.instance == session.instance
-            and session.now_ms() < delivery.deadline_ms
+            and session.now_ms() < delivery.deadline_of(refused[1])
         )
 
 
@@ -98,6 +112,8 @@ class OneSettling(Settling, Exchange):
 
     def enter(self, session: Session) -> None:
         session.receipts(self.queue).others.append(self)
+        if self.kind is Kind.NACK:
+            self.release(session)
 
     def answered(self, session: Session, answer: Frame) -> None:
         self.conclude(session, read_refused(answer))

@@ -16,7 +16,6 @@ from nexo.client.operation import Request
 from nexo.client.pushes import Lane
 from nexo.client.receipts import ReceiptLane
 from nexo.client.refusals import error_of
-from nexo.client.subscribed import Subscribed
 from nexo.vocabulary.errors import InvalidArgument, NexoError, NotReady, Unreachable
 from nexo.wire import commands
 from nexo.wire.columns import decode_parts
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
     from nexo.client.delivery import Range
     from nexo.client.operation import Exchange, Operation, Pieces
+    from nexo.client.subscribed import Subscribed
 
 SILENCE_FACTOR = 3  # heartbeats that may be missed before the broker counts as gone
 RECEPTIONS_KEPT = 1_024  # receptions of pops that are said again on the next connection …
@@ -58,11 +58,15 @@ class Session:
         self.requests: deque[Request] = deque()
         self._lanes: dict[tuple[Kind, str], Lane] = {}
         self._receipt_lanes: dict[str, ReceiptLane] = {}
+        self._busy_lanes: dict[Lane, None] = {}  # those with something to write
+        self._busy_receipts: dict[ReceiptLane, None] = {}
+        self._indebted: set[Subscribed] = set()  # subscriptions with credits to give
         self._pending: dict[int, Exchange] = {}
         self._postponed: list[tuple[float, Exchange]] = []
         self._subscriptions: dict[int, Subscribed] = {}
         self._leaving: dict[int, str] = {}  # subscriptions being closed: their queues
         self._out: Pieces = []
+        self.has_quiet = False  # receptions wait for the next output; they are in no hurry
         self._correlation = 0
         self._last_subscription = 0
         self._reader = FrameReader()
@@ -124,36 +128,49 @@ class Session:
         for receipts in self._receipt_lanes.values():
             receipts.fail(error)
 
+    def disown(self) -> None:
+        """In the child of a fork: all of this is the parent's."""
+        error = InvalidArgument(
+            "this subscription is of the parent process", "subscribe after the fork"
+        )
+        for subscribed in self._subscriptions.values():
+            subscribed.number = 0
+            subscribed.end(error)
+        self._subscriptions.clear()
+
     def lane(self, key: tuple[Kind, str]) -> Lane:
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = Lane(*key)
+        self._busy_lanes[lane] = None
         return lane
+
+    def touch(self, lane: Lane) -> None:
+        """Something waits in this lane again."""
+        self._busy_lanes[lane] = None
 
     def receipts(self, queue: str) -> ReceiptLane:
         lane = self._receipt_lanes.get(queue)
         if lane is None:
             lane = self._receipt_lanes[queue] = ReceiptLane(queue)
+        self._busy_receipts[lane] = None
         return lane
 
     def receive_quietly(self, delivery: Delivery) -> None:
         """The reception ack that nobody waits for."""
         ranges = delivery.ranges(0, delivery.count)
         self.receipts(delivery.queue).quiet += ranges
+        self.has_quiet = True
         if delivery.subscribed is None:
             now = self._clock()
             self._popped.extend([(now, delivery.queue, each) for each in ranges])
 
-    def finish(self, delivery: Delivery, first: int, end: int) -> None:
-        """Messages are acked or nacked: a subscription has room for more."""
-        count = delivery.finish(first, end)
-        if count and delivery.subscribed is not None:
-            delivery.subscribed.finished(delivery, count)
-
-    def finish_all(self, delivery: Delivery) -> None:
-        count = delivery.finish_all()
-        if count and delivery.subscribed is not None:
-            delivery.subscribed.finished(delivery, count)
+    def finish(self, delivery: Delivery, count: int) -> None:
+        """Messages of a delivery are done with: a subscription has room for more."""
+        subscribed = delivery.subscribed
+        if count and subscribed is not None and subscribed.number:
+            subscribed.finished(delivery, count)
+            self._indebted.add(subscribed)
 
     def give_back(self, delivery: Delivery) -> None:
         """Nobody will look at these messages."""
@@ -184,6 +201,9 @@ class Session:
             instance=self.instance,
             subscribed=subscribed,
         )
+
+    def local_ms(self) -> int:
+        return int(self._clock() * 1000)
 
     def now_ms(self) -> int:
         """The broker's clock, as far as it is known here."""
@@ -279,21 +299,32 @@ class Session:
         if not self.connected:
             return []
         out, self._out = self._out, []
-        for receipts in self._receipt_lanes.values():
-            receipts.take(self, out)
+        self.has_quiet = False
+        if self._busy_receipts:
+            for receipts in self._busy_receipts:
+                receipts.take(self, out)
+            self._busy_receipts.clear()
         while self.requests:
             request = self.requests.popleft()
             if not request.abandoned:
                 out += request.pieces(self.expect(request), self)
-        for lane in self._lanes.values():
-            if lane.waiting or lane.again:
+        if self._busy_lanes:
+            busy, self._busy_lanes = self._busy_lanes, {}
+            for lane in busy:
                 for flight in lane.take(self):
                     out += flight.pieces(self.expect(flight))
-        for subscribed in self._subscriptions.values():
-            subscribed.credit(out)
+                if lane.waiting:
+                    self._busy_lanes[lane] = None
+        if self._indebted:
+            self._indebted = {each for each in self._indebted if not each.credit(out)}
         if out:
             self._spoke = self._clock()
         return out
+
+    @property
+    def urgent(self) -> bool:
+        """Whether something is to be written that nobody else will."""
+        return bool(self._out or self.requests or self._busy_lanes or self._indebted)
 
     def tick(self) -> float:
         """Do what time has made due; returns in how many seconds to look again. Raises if nothing
@@ -316,6 +347,8 @@ class Session:
         now_ms = self.now_ms()
         for subscribed in self._subscriptions.values():
             due_s = min(due_s, (subscribed.tick(now_ms, self._out) - now_ms) / 1000)
+            if subscribed.owed:
+                self._indebted.add(subscribed)
         if self._postponed:
             due_s = min(due_s, AGAIN_S)
         return max(due_s, 0.01)

@@ -99,17 +99,19 @@ class Subscribed:
             del self.held[delivery.lease]
         self.owed += count
 
-    def credit(self, out: Pieces) -> None:
-        """Give the broker room for more once that is worth a frame, or nothing is left here."""
-        if self.owed and (self.owed * 2 >= self.prefetch or not self.buffer):
+    def credit(self, out: Pieces) -> bool:
+        """Give the broker room for more once that is worth a frame, or nothing is left here.
+        Returns whether nothing is owed any more."""
+        if self.owed and self.number and (self.owed * 2 >= self.prefetch or not self.buffer):
             out.append(frame(Kind.CREDIT, 0, commands.pack_credit(self.number, self.owed)))
             self.owed = 0
+        return not self.owed
 
     def tick(self, now_ms: int, out: Pieces) -> int:
         """Extend what is due, let go of what is over; returns when to look again."""
         due_ms = now_ms + 60_000
         for delivery in list(self.held.values()):
-            if now_ms >= delivery.deadline_ms:
+            if now_ms >= delivery.latest_ms:
                 self._let_go(delivery)
                 continue
             start = 0 if self.auto_extend else delivery.handed
@@ -119,12 +121,13 @@ class Subscribed:
                     self._extend(delivery, start, now_ms, out)
                     extend_ms = now_ms + delivery.visibility_ms // _EXTEND_SHARE
                 due_ms = min(due_ms, extend_ms)
-            due_ms = min(due_ms, delivery.deadline_ms)
+            due_ms = min(due_ms, delivery.latest_ms)
         return due_ms
 
     def _extend(self, delivery: Delivery, start: int, now_ms: int, out: Pieces) -> None:
         ranges = delivery.unfinished(start, delivery.count)
         delivery.deadline_ms = now_ms + delivery.visibility_ms
+        delivery.latest_ms = max(delivery.latest_ms, delivery.deadline_ms)
         if ranges:
             head = commands.Extend(self.queue, ranges, delivery.visibility_ms)
             out.append(frame(Kind.EXTEND, 0, commands.pack(head)))
@@ -141,7 +144,7 @@ class Subscribed:
         buffer = self.buffer
         while buffer:
             delivery = buffer[0]
-            if self.session.now_ms() >= delivery.deadline_ms:
+            if self.session.now_ms() >= delivery.latest_ms:
                 self._let_go(delivery)  # this process slept, and the broker took it back
                 continue
             start = delivery.handed

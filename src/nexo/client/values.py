@@ -33,7 +33,7 @@ def body_of(body: Any) -> bytes:
 
 
 def milliseconds(seconds: float, name: str) -> int:
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+    if isinstance(seconds, bool) or type(seconds) not in (int, float):
         raise InvalidArgument(f"{name} must be a number of seconds, not {seconds!r:.40}")
     if not 0 <= seconds <= _MS_MAX / 1000:  # not a number is neither
         raise InvalidArgument(f"{name} is {seconds} s, and must not be negative")
@@ -44,7 +44,7 @@ def attributes_of(attributes: dict[str, str] | None) -> bytes | None:
     if not attributes:
         return None
     for name, value in attributes.items():
-        if not isinstance(name, str) or not isinstance(value, str):
+        if {type(name), type(value)} != {str}:
             raise InvalidArgument(
                 f"attribute {name!r:.40} is {value!r:.40}", "names and values are texts"
             )
@@ -52,7 +52,7 @@ def attributes_of(attributes: dict[str, str] | None) -> bytes | None:
 
 
 def check_priority(priority: int) -> int:
-    if not isinstance(priority, int) or not 0 <= priority <= PRIORITY_MAX:
+    if type(priority) is not int or not 0 <= priority <= PRIORITY_MAX:
         raise InvalidArgument(f"priority is {priority!r:.40}, allowed is 0 to {PRIORITY_MAX}")
     return priority
 

@@ -196,8 +196,7 @@ class QueueActor:
     def received(self, lease: int, first: int, end: int) -> list[int]:
         """The reception ack; it waits for nothing."""
         applied = acks.received(self.queue, lease, first, end, self.now_ms())
-        self._timer.at(self.queue.deadlines[0][0])
-        self._committer.enlist_lazily(self)
+        self.changed_lazily()
         return applied
 
     def ack(self, lease: int, first: int, end: int) -> asyncio.Future[list[int]]:
@@ -376,7 +375,9 @@ class QueueActor:
                 self._timer.at(token_ms)
 
     def changed_lazily(self) -> None:
-        """Something changed that may wait for the next commit."""
+        """Something changed that may wait for the next commit: deadlines, at most."""
+        if self.queue.deadlines:
+            self._timer.at(self.queue.deadlines[0][0])
         self._committer.enlist_lazily(self)
 
     async def read_back(self, chunk: Chunk) -> None:

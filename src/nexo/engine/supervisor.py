@@ -82,8 +82,8 @@ class Supervisor:
         self._resume()
 
     async def _reload(self) -> None:
-        """Open the journal again and load from it, before any call that waits at the desk: the
-        journal takes one at a time, and those waiting are of the state that is given up."""
+        """Open the journal again and load from it in one go: the journal takes one call at a time,
+        and the next that waits at the desk must find the new state."""
         loaded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def reopened(_: None, error: BaseException | None) -> None:
@@ -99,7 +99,7 @@ class Supervisor:
             if not loaded.done():
                 loaded.set_result(None)
 
-        self._context.desk.submit(self._reopen, reopened, first=True)
+        self._context.desk.submit(self._reopen, reopened)
         await loaded
 
     async def _is_usable(self) -> bool:
@@ -134,6 +134,8 @@ class Supervisor:
             return
 
         def done(more: bool, error: BaseException | None) -> None:
+            if error is not None:  # what cannot be read either must not wait for a commit to fail
+                self.commit_failed(error)
             if not self._closed:
                 self._tidy_later(TIDY_AGAIN_MS if more and error is None else TIDY_MS)
 

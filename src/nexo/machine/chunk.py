@@ -114,6 +114,7 @@ class Chunk:
         "row_start",
         "rows",
         "seqs",
+        "unsaved",
     )
 
     def __init__(self, first: int, end: int, content: Content | None, created_ms: int) -> None:
@@ -129,6 +130,7 @@ class Chunk:
         self.rows: list[int] = []
         self.row_start = 0  # where the chunk begins in its row, if it shares the row
         self.seqs: array[int] | None = None  # which messages are left, once copied forward
+        self.unsaved = 0  # how often it was copied forward to a row that is not on disk yet
 
     def index(self, seq: int) -> int:
         """Where a live message stands in the content."""

@@ -58,6 +58,8 @@ def copy_forward(queue: Queue, chunk: Chunk) -> None:
     chunk.seqs = array(TIME_TYPE, live)
     chunk.payload_bytes = len(copied.payload)
     log.restore(chunk, copied)
+    chunk.unsaved += 1
+    queue.rewritten.append(chunk)
     queue.changes.append(Rewritten(chunk.first, row, live, chunk.payload_bytes))
 
 

@@ -137,7 +137,12 @@ class Log:
 
     def evictable(self, chunk: Chunk) -> bool:
         """Whether the content may leave memory: it is all on disk and grows no more."""
-        return chunk.content is not None and chunk is not self._open and chunk.end <= self.settled
+        return (
+            chunk.content is not None
+            and chunk is not self._open
+            and chunk.end <= self.settled
+            and not chunk.unsaved
+        )
 
     def evict(self, chunk: Chunk) -> None:
         chunk.content = None

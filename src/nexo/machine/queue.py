@@ -97,6 +97,7 @@ class Queue:
         "rate",
         "recent",
         "released",
+        "rewritten",
         "row_numbers",
         "scheduled",
         "scheduled_count",
@@ -141,6 +142,7 @@ class Queue:
         self.changes: list[QueueChange] = []
         self.new_rows: list[tuple[int, Batch]] = []
         self.dropped_rows: list[int] = []
+        self.rewritten: list[Chunk] = []  # copied forward since the last commit
         self.events: list[Event] | None = None
         self.unflushed_due: list[tuple[int, int, int]] = []  # (first, end, due) without a row yet
 

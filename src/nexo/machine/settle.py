@@ -13,6 +13,7 @@ from nexo.vocabulary.events import Event
 from nexo.vocabulary.states import EventKind
 
 if TYPE_CHECKING:
+    from nexo.machine.chunk import Chunk
     from nexo.machine.log import Flushed
     from nexo.machine.queue import Lane, Queue
     from nexo.vocabulary.batch import Batch
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 class Mark(NamedTuple):
     ends: list[tuple[Lane, int]]
     released: list[str | None]
+    rewritten: list[Chunk]
 
 
 class Collected(NamedTuple):
@@ -36,10 +38,10 @@ def collect(queue: Queue) -> Collected:
     """Everything that the next commit has to write for this queue."""
     flushed = flush(queue)
     ends = [(lane, lane.log.end) for lane in queue.lanes if lane.log.settled != lane.log.end]
-    collected = Collected(
-        queue.changes, queue.new_rows, flushed, queue.dropped_rows, Mark(ends, queue.released)
-    )
-    queue.changes, queue.new_rows, queue.dropped_rows, queue.released = [], [], [], []
+    mark = Mark(ends, queue.released, queue.rewritten)
+    collected = Collected(queue.changes, queue.new_rows, flushed, queue.dropped_rows, mark)
+    queue.changes, queue.new_rows, queue.dropped_rows = [], [], []
+    queue.released, queue.rewritten = [], []
     return collected
 
 
@@ -80,6 +82,8 @@ def settle(queue: Queue, mark: Mark) -> None:
     """The commit is on disk: what it brought may be seen, and locked groups go on."""
     for lane, end in mark.ends:
         lane.log.settled = end
+    for chunk in mark.rewritten:
+        chunk.unsaved -= 1
     if mark.released:
         counts: dict[str | None, int] = {}
         for group in mark.released:

@@ -61,8 +61,10 @@ class QueueBook:
 
     def check_order(self) -> None:
         """First deliveries go by number inside a priority, or inside a group. A gap in
-        the leases is a delivery that nobody saw (a claim, a move, a pop that ended in that moment):
+        the leases is a delivery that nobody saw (a move, a pop that ended in that moment):
         from there on it is not known who was first."""
+        if self.has_claims:
+            return  # what lapses comes back as if it had never been taken
         seen_to = {}
         for epoch, leases in self._leases.items():
             lease = (epoch << 32) + 1

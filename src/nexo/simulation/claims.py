@@ -27,7 +27,8 @@ class BatchBook:
         self.count = count
         self.hold = hold  # shared by its messages
         self.copies: list[Copy] | None = None  # None until it was read
-        self.is_over = False  # acked, released or lapsed
+        self.is_over = False  # acked or released, perhaps …
+        self.is_doubtful = False  # … because nobody knows whether the release happened
         self.released_index = 0  # when a confirmed release was asked for
 
 
@@ -77,7 +78,7 @@ class ClaimWitness:
             hold = Hold(self._ledger.epoch << 32, index, 0, now_ms + timeout_ms)
             known = self.batches[claim.number] = BatchBook(claim.number, claim.count, hold)
         if known.hold.deadlines[-1][2] != _FOR_EVER:
-            known.hold.deadlines.append((index, self._ledger.epoch, now_ms + timeout_ms))
+            known.hold.prolong(index, self._ledger.epoch, now_ms + timeout_ms)
         return int(claim.number)
 
     async def seal(self, epoch: int, number: int) -> bool | None:
@@ -92,7 +93,7 @@ class ClaimWitness:
             if held and not batch.is_over:
                 self._broken("a claimed batch is kept", f"batch {number} was lost")
             return False
-        batch.hold.deadlines.append((index, self._ledger.epoch, _FOR_EVER))
+        batch.hold.prolong(index, self._ledger.epoch, _FOR_EVER)
         return True if await self._confirmed(index, future) is not None else None
 
     async def read(self, epoch: int, number: int) -> bool | None:
@@ -139,7 +140,7 @@ class ClaimWitness:
         self._witness.queue(self._queue).claims.keep(self._consumer, epoch, timeout_ms)
         for batch in self.batches.values():
             if batch.hold.deadlines[-1][2] != _FOR_EVER and self._is_held(batch, now_ms):
-                batch.hold.deadlines.append((index, self._ledger.epoch, now_ms + timeout_ms))
+                batch.hold.prolong(index, self._ledger.epoch, now_ms + timeout_ms)
 
     async def ack(self, epoch: int, through: int) -> bool | None:
         index = self._note("ack through", through)
@@ -159,7 +160,7 @@ class ClaimWitness:
         actor = self._witness.queue(self._queue)
         given = [batch for batch in self.batches.values() if not batch.is_over]
         for batch in given:
-            batch.is_over, batch.hold.live = True, False
+            batch.is_over, batch.is_doubtful, batch.hold.live = True, True, False
         if forget:
             future: asyncio.Future[Any] = actor.claims.forget(self._consumer)
         else:
@@ -167,13 +168,19 @@ class ClaimWitness:
         if await self._confirmed(index, future, forget) is None:
             return None
         for batch in given:
+            batch.is_doubtful = False
             batch.released_index = 0 if forget else index
         return True
 
     # -- Bookkeeping --------------------------------------------------------------------------
 
     def _begin_ack(self, through: int) -> list[BatchBook]:
-        batches = [b for n, b in self.batches.items() if n <= through and not b.is_over]
+        due = [batch for number, batch in self.batches.items() if number <= through]
+        for batch in due:
+            for copy in batch.copies or () if batch.is_doubtful else ():
+                if copy.hold is batch.hold and copy.acked is Acked.NO:
+                    copy.acked, copy.acked_epoch = Acked.UNKNOWN, 0
+        batches = [batch for batch in due if not batch.is_over]
         for batch in batches:
             for copy in batch.copies or ():
                 if copy.hold is batch.hold and copy.acked is Acked.NO:

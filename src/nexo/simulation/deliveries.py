@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from nexo.simulation.history import Violation
 from nexo.simulation.letter import Acked, Hold
+from nexo.vocabulary.states import State
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +37,7 @@ class Deliveries:
                 f"until={message.visible_ms}",
             )
             copy = self.taken(queue, message, now_ms)
-            if copy.book.is_fifo:
+            if book.is_fifo and not book.has_claims:
                 self._check_group(copy, message.lease, now_ms)
             self._check_attempts(copy, message)
             if message.priority > highest_priority:
@@ -44,7 +45,10 @@ class Deliveries:
             highest_priority = message.priority
             assert copy.letter is not None
             book.note_order(message, bool(copy.letter.due_ms or queue.settings.delay_ms))
-            copy.hold = Hold(message.lease, index, message.attempts, message.visible_ms)
+            is_received = message.state is State.RECEIVED
+            copy.hold = Hold(
+                message.lease, index, message.attempts, message.visible_ms, is_received
+            )
             copy.seen, copy.last_seen = True, index
             copies.append(copy)
         return copies
@@ -140,7 +144,7 @@ class Deliveries:
             return
         expected = hold.attempts + hold.counted
         if hold.epoch == epoch:
-            if attempts != expected:
+            if attempts != expected and not (hold.is_late and attempts == hold.attempts + 1):
                 _broken(
                     copy,
                     "an attempt is a delivery",
@@ -148,7 +152,7 @@ class Deliveries:
                 )
             return
         least = expected if ledger.is_sure(hold.deadlines[0][0], hold.epoch) else 1
-        if not hold.live and not ledger.is_sure(*hold.returned[:2]):
+        if not hold.live and (hold.is_late or not ledger.is_sure(*hold.returned[:2])):
             least = min(least, hold.attempts)  # it may have been given back since, unnoticed
         if not least <= attempts <= hold.attempts + 1 + epoch - hold.epoch:
             _broken(

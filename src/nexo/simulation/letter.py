@@ -75,16 +75,36 @@ class Letter:
 class Hold:
     """One delivery. `deadlines` are (line, epoch, time), the latest last."""
 
-    __slots__ = ("attempts", "counted", "deadlines", "epoch", "lease", "live", "returned")
+    __slots__ = (
+        "at_most_ms",
+        "attempts",
+        "counted",
+        "deadlines",
+        "epoch",
+        "is_late",
+        "is_received",
+        "lease",
+        "live",
+        "returned",
+    )
 
-    def __init__(self, lease: int, index: int, attempts: int, deadline_ms: int) -> None:
+    def __init__(
+        self, lease: int, index: int, attempts: int, deadline_ms: int, is_received: bool = True
+    ) -> None:
         self.lease = lease
         self.epoch = lease >> 32
         self.attempts = attempts
         self.deadlines = [(index, self.epoch, deadline_ms)]
+        self.at_most_ms = deadline_ms  # it is over after this for sure
+        self.is_received = is_received
         self.live = True  # nobody gave it back or said that it failed
         self.counted = True  # the attempt was not undone
+        self.is_late = False  # it may have come back by itself before somebody gave it back
         self.returned: tuple[int, int, int] = (0, 0, 0)  # line, epoch, not before this time
+
+    def prolong(self, index: int, epoch: int, deadline_ms: int) -> None:
+        self.deadlines.append((index, epoch, deadline_ms))
+        self.at_most_ms = max(self.at_most_ms, deadline_ms)
 
 
 class Copy:

@@ -79,9 +79,12 @@ class Witness:
             return False
         for letter in letters:
             delay_ms = letter.delay_ms
+            if delay_ms is None:
+                delay_ms = actor.queue.settings.delay_ms
             if letter.status is Status.UNSENT:
-                delay_ms = actor.queue.settings.delay_ms if delay_ms is None else delay_ms
                 letter.due_ms = now_ms + delay_ms if delay_ms else 0
+            else:  # the clock may have been set back since it was sent first
+                letter.due_ms = min(letter.due_ms, now_ms + delay_ms)
         ledger.sent(letters, index, now_ms)
         try:
             accepted = await future
@@ -161,7 +164,15 @@ class Witness:
             return
         taken.is_received = taken.is_received or (first, end) == _bounds(taken)
         for copy in self._applied(taken, first, end, applied, now_ms):
-            self._prolong(copy, taken.lease, index, now_ms + taken.visibility_ms)
+            hold = copy.hold
+            if hold is None or hold.lease != taken.lease or copy.acked is not Acked.NO:
+                continue
+            deadline_ms = now_ms + taken.visibility_ms
+            if not hold.is_received:
+                hold.prolong(index, self.ledger.epoch, deadline_ms)
+            elif hold.epoch != self.ledger.epoch:  # a crash may have forgotten the first time
+                hold.at_most_ms = max(hold.at_most_ms, deadline_ms)
+            hold.is_received = True
 
     async def extend(self, taken: Taken, first: int, end: int, timeout_ms: int) -> bool | None:
         index, now_ms = self._note("extend", taken, first, end, timeout_ms), self.now_ms()
@@ -170,8 +181,14 @@ class Witness:
             future = self.queue(taken.queue).extend(taken.lease, first, end, timeout_ms)
         except NexoError as error:
             return self._check_stale(taken, first, end, now_ms, error)
-        for copy in held:
-            self._prolong(copy, taken.lease, index, now_ms + timeout_ms)
+        for copy in taken.among(first, end):
+            hold = copy.hold
+            if hold is not None and hold.lease == taken.lease and copy.acked is Acked.NO:
+                hold.is_received = True
+                if copy in held:
+                    hold.prolong(index, self.ledger.epoch, now_ms + timeout_ms)
+                else:
+                    hold.at_most_ms = max(hold.at_most_ms, now_ms + timeout_ms)
         answer = await self._answer(future, index, taken, first, end, now_ms, held)
         return answer is not None or None
 
@@ -208,28 +225,41 @@ class Witness:
             future = self.queue(taken.queue).ack(taken.lease, first, end)
         except NexoError as error:
             return self._check_stale(taken, first, end, now_ms, error)
-        asked = [
-            copy
-            for copy in taken.among(first, end)
-            if copy.hold is not None
-            and copy.hold.lease == taken.lease
-            and copy.hold.live
-            and copy.acked is not Acked.CONFIRMED
-        ]
+        asked = [c for c in taken.among(first, end) if c.acked is not Acked.CONFIRMED]
         for copy in asked:
-            copy.acked = Acked.UNKNOWN
-            # Past its deadline it may have gone back to the line just before.
-            copy.acked_epoch = self.ledger.epoch if copy in held else 0
+            if copy in held:
+                copy.acked, copy.acked_epoch = Acked.UNKNOWN, self.ledger.epoch
+            elif self._may_be_held(copy, taken.lease):
+                # It may also have gone back to the line just before.
+                copy.acked, copy.acked_epoch = Acked.UNKNOWN, 0
         applied = await self._answer(future, index, taken, first, end, now_ms, held)
         if applied is None:
             return None
         for copy in asked:
-            if copy.acked is Acked.UNKNOWN:
-                copy.acked = Acked.CONFIRMED if copy in applied else Acked.NO
+            if copy in applied:
+                self._check_not_outdated(copy, taken.lease)
+                copy.acked = Acked.CONFIRMED
+            elif copy.acked is Acked.UNKNOWN:
+                copy.acked = Acked.NO
         self.history.add("acked", taken.queue, *[copy.label for copy in applied])
         return True
 
     # -- Bookkeeping --------------------------------------------------------------------------
+
+    def _may_be_held(self, copy: Copy, lease: int) -> bool:
+        """A delivery that a crash forgot makes room for the one before it."""
+        hold = copy.hold
+        return hold is not None and (
+            hold.lease == lease or not self.ledger.is_sure(hold.deadlines[0][0], hold.epoch)
+        )
+
+    def _check_not_outdated(self, copy: Copy, lease: int) -> None:
+        if not self._may_be_held(copy, lease):
+            raise Violation(
+                "the ack of an outdated delivery is refused",
+                f"{copy.label} was acked on lease {lease:#x}, and is on another one",
+                copy.label,
+            )
 
     def _note(self, what: str, taken: Taken, first: int, end: int, *more: Any) -> int:
         labels = [copy.label for copy in taken.among(first, end)]
@@ -302,11 +332,6 @@ class Witness:
             )
         return False
 
-    def _prolong(self, copy: Copy, lease: int, index: int, deadline_ms: int) -> None:
-        hold = copy.hold
-        if hold is not None and hold.lease == lease and copy.acked is Acked.NO:
-            hold.deadlines.append((index, self.ledger.epoch, deadline_ms))
-
     def _returned(
         self, taken: Taken, copies: list[Copy], index: int, not_before_ms: int, counted: bool = True
     ) -> list[Hold]:
@@ -316,8 +341,10 @@ class Witness:
             hold = copy.hold
             if hold is None or hold.lease != taken.lease or copy.acked is Acked.CONFIRMED:
                 continue
-            if self.now_ms() < self.ledger.held_until(hold):  # else it went back before
+            until_ms = self.ledger.held_until(hold)
+            if self.now_ms() <= hold.at_most_ms:
                 hold.live, hold.counted = False, counted
+                hold.is_late = self.now_ms() >= until_ms
                 hold.returned = (index, self.ledger.epoch, not_before_ms)
                 holds.append(hold)
         return holds

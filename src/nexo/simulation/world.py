@@ -113,6 +113,8 @@ class World:
     async def _close(self, boot: Boot) -> None:
         """The last life: some more work unless it begins with a restart, then the accounting."""
         journal = await self._start(None if self.plan.ends_restarted else boot)
+        if self.plan.ends_restarted:
+            self._store.heal(journal)
         await self._define()
         if not self.plan.ends_restarted:
             work = [asyncio.ensure_future(live(actor)) for actor in self.cast.actors]
@@ -144,8 +146,7 @@ class World:
                 self._store.arm(boot, journal)
                 if boot.full_at is not None:
                     self._loop.call_later(boot.full_ms / 1000, self._store.make_room)
-            else:
-                self._store.heal(journal)
+                boot = None  # what is armed stays so
             clock = SystemClock(lambda: self._wall_ahead_s + self._loop.time(), self._loop.time)
             runner = SimulatedRunner(self._loop, journal, self.random, self._lag_s)
             engine = Engine(

@@ -1,0 +1,52 @@
+"""The greeting: is there a broker, does it speak our protocol, and which version is it?
+
+A command asks before it connects. The client would wait for a broker to come back, as a program
+that runs for weeks wants it, and a person at a terminal does not.
+"""
+
+import socket
+
+from nexo.client.address import address_of, token_of
+from nexo.client.refusals import error_of
+from nexo.vocabulary.errors import Unreachable
+from nexo.wire import commands
+from nexo.wire.frame import Frame, FrameReader, Kind, ProtocolError, frame
+
+GREETING_S = 3.0  # how long it may take to find out
+_READ_BYTES = 65_536
+
+
+def greet(url: str, token: str | None) -> str:
+    """The name and version of the broker there, such as `nexo 0.1.0`."""
+    address = address_of(url)
+    version = commands.PROTOCOL_VERSION
+    hello = commands.Hello(commands.MAGIC, (version, version), "nexo-cli", token_of(token))
+    try:
+        with socket.create_connection(address, timeout=GREETING_S) as connection:
+            connection.sendall(frame(Kind.HELLO, 1, commands.pack(hello)))
+            answer = _first_frame(connection)
+    except TimeoutError:
+        raise Unreachable(f"nothing was heard from {url} for {GREETING_S:.0f} s", _HINT) from None
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise Unreachable(f"no broker answers at {url} ({reason})", _HINT) from None
+    except ProtocolError:
+        answer = None
+    if answer is not None and answer.kind is Kind.WELCOME:
+        welcome: commands.Welcome = commands.unpack(answer.head, commands.Welcome)
+        return welcome.server
+    if answer is not None and answer.head and answer.kind in (Kind.GOODBYE, Kind.ERROR):
+        raise error_of(commands.unpack(answer.head, commands.Refusal))
+    raise Unreachable(f"what answers at {url} is not a Nexo broker", "check --url and its port")
+
+
+_HINT = "start one with nexo serve, or say where it is with --url or $NEXO_URL"
+
+
+def _first_frame(connection: socket.socket) -> Frame | None:
+    """None if the other side hangs up first."""
+    reader = FrameReader()
+    while data := connection.recv(_READ_BYTES):
+        for received in reader.feed(data):
+            return received
+    return None

@@ -1,0 +1,203 @@
+"""What each method of the twins asks of the broker: arguments in, an operation out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from nexo.client import figures
+from nexo.client.event import read_events
+from nexo.client.operation import Request
+from nexo.client.peeked import read_peeked
+from nexo.client.pushes import Push, PushBatch
+from nexo.client.values import attributes_of, body_of, check_priority, milliseconds
+from nexo.vocabulary.batch import batch_of
+from nexo.vocabulary.errors import InvalidArgument, QueueNotFound, TopicNotFound
+from nexo.vocabulary.limits import PEEK_MESSAGES_MAX, POP_BYTES_MAX, POP_MESSAGES_MAX
+from nexo.wire import commands
+from nexo.wire.frame import Frame, Kind, frame_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from nexo.client.operation import Pieces
+    from nexo.client.session import Session
+    from nexo.vocabulary.errors import NexoError
+
+_read_int = figures.decoder(int)
+POLL_MS = 20_000  # how long one READ of a topic's subscription waits
+READ_BYTES_MAX = 8 * 1024 * 1024
+
+
+class Pop(Request):
+    """A pop that is sent again waits only for the rest of its time. What the lost answer brought
+    comes back by itself: its reception was never acked."""
+
+    __slots__ = ("_auto_received", "_ends", "_pop", "wait_s")
+
+    def __init__(self, pop: commands.Pop, auto_received: bool) -> None:
+        super().__init__(Kind.POP, b"", lambda _: None)
+        self._pop = pop
+        self._auto_received = auto_received
+        self._ends = 0
+        self.wait_s = pop.wait_ms / 1000
+
+    def pieces(self, correlation: int, session: Session) -> Pieces:
+        self.tries += 1
+        pop = self._pop
+        if pop.wait_ms:
+            now_ms = session.local_ms()
+            if self.tries == 1:
+                self._ends = now_ms + pop.wait_ms
+            else:
+                pop = msgspec.structs.replace(pop, wait_ms=max(0, self._ends - now_ms))
+        return frame_parts(Kind.POP, correlation, commands.pack_pop(pop), [])
+
+    def answered(self, session: Session, answer: Frame) -> None:
+        delivery = session.delivery(
+            self._pop.queue,
+            answer,
+            auto_received=self._auto_received,
+            visibility_ms=self._pop.visibility_ms,
+        )
+        if delivery is not None:
+            if self.abandoned:
+                session.give_back(delivery)
+            elif self._auto_received:
+                session.receive_quietly(delivery)
+        self.finish(delivery)
+
+
+class _Deletion(Request):
+    """When it is sent again and nothing is there any more, it was done the first time."""
+
+    __slots__ = ()
+
+    def refused(self, session: Session, error: NexoError) -> None:
+        if self.tries > 1 and isinstance(error, (QueueNotFound, TopicNotFound)):
+            self.finish(None)
+        else:
+            self.fail(error)
+
+
+class _Read(Request):
+    __slots__ = ("wait_s",)
+
+
+def push(
+    queue: str,
+    body: Any,
+    priority: int,
+    delay: float | None,
+    attributes: dict[str, str] | None,
+    deduplication_id: str | None,
+    group_id: str | None,
+) -> Push:
+    return Push(
+        (Kind.PUSH, queue),
+        body if type(body) is bytes else body_of(body),
+        check_priority(priority) if priority else 0,
+        None if delay is None else milliseconds(delay, "delay"),
+        group_id,
+        deduplication_id,
+        attributes_of(attributes) if attributes else None,
+    )
+
+
+def push_batch(
+    queue: str,
+    bodies: Iterable[Any],
+    priority: int,
+    delay: float | None,
+    attributes: dict[str, str] | None,
+    deduplication_ids: list[str | None] | None,
+    group_id: str | list[str | None] | None,
+) -> PushBatch | None:
+    """None if there is nothing to push."""
+    if isinstance(bodies, (str, bytes)):
+        raise InvalidArgument("push_batch takes a list of bodies", "push() takes one")
+    batch = batch_of([body if type(body) is bytes else body_of(body) for body in bodies])
+    if not batch.count:
+        return None
+    priority = check_priority(priority) if priority else 0
+    extras = (priority, delay, attributes, deduplication_ids, group_id)
+    if any(each is not None and each != 0 for each in extras) or delay is not None:
+        for name, column in (("deduplication_ids", deduplication_ids), ("group_id", group_id)):
+            if isinstance(column, list) and len(column) != batch.count:
+                raise InvalidArgument(f"{len(column)} values of {name} for {batch.count} messages")
+        batch = msgspec.structs.replace(
+            batch,
+            priority=priority,
+            delay_ms=None if delay is None else milliseconds(delay, "delay"),
+            groups=group_id,
+            deduplication_ids=deduplication_ids,
+            attributes=attributes_of(attributes),
+        )
+    return PushBatch((Kind.PUSH, queue), batch)
+
+
+def publish(topic: str, body: Any, attributes: dict[str, str] | None) -> Push:
+    return Push((Kind.PUBLISH, topic), body_of(body), attributes=attributes_of(attributes))
+
+
+def publish_batch(
+    topic: str, bodies: Iterable[Any], attributes: dict[str, str] | None
+) -> PushBatch | None:
+    asked = push_batch(topic, bodies, 0, None, attributes, None, None)
+    return asked and PushBatch((Kind.PUBLISH, topic), asked.batch)
+
+
+def pop(
+    queue: str, count: int, wait: float, visibility_timeout: float | None, auto_received: bool
+) -> Pop:
+    if not 0 < count <= POP_MESSAGES_MAX:
+        raise InvalidArgument(f"a pop takes 1 to {POP_MESSAGES_MAX} messages, not {count}")
+    visibility_ms = (
+        None
+        if visibility_timeout is None
+        else milliseconds(visibility_timeout, "visibility_timeout")
+    )
+    wait_ms = milliseconds(wait, "wait") if wait else 0
+    return Pop(commands.Pop(queue, count, POP_BYTES_MAX, wait_ms, visibility_ms), auto_received)
+
+
+def read(topic: str, offset: int, limit: int, strict: bool, wait_ms: int = 0) -> Request:
+    """The result is the events and the offset to go on at."""
+    head = commands.pack(commands.Read(topic, offset, limit, READ_BYTES_MAX, strict, wait_ms))
+    reading = _Read(Kind.READ, head, lambda answer: read_events(topic, answer))
+    reading.wait_s = wait_ms / 1000
+    return reading
+
+
+def call(method: str, read_body: Callable[[memoryview], Any] | None, **params: Any) -> Request:
+    """A named call; `read_body` makes the result of its answer."""
+    body: Pieces = [commands.pack(commands.Call(method, params))]
+
+    def decode(answer: Frame) -> Any:
+        return None if read_body is None else read_body(answer.body)
+
+    return Request(Kind.CALL, b"", decode, body)
+
+
+def delete(method: str, name: str) -> Request:
+    body: Pieces = [commands.pack(commands.Call(method, {"name": name}))]
+    return _Deletion(Kind.CALL, b"", lambda _: None, body)
+
+
+def count_of(method: str, **params: Any) -> Request:
+    return call(method, _read_int, **params)
+
+
+def peek(queue: str, limit: int) -> Request:
+    if not 0 < limit <= PEEK_MESSAGES_MAX:
+        raise InvalidArgument(f"a peek shows 1 to {PEEK_MESSAGES_MAX} messages, not {limit}")
+    return call("peek", lambda body: read_peeked(queue, body), name=queue, limit=limit)
+
+
+def redrive_progress(task: int, wait_ms: int) -> Request:
+    asked = _Read(Kind.CALL, b"", lambda answer: figures.read_progress(answer.body))
+    call_body = commands.Call("redrive_progress", {"task": task, "wait_ms": wait_ms})
+    asked.body = [commands.pack(call_body)]
+    asked.wait_s = wait_ms / 1000
+    return asked

@@ -1,0 +1,307 @@
+"""A queue, as a blocking client sees it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from nexo.client import asking, figures
+from nexo.client.blocking.message import Message
+from nexo.client.blocking.redrive import Redrive
+from nexo.client.blocking.subscription import Subscription
+from nexo.client.held import reason_of
+from nexo.client.messages import Messages, acking, refused_ids
+from nexo.client.settings import queue_params
+from nexo.client.values import milliseconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Unpack
+
+    from nexo.client.blocking.connection import Connection
+    from nexo.client.delivery import Delivery
+    from nexo.client.figures import QueueInfo
+    from nexo.client.operation import Operation
+    from nexo.client.peeked import PeekedMessage
+    from nexo.client.settings import QueueOptions
+
+_log = logging.getLogger("nexo.client")
+
+
+class Queue:
+    """A handle; making one does no I/O. Any number of threads may share it."""
+
+    message_type: type[Message] = Message
+
+    def __init__(self, connection: Connection, name: str, create: bool = False) -> None:
+        self._connection = connection
+        self._name = name
+        self._to_create = create
+        self._make = partial(self.message_type, connection)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    # -- Producers ----------------------------------------------------------------------------
+
+    def push(
+        self,
+        body: Any,
+        *,
+        priority: int = 0,
+        delay: float | None = None,
+        attributes: dict[str, str] | None = None,
+        deduplication_id: str | None = None,
+        group_id: str | None = None,
+    ) -> str:
+        """Push one message (bytes, text, or anything JSON); returns its id once it is on disk."""
+        asked = asking.push(
+            self._name, body, priority, delay, attributes, deduplication_id, group_id
+        )
+        pushed: str = self._run(asked)
+        return pushed
+
+    def push_batch(
+        self,
+        bodies: Iterable[Any],
+        *,
+        priority: int = 0,
+        delay: float | None = None,
+        attributes: dict[str, str] | None = None,
+        deduplication_ids: list[str | None] | None = None,
+        group_id: str | list[str | None] | None = None,
+    ) -> list[str]:
+        """Push many messages as one: all of them are accepted, or none. Returns their ids."""
+        asked = asking.push_batch(
+            self._name, bodies, priority, delay, attributes, deduplication_ids, group_id
+        )
+        return self._run(asked) if asked is not None else []
+
+    # -- Consumers ----------------------------------------------------------------------------
+
+    def pop(
+        self,
+        wait: float = 0.0,
+        *,
+        visibility_timeout: float | None = None,
+        auto_received: bool = True,
+    ) -> Message | None:
+        """Take one message; None when nothing came within `wait` seconds."""
+        delivery = self._run(asking.pop(self._name, 1, wait, visibility_timeout, auto_received))
+        return None if delivery is None else self._make(delivery, delivery.parts[0], 0)
+
+    def pop_batch(
+        self,
+        count: int = 10,
+        wait: float = 0.0,
+        *,
+        visibility_timeout: float | None = None,
+        auto_received: bool = True,
+    ) -> Messages[Message]:
+        """Take up to `count` messages; waits up to `wait` seconds for the first one."""
+        delivery = self._run(asking.pop(self._name, count, wait, visibility_timeout, auto_received))
+        stop = 0 if delivery is None else delivery.count
+        return Messages(delivery, 0, stop, self._make)
+
+    def ack_batch(self, messages: Iterable[Message]) -> list[tuple[str, str]]:
+        """Ack what can be acked; returns the id and the error code of what was refused."""
+        settling = acking(self._name, messages)
+        if settling is None:
+            return []
+        refused = self._run(settling)
+        return refused_ids(settling, refused) if refused else []
+
+    def subscribe(
+        self,
+        prefetch: int = 100,
+        *,
+        auto_received: bool = True,
+        auto_extend: bool = False,
+        visibility_timeout: float | None = None,
+    ) -> Subscription[Message]:
+        """Messages for ever, through reconnects. At most `prefetch` of them are unfinished here at
+        a time; those that wait keep their lease. With `auto_extend` those that you work on do
+        too, so finish every one of them."""
+        return self._subscription(
+            self._one, 1, prefetch, auto_received, auto_extend, visibility_timeout
+        )
+
+    def subscribe_batches(
+        self,
+        count: int = 1_000,
+        *,
+        prefetch: int | None = None,
+        auto_received: bool = True,
+        auto_extend: bool = False,
+        visibility_timeout: float | None = None,
+    ) -> Subscription[Messages[Message]]:
+        """The same in batches of up to `count` as they arrive, for those who want many messages a
+        second: they stay columns, and `ack_batch` acks each batch as one range."""
+        return self._subscription(
+            self._many,
+            count,
+            4 * count if prefetch is None else prefetch,
+            auto_received,
+            auto_extend,
+            visibility_timeout,
+        )
+
+    def consume(
+        self,
+        handler: Callable[[Message], object],
+        concurrency: int = 1,
+        *,
+        prefetch: int | None = None,
+        auto_extend: bool = False,
+    ) -> None:
+        """Call `handler` with each message, for ever: returning acks, an exception nacks with its
+        text as the reason, and the loop goes on. With `concurrency`, in that many threads. It
+        ends with an exception that is no `Exception` (as Ctrl-C is), or with the queue."""
+        wanted = max(2 * concurrency, 10) if prefetch is None else prefetch
+        with self.subscribe(wanted, auto_extend=auto_extend) as subscription:
+            threads = [
+                threading.Thread(
+                    target=_work, args=(subscription, handler), name="nexo-consumer", daemon=True
+                )
+                for _ in range(concurrency - 1)
+            ]
+            for thread in threads:
+                thread.start()
+            _work(subscription, handler)
+
+    # -- Operators ----------------------------------------------------------------------------
+
+    def peek(self, limit: int = 10) -> list[PeekedMessage]:
+        """The first messages, whatever their state; nothing is taken."""
+        seen: list[PeekedMessage] = self._run(asking.peek(self._name, limit))
+        return seen
+
+    def info(self) -> QueueInfo:
+        info: QueueInfo = self._call("queue_info", figures.read_queue)
+        return info
+
+    def edit(self, **settings: Unpack[QueueOptions]) -> QueueInfo:
+        """Change some settings; the others stay as they are."""
+        params = queue_params(settings)
+        info: QueueInfo = self._call("edit_queue", figures.read_queue, settings=params)
+        return info
+
+    def purge(self) -> int:
+        """Remove everything, in flight included; returns how many messages that were."""
+        purged: int = self._run(asking.count_of("purge", name=self._name))
+        return purged
+
+    def pause(self) -> None:
+        """Stop deliveries, not pushes."""
+        self._call("pause", None)
+
+    def resume(self) -> None:
+        self._call("resume", None)
+
+    @overload
+    def redrive(
+        self, to: str | None = None, rate: float | None = None, wait: Literal[True] = True
+    ) -> int: ...
+
+    @overload
+    def redrive(
+        self, to: str | None = None, rate: float | None = None, *, wait: Literal[False]
+    ) -> Redrive: ...
+
+    def redrive(
+        self, to: str | None = None, rate: float | None = None, wait: bool = True
+    ) -> int | Redrive:
+        """On a dead-letter queue: move each message to where it came from, or to the queue `to`,
+        with its attempts reset; at most `rate` a second. Returns how many were moved, or with
+        `wait=False` the task under way."""
+        task = self._run(asking.count_of("redrive", name=self._name, to=to, rate=rate))
+        redrive = Redrive(self._connection, task)
+        return redrive.wait() if wait else redrive
+
+    def release(self, consumer: str, dead_letter: bool = False) -> int:
+        """Give back what a Spark consumer holds, or send it to the dead letters."""
+        asked = asking.count_of(
+            "release", name=self._name, consumer=consumer, dead_letter=dead_letter
+        )
+        released: int = self._run(asked)
+        return released
+
+    def delete(self) -> None:
+        """Remove the queue with all its messages."""
+        self._run(asking.delete("delete_queue", self._name))
+
+    def __repr__(self) -> str:
+        return f"<Queue {self._name!r}>"
+
+    # -- Inside -------------------------------------------------------------------------------
+
+    def _run(self, operation: Operation) -> Any:
+        if self._to_create:
+            self._create()
+        return self._connection.run(operation)
+
+    def _call(self, method: str, read: Callable[[memoryview], Any] | None, **params: Any) -> Any:
+        return self._run(asking.call(method, read, name=self._name, **params))
+
+    def _create(self) -> None:
+        """The first use of a handle that creates."""
+        if self._to_create:
+            asked = asking.call("create_queue", None, name=self._name, exist_ok=True)
+            self._connection.run(asked)
+            self._to_create = False
+
+    def _one(self, delivery: Delivery, start: int, _: int) -> Message:
+        return self._make(delivery, *delivery.locate(start))
+
+    def _many(self, delivery: Delivery, start: int, stop: int) -> Messages[Message]:
+        return Messages(delivery, start, stop, self._make)
+
+    def _subscription(
+        self,
+        make: Callable[[Delivery, int, int], Any],
+        count_max: int,
+        prefetch: int,
+        auto_received: bool,
+        auto_extend: bool,
+        visibility_timeout: float | None,
+    ) -> Subscription[Any]:
+        visibility_ms = None
+        if visibility_timeout is not None:
+            visibility_ms = milliseconds(visibility_timeout, "visibility_timeout")
+        return Subscription(
+            self._connection,
+            self._name,
+            prefetch,
+            make,
+            count_max=count_max,
+            auto_received=auto_received,
+            auto_extend=auto_extend,
+            visibility_ms=visibility_ms,
+            prepare=self._create,
+        )
+
+
+def _work(subscription: Subscription[Message], handler: Callable[[Message], object]) -> None:
+    """One worker of `consume`."""
+    while (message := subscription.get()) is not None:
+        with _Attempt(message.id), message:
+            handler(message)
+
+
+class _Attempt:
+    """What goes wrong with one message must not end the work on the others."""
+
+    def __init__(self, message_id: str) -> None:
+        self._message_id = message_id
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, Exception):
+            _log.warning("message %s failed: %s", self._message_id, reason_of(error))
+            return True
+        return False

@@ -1,0 +1,139 @@
+"""A subscription of a blocking consumer: it goes on for ever, through reconnects."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
+
+from nexo.client.operation import Operation
+from nexo.client.subscribed import Subscribed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nexo.client.blocking.connection import Connection
+    from nexo.client.delivery import Delivery
+
+Item = TypeVar("Item")
+
+
+class Subscription(Generic[Item]):
+    """Iterate over it. Leaving the loop, `close()` and the end of a `with` block give back at once
+    what was prefetched; messages that were handed out stay yours until you finish them. A new loop
+    subscribes again. Several threads may take from one subscription."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        queue: str,
+        prefetch: int,
+        make: Callable[[Delivery, int, int], Item],
+        *,
+        count_max: int = 1,
+        auto_received: bool,
+        auto_extend: bool,
+        visibility_ms: int | None,
+        prepare: Callable[[], None],
+    ) -> None:
+        self._connection = connection
+        self._make = make
+        self._count_max = count_max
+        self._prepare = prepare
+        self._waiting: deque[Operation] = deque()
+        self._loops = 0
+        self._subscribed = Subscribed(
+            connection.session,
+            queue,
+            prefetch,
+            auto_received=auto_received,
+            auto_extend=auto_extend,
+            visibility_ms=visibility_ms,
+            wake=self._wake,
+        )
+
+    def get(self, timeout: float | None = None) -> Item | None:
+        """The next one; None if nothing came for `timeout` seconds, or another thread closed the
+        subscription."""
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        self._open()
+        while True:
+            news = Operation()
+            with self._connection.locked():
+                taken = self._subscribed.take(self._count_max)
+                if taken is None:
+                    if self._subscribed.error is not None:
+                        raise self._subscribed.error
+                    if not self._subscribed.number:
+                        return None
+                    self._waiting.append(news)
+            if taken is not None:
+                return self._make(*taken)
+            self._await(news, deadline)
+            if not news.done:
+                return None
+
+    def close(self) -> None:
+        """Take no more, and give back at once what was prefetched."""
+        with self._connection.locked():
+            self._connection.session.close_subscription(self._subscribed)
+            self._wake()
+        self._connection.write()
+
+    def __iter__(self) -> _Loop[Item]:
+        self._open()
+        self._loops += 1
+        return _Loop(self)
+
+    def __enter__(self) -> Self:
+        self._open()
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.close()
+
+    def _open(self) -> None:
+        if self._subscribed.number:
+            return
+        self._prepare()
+        with self._connection.locked():
+            if not self._subscribed.number:
+                self._subscribed.session = self._connection.session
+                self._connection.session.open(self._subscribed)
+        self._connection.write()
+
+    def _await(self, news: Operation, deadline: float) -> None:
+        try:
+            self._connection.wait(news, deadline, patient=True)
+        finally:
+            with self._connection.locked():
+                if news in self._waiting:
+                    self._waiting.remove(news)
+
+    def _wake(self) -> None:
+        """Under the lock: something came, or it is over."""
+        while self._waiting:
+            self._waiting.popleft().finish(None)
+
+
+class _Loop(Generic[Item]):
+    """One loop over a subscription; when the loop is left, it closes."""
+
+    def __init__(self, subscription: Subscription[Item]) -> None:
+        self._subscription = subscription
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Item:
+        item = self._subscription.get()
+        if item is None:
+            raise StopIteration
+        return item
+
+    def __del__(self) -> None:
+        subscription = self._subscription
+        subscription._loops -= 1
+        if not subscription._loops:
+            subscription._connection.close_soon(subscription._subscribed)

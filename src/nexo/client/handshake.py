@@ -1,0 +1,97 @@
+"""What both twins need to get a connection: options of the socket, pauses, and clear errors."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from typing import TYPE_CHECKING
+
+from nexo.vocabulary.errors import NexoError, NotReady, RateLimited, Timeout, Unreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nexo.client.address import Address
+
+CONNECT_S = 5.0  # one try
+PAUSE_S_FIRST, PAUSE_S_MAX = 0.05, 2.0
+STEADY_S = 1.0  # a connection that lasted this long was a good one
+UNACKED_MS = 20_000  # bytes that the other machine does not confirm for this long: it is gone
+
+
+class Backoff:
+    """The pauses between tries to connect: the first is none, then they double, spread out so
+    that many clients do not come back at once."""
+
+    def __init__(self, chance: Callable[[], float]) -> None:
+        self._chance = chance
+        self._tries = 0
+        self._next_at = 0.0
+        self._connected_at = 0.0
+
+    def pause(self, now: float) -> float:
+        return max(0.0, self._next_at - now)
+
+    def tried(self, now: float) -> None:
+        pause = min(PAUSE_S_MAX, PAUSE_S_FIRST * 2.0 ** min(self._tries, 16))
+        self._tries += 1
+        self._next_at = now + pause * (0.5 + self._chance())
+
+    def connected(self, now: float) -> None:
+        self._connected_at = now
+
+    def lost(self, now: float) -> None:
+        if now - self._connected_at >= STEADY_S:
+            self._tries = 0
+            self._next_at = now
+
+
+def configure(sock: socket.socket) -> None:
+    """Small frames go at once; a machine that vanished is noticed."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKED_MS)
+
+
+def is_final(error: NexoError) -> bool:
+    """Whether trying again is of no use: the broker has spoken, or the name means nothing."""
+    return isinstance(error, UnknownHost) or not isinstance(
+        error, (Unreachable, NotReady, RateLimited, Timeout)
+    )
+
+
+class UnknownHost(Unreachable):
+    """There is no machine of that name."""
+
+
+def unreachable(address: Address, error: OSError) -> NexoError:
+    """An error of the socket, in words."""
+    if isinstance(error, socket.gaierror):
+        return UnknownHost(
+            f"there is no host {address.host!r}: {error.strerror}", "check the URL's spelling"
+        )
+    if error.errno == errno.ECONNREFUSED:
+        return Unreachable(
+            f"nothing listens at {address}", "start a broker with `nexo serve`, or check the port"
+        )
+    if isinstance(error, TimeoutError):
+        return Unreachable(f"{address} does not answer", "check the address and the firewall")
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    return Unreachable(f"the connection to {address} failed: {reason}")
+
+
+def overdue(address: Address, failure: NexoError | None, timeout: float) -> NexoError:
+    """The time of a call is over. `failure` is why there is no connection, if there is none."""
+    if failure is None:
+        return Timeout(
+            f"the broker at {address} did not answer within {timeout:g} s",
+            "it is busy, or the network is: raise `timeout`",
+        )
+    if not isinstance(failure, (Unreachable, NotReady)):
+        return failure
+    return Unreachable(
+        f"no broker could be reached within {timeout:g} s: {failure.message}",
+        failure.hint or "is the broker running?",
+    )

@@ -1,0 +1,151 @@
+"""Messages of one delivery, as a sequence: each is made only when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from nexo.client.held import HeldMessage
+from nexo.client.receipts import Settling
+from nexo.vocabulary.errors import InvalidArgument
+from nexo.wire.frame import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from nexo.client.delivery import Delivery, Range
+    from nexo.wire.columns import WirePart
+
+M = TypeVar("M", bound=HeldMessage)
+
+
+class Messages(Sequence[M], Generic[M]):
+    """What `pop_batch` and `subscribe_batches` give. `bodies()` is the quickest way through it,
+    and `ack_batch(messages)` acks all of it as one range."""
+
+    __slots__ = ("_delivery", "_make", "_start", "_stop")
+
+    def __init__(
+        self,
+        delivery: Delivery | None,
+        start: int,
+        stop: int,
+        make: Callable[[Delivery, WirePart, int], M],
+    ) -> None:
+        self._delivery = delivery
+        self._start = start
+        self._stop = stop
+        self._make = make
+
+    def bodies(self) -> list[bytes]:
+        """The bodies alone, without an object for each message."""
+        delivery = self._delivery
+        if delivery is None:
+            return []
+        found: list[bytes] = []
+        for part, at in zip(delivery.parts, delivery.starts, strict=True):
+            offsets, payload = part.batch.offsets, part.batch.payload
+            low, high = max(self._start - at, 0), min(self._stop - at, len(offsets) - 1)
+            if low < high:
+                bounds = offsets[low : high + 1].tolist()
+                found += [payload[a:b] for a, b in pairwise(bounds)]
+        return found
+
+    def __len__(self) -> int:
+        return self._stop - self._start
+
+    @overload
+    def __getitem__(self, index: int) -> M: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[M]: ...
+
+    def __getitem__(self, index: int | slice) -> M | list[M]:
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(len(self)))]
+        if index < 0:
+            index += len(self)
+        if not 0 <= index < len(self) or self._delivery is None:
+            raise IndexError("there is no such message")
+        part, at = self._delivery.locate(self._start + index)
+        return self._make(self._delivery, part, at)
+
+    def __iter__(self) -> Iterator[M]:
+        delivery, make = self._delivery, self._make
+        if delivery is None:
+            return
+        for part, start in zip(delivery.parts, delivery.starts, strict=True):
+            low = max(self._start - start, 0)
+            for at in range(low, min(self._stop - start, len(part.batch.offsets) - 1)):
+                yield make(delivery, part, at)
+
+    def __add__(self, other: Iterable[M]) -> list[M]:
+        return [*self, *other]
+
+    def __radd__(self, other: Iterable[M]) -> list[M]:
+        return [*other, *self]
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Sequence) and not isinstance(other, (str, bytes)):
+            return len(self) == len(other) and all(
+                isinstance(theirs, HeldMessage) and ours.id == theirs.id
+                for ours, theirs in zip(self, other, strict=True)
+            )
+        return NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        queue = "" if self._delivery is None else f" of {self._delivery.queue!r}"
+        return f"<{len(self)} messages{queue}>"
+
+    def _whole(self) -> Delivery | None:
+        """The delivery, if this is all of it and none of it is finished."""
+        delivery = self._delivery
+        if delivery is None or len(self) != delivery.count or delivery.left != delivery.count:
+            return None
+        return delivery
+
+
+def acking(queue: str, messages: Iterable[Any]) -> Settling | None:
+    """The ack of many messages of one queue; None if there are none."""
+    if isinstance(messages, Messages):
+        whole = messages._whole()
+        if whole is not None:
+            _check_queue(queue, whole.queue)
+            all_of_it = whole.ranges(0, whole.count)
+            settling = Settling(Kind.ACK, queue, all_of_it, {whole.lease: whole})
+            settling.whole = True
+            return settling
+    deliveries: dict[int, Delivery] = {}
+    ranges: list[Range] = []
+    for message in messages:
+        if not isinstance(message, HeldMessage):
+            raise InvalidArgument(
+                f"{message!r:.60} is not a message that was popped", "a peeked one cannot be acked"
+            )
+        delivery, seq = message._delivery, message._seq
+        _check_queue(queue, delivery.queue)
+        deliveries[delivery.lease] = delivery
+        if ranges and ranges[-1][0] == delivery.lease and ranges[-1][2] == seq:
+            ranges[-1] = (delivery.lease, ranges[-1][1], seq + 1)
+        else:
+            ranges.append((delivery.lease, seq, seq + 1))
+    return Settling(Kind.ACK, queue, ranges, deliveries) if ranges else None
+
+
+def refused_ids(
+    settling: Settling, refused: list[tuple[int, int, int, str]]
+) -> list[tuple[str, str]]:
+    """What of an ack was refused: the id of each message and the code of the error."""
+    return [
+        (settling.deliveries[lease].id_of(seq), code)
+        for lease, first, end, code in refused
+        for seq in range(first, end)
+    ]
+
+
+def _check_queue(queue: str, theirs: str) -> None:
+    if theirs != queue:
+        raise InvalidArgument(f"a message of queue {theirs!r} cannot be acked on {queue!r}")
