@@ -19,7 +19,8 @@ def test_push_and_pop_one(nexo, queue):
 
 
 def test_push_needs_the_queue(nexo, queue):
-    assert "nexo queue create" in nexo("push", queue, "hello", status=1).err
+    refused = nexo("push", f"new-{queue}-of-this-test", "hello", status=1)
+    assert "create" in refused.err
     assert nexo("push", queue, "hello", "--create", "--json").json().keys() == {"id"}
     nexo("push", queue, "hello")
 

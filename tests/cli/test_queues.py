@@ -150,8 +150,10 @@ def test_redrive_to_another_queue_at_a_rate(nexo, queue):
 
 def test_release_of_a_consumer_that_is_not_there(nexo, queue):
     nexo("queue", "create", queue)
-    refused = nexo("queue", "release", queue, "--consumer", "nobody", status=1)
-    assert "nobody" in refused.err
+    told = nexo("queue", "release", queue, "--consumer", "nobody")
+    assert told.lines == [f"nobody holds nothing of {queue}"]
+    arguments = ["--consumer", "nobody", "--dead-letter", "--json"]
+    assert nexo("queue", "release", queue, *arguments).json() == {"name": queue, "released": 0}
     assert "--consumer" in nexo("queue", "release", queue, status=2).err
 
 

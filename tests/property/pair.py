@@ -21,6 +21,7 @@ from nexo.machine.settle import collect, settle
 from nexo.vocabulary.batch import concatenate
 from nexo.vocabulary.changes import decode_queue_changes, encode_changes
 from nexo.vocabulary.errors import NexoError
+from nexo.vocabulary.limits import LEASE_BITS
 from nexo.vocabulary.states import State
 from tests.property.model.state import Model
 from tests.property.plain import differences, plain, seen
@@ -53,7 +54,7 @@ class Pair:
     def __init__(self, settings: QueueSettings) -> None:
         self.row_numbers = count(1)
         self.boots = 1
-        self.queue = Queue(NAME, settings, INCARNATION, self.row_numbers, 1 << 32)
+        self.queue = Queue(NAME, settings, INCARNATION, self.row_numbers, 1 << LEASE_BITS)
         self.model = Model(settings)
         self.on_disk = Point(encode_image(Image()), [], {}, self.model.copy(), None)
         self.under_way: list[Point] = []
@@ -163,7 +164,7 @@ class Pair:
         point = reached[max(0, len(reached) - 1 - commits_lost)]
         self.boots += 1
         self.queue = Queue(
-            NAME, self.model.settings, INCARNATION, self.row_numbers, self.boots << 32
+            NAME, self.model.settings, INCARNATION, self.row_numbers, self.boots << LEASE_BITS
         )
         revive(self.queue, fold(decode_image(point.snapshot), point.records))
         assert not self.queue.dropped_rows, "a revived queue has dead chunks"

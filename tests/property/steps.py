@@ -19,7 +19,7 @@ from nexo.machine import pop as pop_rules
 from nexo.machine import push as push_rules
 from nexo.vocabulary.batch import TIME_TYPE, batch_of
 from nexo.vocabulary.identity import message_id
-from nexo.vocabulary.limits import POP_BYTES_MAX
+from nexo.vocabulary.limits import LEASE_BITS, POP_BYTES_MAX
 from nexo.vocabulary.message import Message
 from tests.property.draws import SPOILED, WAITS, Profile, marked, moved, spoiled
 from tests.property.model import arrival, delivery, passing
@@ -224,7 +224,7 @@ class QueueSteps(RuleBasedStateMachine):
         whole = got.missing is None
         delivery.check_choice(model, seqs, wanted, bytes_max, self.noisy_min, whole)
         if seqs:
-            assert got.lease >> 32 == pair.boots, "a lease number of an earlier boot"
+            assert got.lease >> LEASE_BITS == pair.boots, "a lease number of an earlier boot"
             assert not model.of_lease(got.lease), f"lease {got.lease} was given out twice"
             timeout = model.settings.visibility_timeout_ms if visibility is None else visibility
             wait = timeout if one_ack else model.settings.retransmit_timeout_ms

@@ -164,4 +164,5 @@ def release(
     with talk.client(name) as client:
         released = client.queue(name).release(consumer, dead_letter=dead_letter)
     where = "are dead letters" if dead_letter else "are back in line"
-    talk.answer({"name": name, "released": released}, f"{released:,} messages {where}")
+    told = f"{released:,} messages {where}" if released else f"{consumer} holds nothing of {name}"
+    talk.answer({"name": name, "released": released}, told)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Operation:
     """`wait_s` is how long the broker may take on purpose, beyond the client's timeout."""
 
-    __slots__ = ("abandoned", "done", "error", "notify", "result")
+    __slots__ = ("abandoned", "done", "error", "future", "notify", "result")
 
     wait_s = 0.0
 
@@ -33,6 +33,7 @@ class Operation:
         self.result: Any = None
         self.error: NexoError | None = None
         self.notify: Callable[[Operation], None] | None = None
+        self.future: Any = None  # of asyncio, for the twin that has such
 
     def enter(self, session: Session) -> None:
         """Wait in the session for the next output."""

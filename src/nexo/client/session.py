@@ -112,17 +112,23 @@ class Session:
 
     def close(self, error: NexoError) -> None:
         """Everybody is told; nothing is taken any more."""
+        self.closed = error
+        self.fail(error)
+
+    def fail(self, error: NexoError) -> None:
+        """Nothing that waits will be done: everybody is told why."""
         for subscribed in list(self._subscriptions.values()):
             self.close_subscription(subscribed)
             subscribed.end(error)
-        self.closed = error
         for exchange in list(self._pending.values()):
             exchange.failed(error)
         self._pending.clear()
         for request in self.requests:
             request.fail(error)
+        self.requests.clear()
         for _, exchange in self._postponed:
             exchange.failed(error)
+        self._postponed.clear()
         for lane in self._lanes.values():
             lane.fail(error)
         for receipts in self._receipt_lanes.values():

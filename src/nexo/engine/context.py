@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nexo.vocabulary.limits import LEASE_BITS
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -38,4 +40,4 @@ class Context:
 
     def boot(self, epoch: int) -> None:
         """Lease numbers carry the boot epoch, so a number never stands for two deliveries."""
-        self.first_lease = epoch << 32 | 1
+        self.first_lease = epoch << LEASE_BITS | 1

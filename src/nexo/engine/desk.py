@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
+from nexo.engine.supervisor import outcome_of
 from nexo.vocabulary.limits import INLINE_COMMIT_MS
 
 if TYPE_CHECKING:
@@ -110,9 +111,5 @@ class Desk:
 
 def _timed(job: Job) -> tuple[Any, BaseException | None, float]:
     started = perf_counter()
-    result, error = None, None
-    try:
-        result = job()
-    except Exception as caught:  # handed on to whoever asked
-        error = caught
+    result, error = outcome_of(job)
     return result, error, (perf_counter() - started) * 1000

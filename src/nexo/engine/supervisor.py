@@ -9,7 +9,7 @@ resumes by itself.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nexo.journal.port import Commit
 from nexo.vocabulary.batch import batch_of
@@ -140,3 +140,12 @@ class Supervisor:
                 self._tidy_later(TIDY_AGAIN_MS if more and error is None else TIDY_MS)
 
         self._context.desk.submit(self._context.journal.tidy, done)
+
+
+def outcome_of(job: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    """The result of a call, or what it raised: the one place that catches everything, because
+    whoever waits for the call must be told, whatever it was."""
+    try:
+        return job(), None
+    except Exception as caught:
+        return None, caught

@@ -1,19 +1,57 @@
-from nexo.simulation.world import World
-import sys, time, traceback
+"""`python -m nexo.simulation`: run seeded worlds and report those that break a promise."""
 
-t = time.perf_counter()
-bad = 0
-lo, hi = int(sys.argv[1]), int(sys.argv[2])
-for seed in range(lo, hi):
-    w = World(seed)
+from __future__ import annotations
+
+import argparse
+import sys
+
+from nexo.simulation.seeds import Progress, run_seeds
+from nexo.simulation.world import World
+
+
+def main() -> int:
+    options = _parser().parse_args()
+    if options.seed is not None and options.verbose:
+        return _tell(options.seed, options.steps)
+    first = options.first if options.seed is None else options.seed
+    count = options.seeds if options.seed is None else 1
+    progress, failures = Progress(count), []
+    for _, failure in run_seeds(range(first, first + count), options.steps, options.processes):
+        progress.count(failure is not None)
+        if failure is not None:
+            failures.append(failure.seed)
+            print(f"\n{failure.text}\n", flush=True)
+    progress.end()
+    if failures:
+        print(f"{len(failures)} of {count} seeds failed: {sorted(failures)}")
+        return 1
+    print(f"{count} seeds from {first} on: every promise kept")
+    return 0
+
+
+def _tell(seed: int, steps: float) -> int:
+    """One seed with its whole history."""
+    world = World(seed, steps)
     try:
-        w.run()
-    except BaseException as e:
-        if isinstance(e, KeyboardInterrupt):
-            raise
-        bad += 1
-        print(seed, type(e).__name__, str(e)[:300])
-        if hi - lo == 1:
-            traceback.print_exc()
-            print("\n".join(w.history.around(*getattr(e, "about", ()))))
-print(f"{hi - lo} seeds {bad} bad {(hi - lo) / (time.perf_counter() - t):.1f}/s")
+        world.run()
+    finally:
+        print("\n".join(world.history.text()))
+    print(f"seed {seed}: every promise kept")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m nexo.simulation", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=300, help="how many worlds")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--seed", type=int, help="only this one")
+    parser.add_argument(
+        "--steps", type=float, default=1.0, help="how long actors work, as a multiple"
+    )
+    parser.add_argument("--processes", type=int, default=1, help="worlds at the same time")
+    parser.add_argument("-v", "--verbose", action="store_true", help="with --seed: all lines")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nexo.simulation.history import Violation
+from nexo.vocabulary.limits import LEASE_BITS
 
 if TYPE_CHECKING:
     from nexo.simulation.letter import Copy
@@ -51,7 +52,7 @@ class QueueBook:
 
     def note_order(self, message: Message, is_delayed: bool) -> None:
         """A delivery was seen. Those seen late are sorted in by their lease later."""
-        epoch = message.lease >> 32
+        epoch = message.lease >> LEASE_BITS
         is_first = message.seq not in self._delivered
         self._delivered.add(message.seq)
         self._leases.setdefault(epoch, set()).add(message.lease)
@@ -67,7 +68,7 @@ class QueueBook:
             return  # what lapses comes back as if it had never been taken
         seen_to = {}
         for epoch, leases in self._leases.items():
-            lease = (epoch << 32) + 1
+            lease = (epoch << LEASE_BITS) + 1
             while lease in leases:
                 lease += 1
             seen_to[epoch] = lease

@@ -8,6 +8,7 @@ from nexo.machine.pop import Delivery, messages
 from nexo.simulation.history import Violation
 from nexo.simulation.letter import Acked, Copy, Hold
 from nexo.vocabulary.errors import LeaseLost, NexoError, ReadOnly
+from nexo.vocabulary.limits import LEASE_BITS
 from nexo.vocabulary.states import State
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class ClaimWitness:
                     f"batch {claim.number} had {known.count} messages, and has {claim.count}",
                 )
         else:
-            hold = Hold(self._ledger.epoch << 32, index, 0, now_ms + timeout_ms)
+            hold = Hold(self._ledger.epoch << LEASE_BITS, index, 0, now_ms + timeout_ms)
             known = self.batches[claim.number] = BatchBook(claim.number, claim.count, hold)
         if known.hold.deadlines[-1][2] != _FOR_EVER:
             known.hold.prolong(index, self._ledger.epoch, now_ms + timeout_ms)

@@ -141,7 +141,7 @@ class Closing:
     # -- Accounting ---------------------------------------------------------------------------
 
     def _account_for(self, copy: Copy) -> None:
-        if copy.acked is Acked.NO and not self._ledger.may_be_gone(copy, self._witness.now_ms()):
+        if copy.acked is Acked.NO and not self._ledger.may_be_gone(copy):
             raise Violation(
                 "nothing confirmed is lost",
                 f"{copy.label} ({copy.id}) was last in {copy.book.name}, and is nowhere",
@@ -206,9 +206,8 @@ class Closing:
 
     def _is_excused(self, letter: Letter, queue: str) -> bool:
         """Whether the queue may have lost it unseen, as queues do when they are told to."""
-        now_ms = self._witness.now_ms()
         return any(
-            now_ms - letter.called_ms >= book.retention_ms
+            self._ledger.latest_ms - letter.called_ms >= book.retention_ms
             or any(line > letter.called_index for line in book.cleared)
             for book in self._ledger.books.values()
             if book.name == queue

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from nexo.simulation.history import Violation
 from nexo.simulation.letter import Acked, Hold
+from nexo.vocabulary.limits import LEASE_BITS
 from nexo.vocabulary.states import State
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ class Deliveries:
                 "attempts stay within the limit",
                 f"attempt {attempts}, not {book.attempts_max}",
             )
-        epoch = message.lease >> 32
+        epoch = message.lease >> LEASE_BITS
         if hold is None:
             # A crash may come between a delivery and the moment when somebody sees it.
             most = 1 + epoch - copy.since_epoch
@@ -191,7 +192,7 @@ class Deliveries:
         letter = copy.letter
         if letter is not None and not copy.seen and letter.status.name != "CONFIRMED":
             return True
-        if self._ledger.may_be_gone(copy, now_ms):
+        if self._ledger.may_be_gone(copy):
             return True
         hold = copy.hold
         attempts = hold.attempts if hold is not None else 0

@@ -27,6 +27,7 @@ class Ledger:
         self.copies: dict[str, Copy] = {}
         self.books: dict[int, QueueBook] = {}  # by incarnation
         self.epoch = 0
+        self.latest_ms = 0  # the engine's clock at its highest: a start may set it back
         self.durable = 0  # every line up to this is on disk
         self._durable_at_end: dict[int, int] = {}  # by epoch
 
@@ -230,7 +231,7 @@ class Ledger:
             and not any(line > hold.deadlines[0][0] for line in copy.book.cleared)
         )
 
-    def may_be_gone(self, copy: Copy, now_ms: int) -> str:
+    def may_be_gone(self, copy: Copy) -> str:
         """Why a copy need not be there any more; empty if it must."""
         if copy.acked is not Acked.NO:
             return "acked"
@@ -240,7 +241,7 @@ class Ledger:
         if any(line > copy.last_seen for book in books for line in book.cleared):
             return "cleared"
         since_ms = copy.letter.called_ms if copy.letter is not None else 0
-        if any(now_ms - since_ms >= book.retention_ms for book in books):
+        if any(self.latest_ms - since_ms >= book.retention_ms for book in books):
             return "retention"
         return ""
 

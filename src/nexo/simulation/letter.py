@@ -9,6 +9,8 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING
 
+from nexo.vocabulary.limits import LEASE_BITS
+
 if TYPE_CHECKING:
     from nexo.simulation.book import QueueBook
 
@@ -92,7 +94,7 @@ class Hold:
         self, lease: int, index: int, attempts: int, deadline_ms: int, is_received: bool = True
     ) -> None:
         self.lease = lease
-        self.epoch = lease >> 32
+        self.epoch = lease >> LEASE_BITS
         self.attempts = attempts
         self.deadlines = [(index, self.epoch, deadline_ms)]
         self.at_most_ms = deadline_ms  # it is over after this for sure

@@ -226,6 +226,7 @@ class Witness:
         except NexoError as error:
             return self._check_stale(taken, first, end, now_ms, error)
         asked = [c for c in taken.among(first, end) if c.acked is not Acked.CONFIRMED]
+        before = [copy.acked for copy in asked]  # an earlier ack may turn out to have happened
         for copy in asked:
             if copy in held:
                 copy.acked, copy.acked_epoch = Acked.UNKNOWN, self.ledger.epoch
@@ -235,12 +236,10 @@ class Witness:
         applied = await self._answer(future, index, taken, first, end, now_ms, held)
         if applied is None:
             return None
-        for copy in asked:
+        for copy, known in zip(asked, before, strict=True):
             if copy in applied:
                 self._check_not_outdated(copy, taken.lease)
-                copy.acked = Acked.CONFIRMED
-            elif copy.acked is Acked.UNKNOWN:
-                copy.acked = Acked.NO
+            copy.acked = Acked.CONFIRMED if copy in applied else known
         self.history.add("acked", taken.queue, *[copy.label for copy in applied])
         return True
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from nexo.simulation.watched import WatchedJournal
 
 _WALL_START_S = 1_700_000_000.0
+_STEPS_PER_CHECK = 8
 _START_AGAIN_S = 1.0  # whatever supervises the broker starts it again after this
 
 
@@ -60,7 +61,7 @@ class World:
         self._wall_ahead_s = _WALL_START_S
         self._was_open = False
         self._loop = VirtualLoop(0.0)
-        self._turn = 0
+        self._steps = 0
 
     def run(self) -> None:
         """Raises a `Violation` if a promise was broken, and whatever else went wrong."""
@@ -85,7 +86,7 @@ class World:
         self.history.time = loop.time
         self.history.is_closed = False
         self.history.add("-- boot", boot.end.value, f"wall {boot.wall_jump_s:+d} s")
-        loop.after_step = self._check_invariants
+        loop.after_step = self._after_step
         if self._was_open:
             self._store.verify()
         try:
@@ -194,14 +195,19 @@ class World:
                 continue
             return
 
-    def _check_invariants(self) -> None:
-        """Every queue after each step in some worlds, one queue a step in the others."""
-        queues = list(self.stage.witness.engine.queues.values()) if self._was_open else []
+    def _after_step(self) -> None:
+        """Check every queue after each step in some worlds, now and then one in the others."""
+        if not self._was_open:
+            return
+        witness = self.stage.witness
+        self.ledger.latest_ms = max(self.ledger.latest_ms, witness.now_ms())
+        queues = list(witness.engine.queues.values())
         if not self.plan.checks_each_step and queues:
-            self._turn += 1
-            if self._turn % 8:
+            self._steps += 1
+            turn, rest = divmod(self._steps, _STEPS_PER_CHECK)
+            if rest:
                 return
-            queues = [queues[self._turn // 8 % len(queues)]]
+            queues = [queues[turn % len(queues)]]
         for actor in queues:
             try:
                 invariants.check(actor.queue)

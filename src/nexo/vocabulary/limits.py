@@ -35,6 +35,7 @@ PRODUCER_RESULTS_KEPT = 64  # a client may have this many unconfirmed pushes
 PRODUCERS_MAX = 10_000  # producers remembered by a queue, the longest silent forgotten first
 PRODUCER_IDLE_MS = 7 * 24 * 3_600_000  # a Spark query may come back after days
 CLAIM_BATCHES_MAX = 64  # batches one consumer may hold unacked
+LEASE_BITS = 44  # leases of a boot: 5 years at 100,000 a second; the boot epoch stands above them
 SEQUENCE_BITS = 48  # a lane's own counter; the priority stands above it
 
 # -- The shape of memory ----------------------------------------------------------------------

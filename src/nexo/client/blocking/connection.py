@@ -143,8 +143,9 @@ class Connection:
                 self._follow(operation, follower, deadline)
                 continue
             try:
-                while not operation.done and self._lead(deadline):
-                    pass
+                while self._lead(deadline):
+                    if operation.done:
+                        return
             finally:
                 self._resign()
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from nexo.client import asking, figures
+from nexo.client.attempt import Attempt
 from nexo.client.blocking.message import Message
 from nexo.client.blocking.redrive import Redrive
 from nexo.client.blocking.subscription import Subscription
-from nexo.client.held import reason_of
 from nexo.client.messages import Messages, acking, refused_ids
 from nexo.client.settings import queue_params
 from nexo.client.values import milliseconds
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from nexo.client.operation import Operation
     from nexo.client.peeked import PeekedMessage
     from nexo.client.settings import QueueOptions
-
-_log = logging.getLogger("nexo.client")
 
 
 class Queue:
@@ -287,21 +284,5 @@ class Queue:
 def _work(subscription: Subscription[Message], handler: Callable[[Message], object]) -> None:
     """One worker of `consume`."""
     while (message := subscription.get()) is not None:
-        with _Attempt(message.id), message:
+        with Attempt(message.id), message:
             handler(message)
-
-
-class _Attempt:
-    """What goes wrong with one message must not end the work on the others."""
-
-    def __init__(self, message_id: str) -> None:
-        self._message_id = message_id
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: object, error: BaseException | None, trace: object) -> bool:
-        if isinstance(error, Exception):
-            _log.warning("message %s failed: %s", self._message_id, reason_of(error))
-            return True
-        return False

@@ -1,0 +1,264 @@
+"""The connection of an asyncio client: what is asked within one turn of the loop is one write.
+
+It belongs to the loop in which it is first used. It connects when there is something to do and
+stays connected; when the connection breaks it comes back by itself as long as somebody waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from nexo.client.aio.wire import Wire
+from nexo.client.handshake import CONNECT_S, Backoff, is_final, overdue, unreachable
+from nexo.client.session import Session, closed
+from nexo.vocabulary.errors import InvalidArgument, NexoError, Unreachable
+
+if TYPE_CHECKING:
+    from nexo.client.address import Address
+    from nexo.client.operation import Operation
+    from nexo.client.subscribed import Subscribed
+
+MERGING_WINDOW = 8  # frames of single pushes under way to one queue
+CLOSE_S = 1.0  # the last bytes may take this long
+
+
+class Connection:
+    def __init__(
+        self, address: Address, token: str | None, timeout: float, heartbeat: float, name: str
+    ) -> None:
+        self._address = address
+        self._timeout = timeout
+        self.session = Session(
+            time.monotonic,
+            name=name,
+            producer=os.urandom(8).hex(),
+            token=token,
+            heartbeat_s=heartbeat,
+            merging_window=MERGING_WINDOW,
+        )
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._wire: Wire | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._flushing = False
+        self._running = 0  # calls that wait for an answer
+        self._deadlines: deque[tuple[float, Operation]] = deque()
+        self._expiry: asyncio.TimerHandle | None = None
+        self._pulse: asyncio.TimerHandle | None = None
+        self._backoff = Backoff(random.random)
+        self._failure: NexoError | None = None
+
+    # -- Callers ------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Connect now, so that a wrong address is told here."""
+        self.begin()
+        connecting = self._connecting
+        if connecting is not None:
+            await asyncio.wait([connecting], timeout=self._timeout)
+        if not self.session.connected:
+            if connecting is not None and not connecting.done():
+                connecting.cancel()
+            failure = self._failure or Unreachable(f"{self._address} does not answer")
+            raise failure if is_final(failure) else overdue(self._address, failure, self._timeout)
+
+    async def run(self, operation: Operation) -> Any:
+        """Do what is asked, and wait for the answer."""
+        loop = self._loop
+        if loop is None or self._wire is None:
+            loop = self.begin()
+        future = loop.create_future()
+        operation.future = future
+        operation.notify = _resolve
+        self.session.submit(operation)
+        if not self._flushing:
+            self._flushing = True
+            loop.call_soon(self._flush)
+        wait_s = operation.wait_s
+        timer = None
+        if wait_s:
+            timer = loop.call_later(self._timeout + wait_s, self._overdue, operation)
+        else:
+            self._deadlines.append((loop.time() + self._timeout, operation))
+            if self._expiry is None:
+                self._expiry = loop.call_later(self._timeout, self._expire)
+        self._running += 1
+        try:
+            return await future
+        finally:
+            self._running -= 1
+            if timer is not None:
+                timer.cancel()
+            if not operation.done:
+                self.session.abandon(operation)
+
+    def begin(self) -> asyncio.AbstractEventLoop:
+        """Make sure that there is a connection, or will be."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            if self._loop is not None and not self._loop.is_closed():
+                raise InvalidArgument(
+                    "this client belongs to another event loop", "connect in each loop"
+                )
+            self._loop = loop
+        if self.session.closed is not None:
+            raise self.session.closed
+        if self._wire is None and (self._connecting is None or self._connecting.done()):
+            self._connecting = loop.create_task(self._connect())
+        return loop
+
+    def write_soon(self) -> None:
+        if not self._flushing and self._loop is not None:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def close_soon(self, subscribed: Subscribed) -> None:
+        """Close a subscription from wherever an object may be finalised."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.close_subscription, subscribed)
+
+    def close_subscription(self, subscribed: Subscribed) -> None:
+        self.session.close_subscription(subscribed)
+        self.write_soon()
+
+    async def close(self) -> None:
+        """Give back what is held, say so, and wake everybody."""
+        if self.session.closed is not None:
+            return
+        self._flush()
+        self.session.close(closed())
+        self._flush()
+        for handle in (self._expiry, self._pulse):
+            if handle is not None:
+                handle.cancel()
+        if self._connecting is not None:
+            self._connecting.cancel()
+            await asyncio.wait([self._connecting])
+        wire, self._wire = self._wire, None
+        self.session.lose()
+        if wire is not None:
+            await wire.end(CLOSE_S)
+
+    # -- The wire's side ----------------------------------------------------------------------
+
+    def received(self, wire: Wire, data: bytes) -> None:
+        if wire is not self._wire:
+            return
+        try:
+            self.session.receive(data)
+        except NexoError as error:
+            self.lost(wire, error)
+            return
+        if self.session.urgent or self.session.has_quiet:
+            self.write_soon()
+
+    def lost(self, wire: Wire, error: NexoError) -> None:
+        """A connection is over."""
+        if wire is not self._wire:
+            return
+        self._wire = None
+        self._failure = error
+        self._backoff.lost(time.monotonic())
+        self.session.lose()
+        wire.abort()
+        if self._pulse is not None:
+            self._pulse.cancel()
+        if self._running or self.session.subscriptions:
+            self.begin()
+
+    def resumed(self) -> None:
+        """The broker reads again."""
+        self.write_soon()
+
+    # -- Inside -------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        self._flushing = False
+        wire = self._wire
+        if wire is None or not wire.writable:
+            return
+        pieces = self.session.take_output()
+        if pieces:
+            wire.write(pieces)
+
+    async def _connect(self) -> None:
+        """Try until there is a connection."""
+        while self._wire is None and self.session.closed is None:
+            pause = self._backoff.pause(time.monotonic())
+            if pause > 0:
+                await asyncio.sleep(pause)
+            self._backoff.tried(time.monotonic())
+            try:
+                await self._try()
+            except (OSError, NexoError) as error:
+                failure = (
+                    error if isinstance(error, NexoError) else unreachable(self._address, error)
+                )
+                self._failure = failure
+                if is_final(failure):
+                    self.session.fail(failure)
+                    return
+
+    async def _try(self) -> None:
+        loop = asyncio.get_running_loop()
+        host, port = self._address
+        wire = Wire(self, self.session)
+        async with asyncio.timeout(CONNECT_S):
+            await loop.create_connection(lambda: wire, host, port)
+            try:
+                frames = await wire.greeted
+                self.session.connect(frames[0])
+            except BaseException:
+                wire.abort()
+                raise
+        self._wire = wire
+        self._failure = None
+        self._backoff.connected(time.monotonic())
+        wire.take_over()
+        for arrived in frames[1:]:
+            self.session.dispatch(arrived)
+        self._flush()
+        self._tick()
+
+    def _tick(self) -> None:
+        wire, loop = self._wire, self._loop
+        if wire is None or loop is None:
+            return
+        try:
+            pause = self.session.tick()
+        except NexoError as error:
+            self.lost(wire, error)
+            return
+        self._flush()
+        self._pulse = loop.call_later(pause, self._tick)
+
+    def _expire(self) -> None:
+        """Calls whose time is over; they are in the order of their deadlines."""
+        assert self._loop is not None
+        now, deadlines = self._loop.time(), self._deadlines
+        while deadlines and (deadlines[0][1].done or deadlines[0][0] <= now):
+            self._overdue(deadlines.popleft()[1])
+        self._expiry = None
+        if deadlines:
+            self._expiry = self._loop.call_at(deadlines[0][0], self._expire)
+
+    def _overdue(self, operation: Operation) -> None:
+        if not operation.done:
+            self.session.abandon(operation)
+            failure = None
+            if self._wire is None:
+                failure = self._failure or Unreachable(f"{self._address} does not answer")
+            operation.fail(overdue(self._address, failure, self._timeout))
+
+
+def _resolve(operation: Operation) -> None:
+    future = operation.future
+    if not future.done():
+        if operation.error is None:
+            future.set_result(operation.result)
+        else:
+            future.set_exception(operation.error)

@@ -1,0 +1,88 @@
+"""A message in the hands of an asyncio consumer."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Self
+
+from nexo.client.held import HeldMessage, reason_of
+from nexo.client.receipts import refusal_with
+from nexo.vocabulary.errors import NexoError, StaleReceipt, Timeout, Unreachable
+from nexo.wire.frame import Kind
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from nexo.client.aio.connection import Connection
+    from nexo.client.delivery import Delivery
+    from nexo.client.receipts import Settling
+    from nexo.wire.columns import WirePart
+
+_log = logging.getLogger("nexo.client")
+
+
+class AsyncMessage(HeldMessage):
+    """One message. Finish it with `ack` or `nack`, or work in `async with message:`, where leaving
+    acks and an exception nacks with its text as the reason."""
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: Connection, delivery: Delivery, part: WirePart, at: int) -> None:
+        self._connection = connection
+        self._delivery = delivery
+        self._part = part
+        self._at = at
+
+    async def received(self) -> None:
+        """Say that it has arrived. Only needed with `auto_received=False`; twice is no error."""
+        await self._settle(self._settling(Kind.RECEIVED))
+        self._extended(self._connection.session.now_ms(), self._delivery.visibility_ms / 1000)
+
+    async def ack(self) -> None:
+        """The work is done. Returns when that is on disk: the message never comes again."""
+        refused: Any = await self._connection.run(self._settling(Kind.ACK))
+        if refused:
+            raise refusal_with(refused[0][3])
+
+    async def nack(self, delay: float | None = None, reason: str = "") -> None:
+        """The work failed: the message comes again, after `delay` seconds (0: at once) or as the
+        queue's backoff says; out of attempts it goes to the dead letters with the reason."""
+        await self._settle(self._nacking(delay, reason))
+
+    async def extend(self, seconds: float) -> None:
+        """The work takes longer: the message comes back `seconds` from now, not earlier."""
+        await self._settle(self._extending(seconds))
+        self._extended(self._connection.session.now_ms(), seconds)
+
+    async def __aenter__(self) -> Self:
+        if not self._delivery.auto_received:
+            await self.received()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._finished:
+            return
+        if error is None:
+            try:
+                await self.ack()
+            except (StaleReceipt, Unreachable, Timeout) as refused:
+                # With its connection the broker took the message back. It is delivered again, and
+                # a loop that goes on for ever must not end here.
+                if self._delivery.connection == self._connection.session.connection:
+                    raise
+                _log.warning("the ack of message %s was lost: %s", self.id, refused)
+            return
+        try:
+            await self.nack(reason=reason_of(error))
+        except NexoError as refused:
+            _log.warning("the nack of message %s was lost: %s", self.id, refused)
+
+    async def _settle(self, settling: Settling) -> None:
+        refused: Any = await self._connection.run(settling)
+        if refused:
+            raise refusal_with(refused[0][3])

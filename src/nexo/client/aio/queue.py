@@ -1,0 +1,297 @@
+"""A queue, as an asyncio client sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from nexo.client import asking, figures
+from nexo.client.aio.message import AsyncMessage
+from nexo.client.aio.redrive import AsyncRedrive
+from nexo.client.aio.subscription import AsyncSubscription
+from nexo.client.attempt import Attempt
+from nexo.client.messages import Messages, acking, refused_ids
+from nexo.client.settings import queue_params
+from nexo.client.values import milliseconds
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+    from typing import Unpack
+
+    from nexo.client.aio.connection import Connection
+    from nexo.client.delivery import Delivery
+    from nexo.client.figures import QueueInfo
+    from nexo.client.operation import Operation
+    from nexo.client.peeked import PeekedMessage
+    from nexo.client.settings import QueueOptions
+
+
+class AsyncQueue:
+    """A handle; making one does no I/O. Any number of tasks may share it."""
+
+    message_type: type[AsyncMessage] = AsyncMessage
+
+    def __init__(self, connection: Connection, name: str, create: bool = False) -> None:
+        self._connection = connection
+        self._name = name
+        self._to_create = create
+        self._make = partial(self.message_type, connection)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    # -- Producers ----------------------------------------------------------------------------
+
+    async def push(
+        self,
+        body: Any,
+        *,
+        priority: int = 0,
+        delay: float | None = None,
+        attributes: dict[str, str] | None = None,
+        deduplication_id: str | None = None,
+        group_id: str | None = None,
+    ) -> str:
+        """Push one message (bytes, text, or anything JSON); returns its id once it is on disk."""
+        asked = asking.push(
+            self._name, body, priority, delay, attributes, deduplication_id, group_id
+        )
+        pushed: str = await self._run(asked)
+        return pushed
+
+    async def push_batch(
+        self,
+        bodies: Iterable[Any],
+        *,
+        priority: int = 0,
+        delay: float | None = None,
+        attributes: dict[str, str] | None = None,
+        deduplication_ids: list[str | None] | None = None,
+        group_id: str | list[str | None] | None = None,
+    ) -> list[str]:
+        """Push many messages as one: all of them are accepted, or none. Returns their ids."""
+        asked = asking.push_batch(
+            self._name, bodies, priority, delay, attributes, deduplication_ids, group_id
+        )
+        return await self._run(asked) if asked is not None else []
+
+    # -- Consumers ----------------------------------------------------------------------------
+
+    async def pop(
+        self,
+        wait: float = 0.0,
+        *,
+        visibility_timeout: float | None = None,
+        auto_received: bool = True,
+    ) -> AsyncMessage | None:
+        """Take one message; None when nothing came within `wait` seconds."""
+        delivery = await self._run(
+            asking.pop(self._name, 1, wait, visibility_timeout, auto_received)
+        )
+        return None if delivery is None else self._make(delivery, delivery.parts[0], 0)
+
+    async def pop_batch(
+        self,
+        count: int = 10,
+        wait: float = 0.0,
+        *,
+        visibility_timeout: float | None = None,
+        auto_received: bool = True,
+    ) -> Messages[AsyncMessage]:
+        """Take up to `count` messages; waits up to `wait` seconds for the first one."""
+        delivery = await self._run(
+            asking.pop(self._name, count, wait, visibility_timeout, auto_received)
+        )
+        stop = 0 if delivery is None else delivery.count
+        return Messages(delivery, 0, stop, self._make)
+
+    async def ack_batch(self, messages: Iterable[AsyncMessage]) -> list[tuple[str, str]]:
+        """Ack what can be acked; returns the id and the error code of what was refused."""
+        settling = acking(self._name, messages)
+        if settling is None:
+            return []
+        refused = await self._run(settling)
+        return refused_ids(settling, refused) if refused else []
+
+    def subscribe(
+        self,
+        prefetch: int = 100,
+        *,
+        auto_received: bool = True,
+        auto_extend: bool = False,
+        visibility_timeout: float | None = None,
+    ) -> AsyncSubscription[AsyncMessage]:
+        """Messages for ever, through reconnects. At most `prefetch` of them are unfinished here at
+        a time; those that wait keep their lease. With `auto_extend` those that you work on do
+        too, so finish every one of them."""
+        return self._subscription(
+            self._one, 1, prefetch, auto_received, auto_extend, visibility_timeout
+        )
+
+    def subscribe_batches(
+        self,
+        count: int = 1_000,
+        *,
+        prefetch: int | None = None,
+        auto_received: bool = True,
+        auto_extend: bool = False,
+        visibility_timeout: float | None = None,
+    ) -> AsyncSubscription[Messages[AsyncMessage]]:
+        """The same in batches of up to `count` as they arrive, for those who want many messages a
+        second: they stay columns, and `ack_batch` acks each batch as one range."""
+        return self._subscription(
+            self._many,
+            count,
+            4 * count if prefetch is None else prefetch,
+            auto_received,
+            auto_extend,
+            visibility_timeout,
+        )
+
+    async def consume(
+        self,
+        handler: Callable[[AsyncMessage], Awaitable[object] | object],
+        concurrency: int = 1,
+        *,
+        prefetch: int | None = None,
+        auto_extend: bool = False,
+    ) -> None:
+        """Call (and await) `handler` with each message, for ever: returning acks, an exception
+        nacks with its text as the reason, and the loop goes on. With `concurrency`, in that many
+        tasks. It ends when it is cancelled, or with the queue."""
+        wanted = max(2 * concurrency, 10) if prefetch is None else prefetch
+        async with (
+            self.subscribe(wanted, auto_extend=auto_extend) as subscription,
+            asyncio.TaskGroup() as tasks,
+        ):
+            for _ in range(concurrency):
+                tasks.create_task(_work(subscription, handler))
+
+    # -- Operators ----------------------------------------------------------------------------
+
+    async def peek(self, limit: int = 10) -> list[PeekedMessage]:
+        """The first messages, whatever their state; nothing is taken."""
+        seen: list[PeekedMessage] = await self._run(asking.peek(self._name, limit))
+        return seen
+
+    async def info(self) -> QueueInfo:
+        info: QueueInfo = await self._call("queue_info", figures.read_queue)
+        return info
+
+    async def edit(self, **settings: Unpack[QueueOptions]) -> QueueInfo:
+        """Change some settings; the others stay as they are."""
+        params = queue_params(settings)
+        info: QueueInfo = await self._call("edit_queue", figures.read_queue, settings=params)
+        return info
+
+    async def purge(self) -> int:
+        """Remove everything, in flight included; returns how many messages that were."""
+        purged: int = await self._run(asking.count_of("purge", name=self._name))
+        return purged
+
+    async def pause(self) -> None:
+        """Stop deliveries, not pushes."""
+        await self._call("pause", None)
+
+    async def resume(self) -> None:
+        await self._call("resume", None)
+
+    @overload
+    async def redrive(
+        self, to: str | None = None, rate: float | None = None, wait: Literal[True] = True
+    ) -> int: ...
+
+    @overload
+    async def redrive(
+        self, to: str | None = None, rate: float | None = None, *, wait: Literal[False]
+    ) -> AsyncRedrive: ...
+
+    async def redrive(
+        self, to: str | None = None, rate: float | None = None, wait: bool = True
+    ) -> int | AsyncRedrive:
+        """On a dead-letter queue: move each message to where it came from, or to the queue `to`,
+        with its attempts reset; at most `rate` a second. Returns how many were moved, or with
+        `wait=False` the task under way."""
+        task = await self._run(asking.count_of("redrive", name=self._name, to=to, rate=rate))
+        redrive = AsyncRedrive(self._connection, task)
+        return await redrive.wait() if wait else redrive
+
+    async def release(self, consumer: str, dead_letter: bool = False) -> int:
+        """Give back what a Spark consumer holds, or send it to the dead letters."""
+        asked = asking.count_of(
+            "release", name=self._name, consumer=consumer, dead_letter=dead_letter
+        )
+        released: int = await self._run(asked)
+        return released
+
+    async def delete(self) -> None:
+        """Remove the queue with all its messages."""
+        await self._run(asking.delete("delete_queue", self._name))
+
+    def __repr__(self) -> str:
+        return f"<Queue {self._name!r}>"
+
+    # -- Inside -------------------------------------------------------------------------------
+
+    async def _run(self, operation: Operation) -> Any:
+        if self._to_create:
+            await self._create()
+        return await self._connection.run(operation)
+
+    async def _call(
+        self, method: str, read: Callable[[memoryview], Any] | None, **params: Any
+    ) -> Any:
+        return await self._run(asking.call(method, read, name=self._name, **params))
+
+    async def _create(self) -> None:
+        """The first use of a handle that creates."""
+        if self._to_create:
+            asked = asking.call("create_queue", None, name=self._name, exist_ok=True)
+            await self._connection.run(asked)
+            self._to_create = False
+
+    def _one(self, delivery: Delivery, start: int, _: int) -> AsyncMessage:
+        return self._make(delivery, *delivery.locate(start))
+
+    def _many(self, delivery: Delivery, start: int, stop: int) -> Messages[AsyncMessage]:
+        return Messages(delivery, start, stop, self._make)
+
+    def _subscription(
+        self,
+        make: Callable[[Delivery, int, int], Any],
+        count_max: int,
+        prefetch: int,
+        auto_received: bool,
+        auto_extend: bool,
+        visibility_timeout: float | None,
+    ) -> AsyncSubscription[Any]:
+        visibility_ms = None
+        if visibility_timeout is not None:
+            visibility_ms = milliseconds(visibility_timeout, "visibility_timeout")
+        return AsyncSubscription(
+            self._connection,
+            self._name,
+            prefetch,
+            make,
+            count_max=count_max,
+            auto_received=auto_received,
+            auto_extend=auto_extend,
+            visibility_ms=visibility_ms,
+            prepare=self._create,
+        )
+
+
+async def _work(
+    subscription: AsyncSubscription[AsyncMessage],
+    handler: Callable[[AsyncMessage], Awaitable[object] | object],
+) -> None:
+    """One worker of `consume`."""
+    while (message := await subscription.get()) is not None:
+        with Attempt(message.id):
+            async with message:
+                result = handler(message)
+                if inspect.isawaitable(result):
+                    await result

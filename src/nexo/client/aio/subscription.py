@@ -1,0 +1,136 @@
+"""A subscription of an asyncio consumer: it goes on for ever, through reconnects."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
+
+from nexo.client.subscribed import Subscribed
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from nexo.client.aio.connection import Connection
+    from nexo.client.delivery import Delivery
+
+Item = TypeVar("Item")
+
+
+class AsyncSubscription(Generic[Item]):
+    """Iterate over it with `async for`. Leaving the loop, `close()` and the end of an `async with`
+    block give back at once what was prefetched; messages that were handed out stay yours until
+    you finish them. A new loop subscribes again. Several tasks may take from one subscription."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        queue: str,
+        prefetch: int,
+        make: Callable[[Delivery, int, int], Item],
+        *,
+        count_max: int = 1,
+        auto_received: bool,
+        auto_extend: bool,
+        visibility_ms: int | None,
+        prepare: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._connection = connection
+        self._make = make
+        self._count_max = count_max
+        self._prepare = prepare
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._loops = 0
+        self._subscribed = Subscribed(
+            connection.session,
+            queue,
+            prefetch,
+            auto_received=auto_received,
+            auto_extend=auto_extend,
+            visibility_ms=visibility_ms,
+            wake=self._wake,
+        )
+
+    async def get(self, timeout: float | None = None) -> Item | None:  # noqa: ASYNC109
+        """The next one; None if nothing came for `timeout` seconds, or another task closed the
+        subscription."""
+        if timeout is None:
+            return await self._get()
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._get()
+        except TimeoutError:
+            return None
+
+    async def close(self) -> None:
+        """Take no more, and give back at once what was prefetched."""
+        self._connection.close_subscription(self._subscribed)
+        self._wake()
+
+    def __aiter__(self) -> _Loop[Item]:
+        self._loops += 1
+        return _Loop(self)
+
+    async def __aenter__(self) -> Self:
+        await self._open()
+        return self
+
+    async def __aexit__(self, *failure: object) -> None:
+        await self.close()
+
+    async def _get(self) -> Item | None:
+        subscribed = self._subscribed
+        if not subscribed.number:
+            await self._open()
+        while True:
+            taken = subscribed.take(self._count_max)
+            if taken is not None:
+                return self._make(*taken)
+            if subscribed.error is not None:
+                raise subscribed.error
+            if not subscribed.number:
+                return None
+            news = asyncio.get_running_loop().create_future()
+            self._waiting.append(news)
+            try:
+                await news
+            finally:
+                if news in self._waiting:
+                    self._waiting.remove(news)
+
+    async def _open(self) -> None:
+        if not self._subscribed.number:
+            await self._prepare()
+        if not self._subscribed.number:
+            self._connection.begin()
+            self._connection.session.open(self._subscribed)
+            self._connection.write_soon()
+
+    def _wake(self) -> None:
+        """Something came, or it is over."""
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            if not waiting.done():
+                waiting.set_result(None)
+
+
+class _Loop(Generic[Item]):
+    """One loop over a subscription; when the loop is left, it closes."""
+
+    def __init__(self, subscription: AsyncSubscription[Item]) -> None:
+        self._subscription = subscription
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Item:
+        item = await self._subscription._get()
+        if item is None:
+            raise StopAsyncIteration
+        return item
+
+    def __del__(self) -> None:
+        subscription = self._subscription
+        subscription._loops -= 1
+        if not subscription._loops:
+            subscription._connection.close_soon(subscription._subscribed)

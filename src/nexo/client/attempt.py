@@ -1,0 +1,23 @@
+"""One message of `consume`: what goes wrong with it must not end the work on the others."""
+
+from __future__ import annotations
+
+import logging
+
+from nexo.client.held import reason_of
+
+_log = logging.getLogger("nexo.client")
+
+
+class Attempt:
+    def __init__(self, message_id: str) -> None:
+        self._message_id = message_id
+
+    def __enter__(self) -> None:
+        """Nothing: only what comes out matters."""
+
+    def __exit__(self, _: object, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, Exception):
+            _log.warning("message %s failed: %s", self._message_id, reason_of(error))
+            return True
+        return False

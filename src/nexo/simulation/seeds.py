@@ -1,0 +1,133 @@
+"""Runs seeds, one after the other or in several processes, and tells of those that fail."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import sys
+import time
+import traceback
+from typing import TYPE_CHECKING
+
+import apsw
+import msgspec
+
+from nexo.simulation.history import Violation
+from nexo.simulation.world import World
+from nexo.vocabulary.errors import NexoError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+# A broken promise is an AssertionError; the others are what a defect looks like.
+_WRONG = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    NexoError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    apsw.Error,
+)
+_SEEDS_BETWEEN_COLLECTIONS = 20
+_PROGRESS_S = 1.0
+
+
+class Failure(msgspec.Struct, frozen=True):
+    seed: int
+    text: str
+
+
+def run_seed(seed: int, steps: float = 1.0) -> Failure | None:
+    """One world; None if all promises were kept."""
+    world = World(seed, steps)
+    try:
+        world.run()
+    except _WRONG as error:
+        return Failure(seed, _describe(world, steps, error))
+    return None
+
+
+def run_seeds(
+    seeds: Iterable[int], steps: float = 1.0, processes: int = 1
+) -> Iterator[tuple[int, Failure | None]]:
+    """All of these; each as soon as it is done."""
+    if processes <= 1:
+        yield from map(_run_one, ((seed, steps) for seed in seeds))
+        return
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    with context.Pool(processes) as pool:
+        yield from pool.imap_unordered(_run_one, ((seed, steps) for seed in seeds), chunksize=4)
+
+
+def _run_one(task: tuple[int, float]) -> tuple[int, Failure | None]:
+    """A world is a heap of cycles that lives for milliseconds: collecting in the middle of it
+    costs a fifth of the time and frees nothing."""
+    seed, steps = task
+    gc.disable()
+    try:
+        return seed, run_seed(seed, steps)
+    finally:
+        gc.enable()
+        if seed % _SEEDS_BETWEEN_COLLECTIONS == 0:
+            gc.collect()
+
+
+class Progress:
+    """A line of text: how many, how fast, how long still."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._done = 0
+        self._failed = 0
+        self._started = time.monotonic()
+        self._shown = 0.0
+        self._is_terminal = sys.stderr.isatty()
+
+    def count(self, failed: bool) -> None:
+        self._done += 1
+        self._failed += failed
+        now = time.monotonic()
+        every = _PROGRESS_S if self._is_terminal else 15 * _PROGRESS_S
+        if now - self._shown >= every:
+            self._shown = now
+            self._show("\r" if self._is_terminal else "", "" if self._is_terminal else "\n")
+
+    def end(self) -> None:
+        self._show("\r" if self._is_terminal else "", "\n")
+
+    def _show(self, before: str, after: str) -> None:
+        rate = self._done / max(1e-9, time.monotonic() - self._started)
+        left_s = (self._total - self._done) / max(1e-9, rate)
+        bar = "#" * (20 * self._done // self._total)
+        line = (
+            f"{before}[{bar:<20}] {self._done}/{self._total} seeds, {self._failed} failed, "
+            f"{rate:.1f}/s, {left_s:.0f} s left   {after}"
+        )
+        sys.stderr.write(line)
+        sys.stderr.flush()
+
+
+def _describe(world: World, steps: float, error: Exception) -> str:
+    """What a person needs to begin with: the promise, what was seen, how to see it again."""
+    about: tuple[str, ...] = ()
+    if isinstance(error, Violation):
+        headline = f"seed {world.seed} broke a promise: {error.promise}\n  {error.found}"
+        about = error.about
+    else:
+        frames = "".join(traceback.format_exception(error)[-12:])
+        headline = f"seed {world.seed} ended with {type(error).__name__}: {error}\n{frames}"
+    store = "disk" if world.plan.on_disk else "memory"
+    option = "" if steps == 1.0 else f" --steps {steps:g}"
+    return "\n".join(
+        [
+            headline,
+            f"  journal on {store}, {world.plan.memory_limit_bytes} bytes of memory, limits:",
+            f"  {world.plan.limits}",
+            f"  the last lines of its history{' about ' + ', '.join(about) if about else ''}:",
+            *world.history.around(*about),
+            f"  again: python -m nexo.simulation --seed {world.seed}{option} -v",
+        ]
+    )
