@@ -175,7 +175,8 @@ def test_completion_knows_commands_flags_and_queues(nexo):
             "COMP_WORDS": words,
             "COMP_CWORD": str(number),
         }
-        return nexo(environment=environment).lines
+        lines: list[str] = nexo(environment=environment).lines
+        return lines
 
     assert "queue" in complete("nexo qu", 1)
     assert "--fail-rate" in complete("nexo consume q --fa", 3)

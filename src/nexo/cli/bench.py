@@ -11,9 +11,9 @@ from nexo.cli.progress import progress_bar
 from nexo.cli.talk import TIMEOUT_S, Talk, talks
 
 if TYPE_CHECKING:
+    from nexo import AsyncQueue
     from nexo.cli.measurement import Result
     from nexo.cli.progress import Bar
-    from nexo.client import AsyncQueue
 
     Measure = Callable[[AsyncQueue, Bar], Coroutine[Any, Any, list[Result]]]
 

@@ -1,12 +1,13 @@
 """`nexo doctor`: what this machine has, what is missing, and what to do about it."""
 
-from collections.abc import Iterator
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nexo.cli.checkup import ERROR, Checkup, Finding
 from nexo.cli.talk import Talk, talks
+
+if TYPE_CHECKING:
+    from nexo.cli.checkup import Finding
 
 _MARKS = {"ok": "[green]✓[/green]", "note": "[cyan]·[/cyan]", "warning": "[yellow]![/yellow]"}
 _BROKEN = "[red]✗[/red]"
@@ -35,7 +36,9 @@ def doctor(
     Looks at Python, SQLite, disk, clock, port, broker, Java and Spark. Exits
     1 if something is broken; what is missing or slow is only a warning.
     """
-    findings = list(_findings(talk, data))
+    from nexo.cli.checkup import ERROR, Checkup
+
+    findings = [found for check in Checkup(talk, data).checks() for found in check()]
     is_sound = all(each.status != ERROR for each in findings)
     if talk.as_json:
         talk.document({"sound": is_sound, "checks": [each.document() for each in findings]})
@@ -45,13 +48,7 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _findings(talk: Talk, data: str | None) -> Iterator[Finding]:
-    checkup = Checkup(talk, data)
-    for check in checkup.checks():
-        yield from check()
-
-
-def _show(findings: list[Finding], is_sound: bool) -> None:
+def _show(findings: "list[Finding]", is_sound: bool) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table

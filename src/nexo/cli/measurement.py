@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from nexo import AsyncQueue
     from nexo.cli.progress import Bar
-    from nexo.client import AsyncQueue
 
 POP_WAIT_S = 1.0
 DRAIN_S = 5.0  # how long the last messages may take to arrive

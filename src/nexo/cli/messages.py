@@ -4,7 +4,7 @@ import base64
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nexo.client.content import Content
+    from nexo import Message, PeekedMessage
 
 PREVIEW_CHARS = 60
 _PLAIN = ("id", "queue", "priority", "attempts", "group_id", "attributes")
@@ -12,7 +12,7 @@ _TIMES = ("created_at", "visible_at", "delayed_until")
 _DEAD_LETTER = ("reason", "source", "attempts", "first_failed_at", "last_failed_at")
 
 
-def message_document(message: "Content") -> dict[str, Any]:
+def message_document(message: "Message | PeekedMessage") -> dict[str, Any]:
     """The client's field names. A body that is not text travels as base64, and says so."""
     text = text_of(message.body)
     document: dict[str, Any] = {name: getattr(message, name) for name in (*_PLAIN, *_TIMES)}
@@ -20,18 +20,15 @@ def message_document(message: "Content") -> dict[str, Any]:
     document["text"] = text
     if text is None:
         document["body_encoding"] = "base64"
-    state = state_of(message)
-    if state:
-        document["state"] = state
+    document["state"] = state_of(message)
     letter = message.dead_letter
     document["dead_letter"] = letter and {name: getattr(letter, name) for name in _DEAD_LETTER}
     return document
 
 
-def state_of(message: "Content") -> str:
-    """Where a peeked message is, in the words of the glossary."""
-    state = getattr(message, "state", None)
-    return state.name.lower() if state is not None else ""
+def state_of(message: "Message | PeekedMessage") -> str:
+    """Where a message is, in the words of the glossary."""
+    return message.state.name.lower()
 
 
 def text_of(body: bytes) -> str | None:

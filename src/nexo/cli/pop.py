@@ -12,7 +12,9 @@ from nexo.cli.talk import Talk, talks
 from nexo.vocabulary.errors import StaleReceipt
 
 if TYPE_CHECKING:
-    from nexo import Message, Messages
+    from collections.abc import Sequence
+
+    from nexo import Message
 
 
 @talks
@@ -66,7 +68,7 @@ def pop(
             )
 
 
-def _print(messages: "list[Message]") -> None:
+def _print(messages: "Sequence[Message]") -> None:
     """Bodies as they are, a line each."""
     if not messages and sys.stderr.isatty():
         sys.stderr.write("nothing there\n")

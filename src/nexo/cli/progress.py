@@ -48,7 +48,8 @@ def progress_bar(talk: "Talk", doing: str, total: int | None = None) -> Iterator
     ends = (BarColumn(32), Figures(""), Remaining()) if total else (Figures(""), Elapsed())
     columns = [SpinnerColumn(), TextColumn("{task.description}"), *ends]
     columns.append(TextColumn("[dim]{task.fields[note]}[/dim]"))
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    # It vanishes at the end: a line on standard output says what came of it.
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         yield Bar(progress, progress.add_task(doing, total=total, note=""))
 
 

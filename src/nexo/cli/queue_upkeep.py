@@ -91,17 +91,17 @@ def redrive(
     moved.
     """
     began = time.perf_counter()
-    with talk.client(name) as client, progress_bar(talk, f"{name} →", None) as bar:
+    with talk.client(name) as client:
         task = client.queue(name).redrive(to=to, rate=rate, wait=False)
-        try:
-            while True:
-                progress = task.progress()
-                bar.show(progress.moved, total=progress.total)
-                if progress.finished:
-                    break
-                time.sleep(POLL_S)
-        except KeyboardInterrupt:
-            progress = task.cancel()
+        progress = task.progress()
+        with progress_bar(talk, f"{name} → {to or 'their queues'}", progress.total) as bar:
+            try:
+                while not progress.finished:
+                    time.sleep(POLL_S)
+                    progress = task.progress()
+                    bar.show(progress.moved)
+            except KeyboardInterrupt:
+                progress = task.cancel()
     told = show_rate(progress.moved, time.perf_counter() - began)
     skipped = f"; {progress.skipped:,} have no queue to go to" if progress.skipped else ""
     talk.answer(

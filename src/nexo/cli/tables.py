@@ -1,7 +1,7 @@
 """Tables for people: queues, their settings, messages."""
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich import box
 from rich.console import Console
@@ -14,8 +14,7 @@ from nexo.cli.messages import preview, state_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nexo.client.content import Content
-    from nexo.client.figures import QueueInfo
+    from nexo import PeekedMessage, QueueInfo
 
 _DURATIONS = frozenset(
     {
@@ -33,13 +32,30 @@ def console() -> Console:
     return Console(highlight=False)
 
 
-def plain_table(*columns: str, right: "Sequence[str]" = ()) -> Table:
-    """A table without walls: it stays readable in a log and in an e-mail."""
-    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, show_edge=False)
+def plain_table(*columns: str, right: "Sequence[str]" = (), wide: "Sequence[str]" = ()) -> Table:
+    """A table without walls: it stays readable in a log and in an e-mail. Columns that are wide
+    share the room that the others leave."""
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        header_style="bold",
+        pad_edge=False,
+        show_edge=False,
+        collapse_padding=True,
+    )
     for column in columns:
-        table.add_column(
-            column, justify="right" if column in right else "left", no_wrap=column != "body"
-        )
+        if column in wide:
+            table.add_column(column, overflow="fold", ratio=1, min_width=10)
+        else:
+            justify: Literal["right", "left"] = "right" if column in right else "left"
+            # Names give way to numbers where the window is narrow.
+            is_name = column == "queue"
+            table.add_column(
+                column,
+                justify=justify,
+                vertical="bottom",
+                no_wrap=not is_name,
+                min_width=max(map(len, column.split("\n"))),
+            )
     return table
 
 
@@ -49,7 +65,7 @@ def figure(number: float, style: str = "") -> Text:
 
 
 def queue_table(infos: "Sequence[QueueInfo]") -> Table:
-    figures = ("depth", "ready", "in flight", "delayed", "oldest", "consumers", "dead letters")
+    figures = ("depth", "ready", "in\nflight", "delayed", "oldest", "con-\nsumers", "dead\nletters")
     table = plain_table("queue", *figures, right=figures)
     for info in infos:
         table.add_row(
@@ -109,15 +125,15 @@ def _setting(name: str, value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def message_table(messages: "Sequence[Content]") -> Table:
+def message_table(messages: "Sequence[PeekedMessage]") -> Table:
     """Messages as a peek shows them; dead letters with what went wrong."""
     letters = any(message.dead_letter is not None for message in messages)
-    columns = ["id", "state", "priority", "attempts", "age", "body"]
-    table = plain_table(*columns, *(["failed"] * letters), right=("priority", "attempts", "age"))
+    columns = ["id", "state", "priority", "attempts", "age", "body", *(["failed"] * letters)]
+    table = plain_table(*columns, right=("priority", "attempts", "age"), wide=("body", "failed"))
     for message in messages:
         waited_s = (datetime.now(UTC) - message.created_at).total_seconds()
         row = [
-            Text(message.id, style="dim"),
+            Text(message.id, style="dim", no_wrap=True),
             Text(state_of(message)),
             figure(message.priority),
             figure(message.attempts),

@@ -129,22 +129,21 @@ def _page(talk: Talk, look: Look, order: Order) -> "RenderableType":
 def _table(look: Look, order: Order) -> "RenderableType":
     from nexo.cli.tables import age, figure, plain_table, queue_name
 
-    figures = ("depth", "ready", "in flight", "delayed", "oldest", "in/s", "out/s", "acks/s")
-    last = ("dead letters", "consumers")
+    figures = ("depth", "in\nflight", "delayed", "oldest", "in/s", "out/s", "acks/s")
+    last = ("con-\nsumers", "dead\nletters")
     table = plain_table("queue", *figures, *last, right=(*figures, *last))
     for info in look.sorted(order):
         rates = look.rates[info.name]
         table.add_row(
             queue_name(info),
             figure(info.depth, "bold"),
-            figure(info.ready),
             figure(info.in_flight, "cyan"),
             figure(info.scheduled),
             age(info.oldest_age),
             figure(rates["push_rate"], "green"),
             figure(rates["deliver_rate"], "green"),
             figure(rates["ack_rate"], "green"),
-            figure(info.dead_lettered, "red"),
             figure(info.consumers),
+            figure(info.dead_lettered, "red"),
         )
     return table

@@ -12,10 +12,10 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from nexo.client.delivery import Delivery
-from nexo.client.operation import Request
 from nexo.client.pushes import Lane
 from nexo.client.receipts import ReceiptLane
 from nexo.client.refusals import error_of
+from nexo.client.subscriptions import Subscriptions
 from nexo.vocabulary.errors import InvalidArgument, NexoError, NotReady, Unreachable
 from nexo.wire import commands
 from nexo.wire.columns import decode_parts
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nexo.client.delivery import Range
-    from nexo.client.operation import Exchange, Operation, Pieces
+    from nexo.client.operation import Exchange, Operation, Pieces, Request
     from nexo.client.subscribed import Subscribed
 
 SILENCE_FACTOR = 3  # heartbeats that may be missed before the broker counts as gone
@@ -60,15 +60,12 @@ class Session:
         self._receipt_lanes: dict[str, ReceiptLane] = {}
         self._busy_lanes: dict[Lane, None] = {}  # those with something to write
         self._busy_receipts: dict[ReceiptLane, None] = {}
-        self._indebted: set[Subscribed] = set()  # subscriptions with credits to give
         self._pending: dict[int, Exchange] = {}
-        self._postponed: list[tuple[float, Exchange]] = []
-        self._subscriptions: dict[int, Subscribed] = {}
-        self._leaving: dict[int, str] = {}  # subscriptions being closed: their queues
+        self.postponed: list[tuple[float, Exchange]] = []  # until when: the broker was not ready
+        self.subscriptions = Subscriptions(self)
         self._out: Pieces = []
         self.has_quiet = False  # receptions wait for the next output; they are in no hurry
         self._correlation = 0
-        self._last_subscription = 0
         self._reader = FrameReader()
         self._heard = self._spoke = clock()
         self._skew_ms = 0
@@ -86,30 +83,6 @@ class Session:
         and messages that it brings go back at once."""
         operation.abandoned = True
 
-    def open(self, subscribed: Subscribed) -> None:
-        if self.closed is not None:
-            raise self.closed
-        self._last_subscription += 1
-        subscribed.number = self._last_subscription
-        subscribed.error = None
-        self._subscriptions[subscribed.number] = subscribed
-        if self.connected:
-            self._subscribe(subscribed)
-
-    def close_subscription(self, subscribed: Subscribed) -> None:
-        """No more deliveries; what was not handed out goes back at once."""
-        number, subscribed.number = subscribed.number, 0
-        if self._subscriptions.pop(number, None) is None:
-            return
-        unread = subscribed.unread()
-        if self.connected:
-            self._leaving[number] = subscribed.queue
-            head = commands.pack_unsubscribe(number, keep=True)
-            leave = Request(Kind.UNSUBSCRIBE, head, lambda _: self._leaving.pop(number, None))
-            leave.abandoned = True  # on the next connection there is nothing to leave
-            self._out.append(frame(Kind.UNSUBSCRIBE, self.expect(leave), head))
-            self._give_back(subscribed.queue, unread)
-
     def close(self, error: NexoError) -> None:
         """Everybody is told; nothing is taken any more."""
         self.closed = error
@@ -117,32 +90,20 @@ class Session:
 
     def fail(self, error: NexoError) -> None:
         """Nothing that waits will be done: everybody is told why."""
-        for subscribed in list(self._subscriptions.values()):
-            self.close_subscription(subscribed)
-            subscribed.end(error)
+        self.subscriptions.fail(error)
         for exchange in list(self._pending.values()):
             exchange.failed(error)
         self._pending.clear()
         for request in self.requests:
             request.fail(error)
         self.requests.clear()
-        for _, exchange in self._postponed:
+        for _, exchange in self.postponed:
             exchange.failed(error)
-        self._postponed.clear()
+        self.postponed.clear()
         for lane in self._lanes.values():
             lane.fail(error)
         for receipts in self._receipt_lanes.values():
             receipts.fail(error)
-
-    def disown(self) -> None:
-        """In the child of a fork: all of this is the parent's."""
-        error = InvalidArgument(
-            "this subscription is of the parent process", "subscribe after the fork"
-        )
-        for subscribed in self._subscriptions.values():
-            subscribed.number = 0
-            subscribed.end(error)
-        self._subscriptions.clear()
 
     def lane(self, key: tuple[Kind, str]) -> Lane:
         lane = self._lanes.get(key)
@@ -176,11 +137,15 @@ class Session:
         subscribed = delivery.subscribed
         if count and subscribed is not None and subscribed.number:
             subscribed.finished(delivery, count)
-            self._indebted.add(subscribed)
+            self.subscriptions.finished(subscribed)
 
     def give_back(self, delivery: Delivery) -> None:
         """Nobody will look at these messages."""
-        self._give_back(delivery.queue, delivery.ranges(0, delivery.count))
+        self.give_back_ranges(delivery.queue, delivery.ranges(0, delivery.count))
+
+    def give_back_ranges(self, queue: str, ranges: list[Range]) -> None:
+        if ranges and self.connected:
+            self.send(frame(Kind.GIVE_BACK, 0, commands.pack_ranges(queue, ranges)))
 
     def delivery(
         self,
@@ -243,9 +208,7 @@ class Session:
         self.connection += 1
         self.connected = True
         self._out.clear()
-        self._leaving.clear()
-        for subscribed in self._subscriptions.values():
-            self._subscribe(subscribed)
+        self.subscriptions.connect()
         recent = self._clock() - RECEPTIONS_KEPT_S
         for at, queue, each in self._popped:
             if at >= recent:
@@ -262,11 +225,10 @@ class Session:
         pending, self._pending = self._pending, {}
         for exchange in pending.values():
             exchange.lost(self)
-        postponed, self._postponed = self._postponed, []
+        postponed, self.postponed = self.postponed, []
         for _, exchange in postponed:
             exchange.lost(self)
-        for subscribed in self._subscriptions.values():
-            subscribed.lost()
+        self.subscriptions.lose()
 
     def read(self, data: bytes) -> list[Frame]:
         self._heard = self._clock()
@@ -290,11 +252,11 @@ class Session:
                     exchange.failed(error)
                     raise
         elif kind is Kind.DELIVER:
-            self._deliver(arrived)
+            self.subscriptions.deliver(arrived)
         elif kind is Kind.ERROR:
             self._refuse(arrived)
         elif kind is Kind.ENDED:
-            self._ended(arrived)
+            self.subscriptions.ended(arrived)
         elif kind is Kind.GOODBYE:
             raise _reason(arrived)
         elif kind is not Kind.HEARTBEAT:
@@ -321,8 +283,8 @@ class Session:
                     out += flight.pieces(self.expect(flight))
                 if lane.waiting:
                     self._busy_lanes[lane] = None
-        if self._indebted:
-            self._indebted = {each for each in self._indebted if not each.credit(out)}
+        if self.subscriptions.indebted:
+            self.subscriptions.credit(out)
         if out:
             self._spoke = self._clock()
         return out
@@ -330,18 +292,18 @@ class Session:
     @property
     def urgent(self) -> bool:
         """Whether something is to be written that nobody else will."""
-        return bool(self._out or self.requests or self._busy_lanes or self._indebted)
+        return bool(self._out or self.requests or self._busy_lanes or self.subscriptions.indebted)
 
     def tick(self) -> float:
         """Do what time has made due; returns in how many seconds to look again. Raises if nothing
         was heard of the broker for too long."""
         now = self._clock()
-        postponed, self._postponed = self._postponed, []
+        postponed, self.postponed = self.postponed, []
         for due, exchange in postponed:
             if now >= due:
                 exchange.lost(self)
             else:
-                self._postponed.append((due, exchange))
+                self.postponed.append((due, exchange))
         if not self.connected:
             return AGAIN_S
         silence = self.heartbeat_s * SILENCE_FACTOR
@@ -351,13 +313,14 @@ class Session:
             self._out.append(frame(Kind.HEARTBEAT, 0))
         due_s = self.heartbeat_s / 2
         now_ms = self.now_ms()
-        for subscribed in self._subscriptions.values():
-            due_s = min(due_s, (subscribed.tick(now_ms, self._out) - now_ms) / 1000)
-            if subscribed.owed:
-                self._indebted.add(subscribed)
-        if self._postponed:
+        due_s = min(due_s, (self.subscriptions.tick(now_ms, self._out) - now_ms) / 1000)
+        if self.postponed:
             due_s = min(due_s, AGAIN_S)
         return max(due_s, 0.01)
+
+    def send(self, framed: bytes) -> None:
+        """A frame for the next output."""
+        self._out.append(framed)
 
     def expect(self, exchange: Exchange) -> int:
         """A correlation for a frame that will be answered."""
@@ -370,39 +333,7 @@ class Session:
         self._pending[correlation] = exchange
         return correlation
 
-    @property
-    def subscriptions(self) -> int:
-        return len(self._subscriptions)
-
     # -- Inside -------------------------------------------------------------------------------
-
-    def _subscribe(self, subscribed: Subscribed) -> None:
-        head = subscribed.head()
-        opening = _Opening(self, subscribed, head)
-        self._out.append(frame(Kind.SUBSCRIBE, self.expect(opening), head))
-
-    def _deliver(self, arrived: Frame) -> None:
-        head = commands.unpack_delivery(arrived.head)
-        subscribed = self._subscriptions.get(head.subscription)
-        if subscribed is None:
-            queue = self._leaving.get(head.subscription)
-            delivery = queue and self.delivery(
-                queue, arrived, auto_received=False, visibility_ms=None
-            )
-            if delivery:
-                self.give_back(delivery)
-            return
-        delivery = self.delivery(
-            subscribed.queue,
-            arrived,
-            auto_received=subscribed.auto_received,
-            visibility_ms=subscribed.visibility_ms,
-            subscribed=subscribed,
-        )
-        if delivery is not None:
-            if subscribed.auto_received:
-                self.receive_quietly(delivery)
-            subscribed.deliver(delivery)
 
     def _refuse(self, arrived: Frame) -> None:
         exchange = self._pending.pop(arrived.correlation, None)
@@ -410,42 +341,9 @@ class Session:
             return
         error = _reason(arrived)
         if isinstance(error, NotReady):
-            self._postponed.append((self._clock() + AGAIN_S, exchange))
+            self.postponed.append((self._clock() + AGAIN_S, exchange))
         else:
             exchange.refused(self, error)
-
-    def _ended(self, arrived: Frame) -> None:
-        ended: commands.Ended = commands.unpack(arrived.head, commands.Ended)
-        error = error_of(ended.refusal)
-        if isinstance(error, NotReady):
-            return  # the broker stops; the subscription goes on when it is back
-        subscribed = self._subscriptions.pop(ended.subscription, None)
-        if subscribed is not None:
-            subscribed.number = 0
-            subscribed.end(error)
-
-    def _give_back(self, queue: str, ranges: list[Range]) -> None:
-        if ranges and self.connected:
-            head = commands.pack_ranges(queue, ranges)
-            self._out.append(frame(Kind.GIVE_BACK, 0, head))
-
-
-class _Opening(Request):
-    """SUBSCRIBE: the session itself opens it again on the next connection."""
-
-    __slots__ = ("_subscribed",)
-
-    def __init__(self, session: Session, subscribed: Subscribed, head: bytes) -> None:
-        super().__init__(Kind.SUBSCRIBE, head, lambda _: None)
-        self._subscribed = subscribed
-
-    def refused(self, session: Session, error: NexoError) -> None:
-        number, self._subscribed.number = self._subscribed.number, 0
-        session._subscriptions.pop(number, None)
-        self._subscribed.end(error)
-
-    def lost(self, session: Session) -> None:
-        """Nothing: every open subscription is opened again."""
 
 
 def _reason(arrived: Frame) -> NexoError:

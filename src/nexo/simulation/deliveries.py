@@ -37,7 +37,12 @@ class Deliveries:
                 f"attempts={message.attempts}",
                 f"until={message.visible_ms}",
             )
-            copy = self.taken(queue, message, now_ms)
+            copy = ledger.identify(queue, message)
+            copies.append(copy)
+            is_here = copy.book is book and copy.seq == message.seq
+            if is_here and copy.hold is not None and message.lease < copy.hold.lease:
+                continue  # it was delivered before a reload, and is seen after the next delivery
+            self._take(copy, queue, message, now_ms)
             if book.is_fifo and not book.has_claims:
                 self._check_group(copy, message.lease, now_ms)
             self._check_attempts(copy, message)
@@ -51,12 +56,16 @@ class Deliveries:
                 message.lease, index, message.attempts, message.visible_ms, is_received
             )
             copy.seen, copy.last_seen = True, index
-            copies.append(copy)
         return copies
 
     def taken(self, queue: Queue, message: Message, now_ms: int) -> Copy:
-        """Somebody gets this message, by a delivery or by a claim."""
+        """A claim has got this message."""
         copy = self._ledger.identify(queue, message)
+        self._take(copy, queue, message, now_ms)
+        return copy
+
+    def _take(self, copy: Copy, queue: Queue, message: Message, now_ms: int) -> None:
+        """Somebody gets a message, by a delivery or by a claim."""
         self._check_not_acked(copy, queue)
         hold = copy.hold
         if hold is not None and now_ms < self._ledger.held_until(hold):
@@ -72,7 +81,6 @@ class Deliveries:
                 _broken(copy, "a nacked message waits", f"until {not_before_ms}, now is {now_ms}")
         if copy.letter is not None and now_ms < copy.letter.due_ms:
             _broken(copy, "a delayed message waits", f"until {copy.letter.due_ms}, not {now_ms}")
-        return copy
 
     def _label(self, message: Message) -> str:
         letter = self._ledger.letters.get(message.body)
@@ -89,7 +97,7 @@ class Deliveries:
         purged = copy.book.emptied_index
         if purged > copy.last_seen and copy.book.name == queue.name and not copy.book.feeds:
             fed = any(copy.book.name in book.feeds for book in ledger.books.values())
-            if not fed and copy.letter is not None and copy.letter.called_index < purged:
+            if not fed and copy.born_index < purged:
                 _broken(copy, "what was purged is gone", f"the purge is line {purged}")
 
     # -- Where it is --------------------------------------------------------------------------

@@ -89,6 +89,7 @@ class Ledger:
             letter.status = Status.UNKNOWN
             self.copies[known_id] = copy = Copy(known_id, None, book, seq)
             copy.last_seen, copy.since_epoch = letter.called_index, self.epoch
+            copy.born_index = len(self.history.lines)
             return
         if copy is None:
             self._check_window(book, letter)
@@ -147,7 +148,7 @@ class Ledger:
                 letter.label,
             )
         copy = Copy(known_id, letter, book, seq)
-        copy.since_epoch = self.epoch
+        copy.since_epoch, copy.born_index = self.epoch, len(self.history.lines)
         self.copies[known_id] = letter.copies[born] = copy
         book.join_group(copy)
         return copy
@@ -235,8 +236,6 @@ class Ledger:
         """Why a copy need not be there any more; empty if it must."""
         if copy.acked is not Acked.NO:
             return "acked"
-        if copy.excuse:
-            return copy.excuse
         books = self.places_after(copy.book)
         if any(line > copy.last_seen for book in books for line in book.cleared):
             return "cleared"

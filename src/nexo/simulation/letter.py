@@ -114,7 +114,7 @@ class Copy:
         "acked",
         "acked_epoch",
         "book",
-        "excuse",
+        "born_index",
         "hold",
         "id",
         "last_seen",
@@ -135,7 +135,7 @@ class Copy:
         self.hold: Hold | None = None
         self.acked = Acked.NO
         self.acked_epoch = 0
-        self.excuse = ""  # why it may be gone without an ack
+        self.born_index = 0  # when it was first known to be there
 
     @property
     def label(self) -> str:

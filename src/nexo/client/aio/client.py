@@ -15,8 +15,8 @@ from nexo.client.settings import queue_params, topic_params
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from nexo.client.figures import TopicInfo
-    from nexo.client.settings import TopicOptions
+    from nexo.client.figures import QueueInfo, TopicInfo
+    from nexo.client.settings import QueueOptions, TopicOptions
 
 
 class AsyncClient:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from nexo.client.aio.wire import Wire
 from nexo.client.handshake import CONNECT_S, Backoff, is_final, overdue, unreachable
-from nexo.client.session import Session, closed
+from nexo.client.session import AGAIN_S, Session, closed
 from nexo.vocabulary.errors import InvalidArgument, NexoError, Unreachable
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class Connection:
             self._loop.call_soon_threadsafe(self.close_subscription, subscribed)
 
     def close_subscription(self, subscribed: Subscribed) -> None:
-        self.session.close_subscription(subscribed)
+        self.session.subscriptions.close(subscribed)
         self.write_soon()
 
     async def close(self) -> None:
@@ -155,6 +155,10 @@ class Connection:
             return
         if self.session.urgent or self.session.has_quiet:
             self.write_soon()
+        if self.session.postponed and self._loop is not None:
+            if self._pulse is not None:
+                self._pulse.cancel()
+            self._pulse = self._loop.call_later(AGAIN_S, self._tick)
 
     def lost(self, wire: Wire, error: NexoError) -> None:
         """A connection is over."""
@@ -167,7 +171,7 @@ class Connection:
         wire.abort()
         if self._pulse is not None:
             self._pulse.cancel()
-        if self._running or self.session.subscriptions:
+        if self._running or len(self.session.subscriptions):
             self.begin()
 
     def resumed(self) -> None:

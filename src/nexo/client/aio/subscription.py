@@ -86,6 +86,8 @@ class AsyncSubscription(Generic[Item]):
             taken = subscribed.take(self._count_max)
             if taken is not None:
                 return self._make(*taken)
+            if self._connection.session.closed is not None:
+                return None
             if subscribed.error is not None:
                 raise subscribed.error
             if not subscribed.number:
@@ -103,7 +105,7 @@ class AsyncSubscription(Generic[Item]):
             await self._prepare()
         if not self._subscribed.number:
             self._connection.begin()
-            self._connection.session.open(self._subscribed)
+            self._connection.session.subscriptions.open(self._subscribed)
             self._connection.write_soon()
 
     def _wake(self) -> None:

@@ -85,11 +85,6 @@ class Client:
     def __exit__(self, *failure: object) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        connection = getattr(self, "_connection", None)
-        if connection is not None:
-            connection.close()
-
 
 def connect(
     url: str | None = None,

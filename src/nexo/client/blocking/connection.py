@@ -16,39 +16,39 @@ from __future__ import annotations
 
 import os
 import random
-import select
-import socket
 import threading
 import time
 import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from nexo.client.blocking import fork
+from nexo.client.blocking.followers import Followers, wait_at
 from nexo.client.blocking.keeper import Keeper
-from nexo.client.handshake import (
-    CONNECT_S,
-    Backoff,
-    configure,
-    is_final,
-    overdue,
-    unreachable,
+from nexo.client.blocking.line import (
+    BUFFER_BYTES,
+    RECEIVE_S,
+    Line,
+    dial,
+    readable,
+    send_all,
 )
-from nexo.client.session import Session, closed
+from nexo.client.handshake import CONNECT_S, Backoff, is_final, overdue, unreachable
+from nexo.client.session import AGAIN_S, Session, closed
 from nexo.vocabulary.errors import NexoError, Unreachable
 
 if TYPE_CHECKING:
+    import socket
+
     from nexo.client.address import Address
     from nexo.client.operation import Operation
     from nexo.client.subscribed import Subscribed
+    from nexo.wire.frame import Frame
 
-RECEIVE_S = 1.0  # a read that brings nothing for this long looks around
-BUFFER_BYTES = 256 * 1024
 HOT_S = 0.05  # receptions that follow each other closer than this travel with what comes next …
 TICK_S = 0.005  # … or at the latest after this long
 IDLE_READ_S = 0.25  # the keeper reads for subscriptions that nobody reads for
 MERGING_WINDOW = 2  # frames of single pushes under way to one queue; more threads are merged
-
-_alive: weakref.WeakSet[Connection] = weakref.WeakSet()
 
 
 class Connection:
@@ -61,7 +61,7 @@ class Connection:
         self._heartbeat = heartbeat
         self._name = name
         self._begin()
-        _alive.add(self)
+        fork.watch(self)
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
@@ -73,13 +73,12 @@ class Connection:
             heartbeat_s=self._heartbeat,
             merging_window=MERGING_WINDOW,
         )
-        self._socket: socket.socket | None = None
-        self._retired: list[socket.socket] = []
+        self._line = Line()
         self._left: deque[Subscribed] = deque()  # subscriptions whose loop was left
         self._view = memoryview(bytearray(BUFFER_BYTES))
         self._writing = False
         self._leading = False
-        self._followers: dict[Operation, Any] = {}  # those who wait, and the lock they wait on
+        self._followers = Followers()
         self._backoff = Backoff(random.random)
         self._failure: NexoError | None = None  # why there is no connection
         self._quiet_at = 0.0
@@ -94,7 +93,7 @@ class Connection:
         with self._lock:
             self._leading = True
         try:
-            while self._socket is None:
+            while self._line.socket is None:
                 if not self._lead(deadline):
                     raise overdue(self._address, self._failure, self._timeout)
         finally:
@@ -126,21 +125,21 @@ class Connection:
                 if patient:
                     return
                 with self._lock:
-                    failure = self._failure if self._socket is None else None
+                    failure = self._failure if self._line.socket is None else None
                 raise overdue(self._address, failure, self._timeout)
             with self._lock:
                 if operation.done:
                     return
-                if self._leading:
-                    follower = threading.Lock()
-                    follower.acquire()
-                    self._followers[operation] = follower
-                    operation.notify = self._notify
-                else:
-                    self._leading = True
-                    follower = None
-            if follower is not None:
-                self._follow(operation, follower, deadline)
+                gate = self._followers.enter(operation) if self._leading else None
+                self._leading = True
+            if gate is not None:
+                try:
+                    wait_at(gate, deadline)
+                finally:
+                    with self._lock:
+                        self._followers.leave(operation)
+                        if not self._leading:
+                            self._followers.promote()  # should this one have been woken to lead
                 continue
             try:
                 while self._lead(deadline):
@@ -161,12 +160,15 @@ class Connection:
         if self._keeper is not None:
             self._keeper.stir()
         with self._lock:
-            if self._socket is not None:
-                self._retire(self._socket)
+            self._line.retire()
             self.session.lose()
-            idle = not (self._writing or self._leading)
-        if idle:
-            self._close_retired()
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Once the client is closed, the last one to use the socket closes it."""
+        with self._lock:
+            if self.session.closed is not None and not (self._writing or self._leading):
+                self._line.close_retired()
 
     def close_soon(self, subscribed: Subscribed) -> None:
         """Close a subscription from wherever an object may be finalised: the lock may be held by
@@ -183,7 +185,7 @@ class Connection:
 
     def _close_left(self) -> None:
         while self._left:
-            self.session.close_subscription(self._left.popleft())
+            self.session.subscriptions.close(self._left.popleft())
 
     # -- Writing ------------------------------------------------------------------------------
 
@@ -193,7 +195,7 @@ class Connection:
         lock.acquire()
         try:
             while not self._writing:
-                sock = self._socket
+                sock = self._line.socket
                 pieces = self.session.take_output() if sock is not None else None
                 if sock is None or not pieces:
                     return
@@ -201,7 +203,11 @@ class Connection:
                 lock.release()
                 failure: OSError | None = None
                 try:
-                    self._send(sock, pieces[0] if len(pieces) == 1 else b"".join(pieces))
+                    rest = send_all(sock, pieces[0] if len(pieces) == 1 else b"".join(pieces))
+                    while rest:
+                        # The broker reads nothing more until we read what it has for us.
+                        self.read_idly()
+                        rest = send_all(sock, rest)
                 except OSError as error:
                     failure = error
                 finally:
@@ -211,15 +217,8 @@ class Connection:
                     self._lose(sock, unreachable(self._address, failure))
         finally:
             lock.release()
-
-    def _send(self, sock: socket.socket, data: bytes | memoryview) -> None:
-        rest = memoryview(data)
-        while rest:
-            try:
-                rest = rest[sock.send(rest) :]
-            except BlockingIOError:
-                # The broker reads nothing until we read what it has for us.
-                self.read_idly()
+        if self.session.closed is not None:
+            self._tidy()
 
     def _written_later(self) -> None:
         """Receptions are in no hurry: in a busy loop the ack that follows takes them along."""
@@ -234,7 +233,7 @@ class Connection:
 
     def _lead(self, deadline: float) -> bool:
         """One step of the leader: read what comes, or connect. Returns whether time is left."""
-        sock = self._socket
+        sock = self._line.socket
         left = deadline - time.monotonic()
         if left <= 0:
             return False
@@ -242,7 +241,7 @@ class Connection:
             self._connect(left)
             return True
         try:
-            if left < RECEIVE_S and not _readable(sock, left):
+            if left < RECEIVE_S and not readable(sock, left):
                 return True
             count = sock.recv_into(self._view)
         except BlockingIOError:
@@ -256,7 +255,7 @@ class Connection:
 
     def _received(self, sock: socket.socket, count: int) -> None:
         with self._lock:
-            if self._socket is not sock:
+            if self._line.socket is not sock:
                 return
             session = self.session
             if not count:
@@ -268,6 +267,8 @@ class Connection:
                 self._lose(sock, error)
                 return
             urgent, quiet = session.urgent, session.has_quiet
+            if session.postponed and self._keeper is not None:
+                self._keeper.stay_awake(AGAIN_S)
         if urgent:
             self.write()
         elif quiet:
@@ -276,12 +277,12 @@ class Connection:
     def read_idly(self) -> None:
         """Read what is there without waiting, if nobody else reads."""
         with self._lock:
-            sock = self._socket
+            sock = self._line.socket
             if self._leading or sock is None:
                 return
             self._leading = True
         try:
-            while self._socket is sock and _readable(sock, 0):
+            while self._line.socket is sock and readable(sock, 0):
                 self._received(sock, sock.recv_into(self._view))
         except BlockingIOError:
             return
@@ -291,36 +292,12 @@ class Connection:
         finally:
             self._resign()
 
-    def _follow(self, operation: Operation, follower: Any, deadline: float) -> None:
-        left = deadline - time.monotonic()
-        try:
-            follower.acquire(timeout=min(max(left, 0), threading.TIMEOUT_MAX))
-        finally:
-            with self._lock:
-                self._followers.pop(operation, None)
-                operation.notify = None
-                if operation.done or left <= 0:
-                    self._promote()  # should it have been woken to lead
-
-    def _notify(self, operation: Operation) -> None:
-        """Under the lock: an operation of a follower is done."""
-        follower = self._followers.get(operation)
-        if follower is not None and follower.locked():
-            follower.release()
-
     def _resign(self) -> None:
         with self._lock:
             self._leading = False
-            self._promote()
-
-    def _promote(self) -> None:
-        """Under the lock: if nobody leads, one of those who wait is to."""
-        if self._leading:
-            return
-        for operation, follower in self._followers.items():
-            if not operation.done and follower.locked():
-                follower.release()
-                return
+            self._followers.promote()
+        if self.session.closed is not None:
+            self._tidy()
 
     # -- Connecting ---------------------------------------------------------------------------
 
@@ -334,75 +311,46 @@ class Connection:
         with self._lock:
             if self.session.closed is not None:
                 raise self.session.closed
-            if self._writing:
-                pause = 0.001  # the writer is about to notice
-        if pause == 0.001:
-            time.sleep(pause)
+            writing = self._writing
+        if writing:
+            time.sleep(0.001)  # it is about to notice that its socket is gone
             return
-        self._close_retired()
+        self._line.close_retired()
         self._backoff.tried(time.monotonic())
-        sock: socket.socket | None = None
         try:
-            sock = socket.create_connection(self._address, timeout=min(CONNECT_S, left))
-            self._greet(sock)
+            self._adopt(*dial(self._address, min(CONNECT_S, left), self.session))
         except (OSError, NexoError) as error:
-            if sock is not None:
-                sock.close()
             failure = error if isinstance(error, NexoError) else unreachable(self._address, error)
             if is_final(failure):
                 raise failure from None
             self._failure = failure
-        if self._keeper is None and self._socket is not None:
+            return
+        self.write()
+        if self._keeper is None:
             self._keeper = Keeper(weakref.ref(self))
             self._keeper.start()
 
-    def _greet(self, sock: socket.socket) -> None:
-        configure(sock)
+    def _adopt(self, sock: socket.socket, frames: list[Frame]) -> None:
+        """The broker has answered the greeting."""
         with self._lock:
-            hello = self.session.hello()
-        sock.sendall(hello)
-        while True:
-            data = sock.recv(BUFFER_BYTES)
-            if not data:
-                raise Unreachable(
-                    f"the broker at {self._address} hung up during the greeting",
-                    "does the URL name the RPC port?",
-                )
-            with self._lock:
-                frames = self.session.read(data)
-                if frames:
-                    break
-        _make_blocking(sock)
-        with self._lock:
-            self.session.connect(frames[0])
-            for arrived in frames[1:]:
-                self.session.dispatch(arrived)
-            self._socket = sock
+            self._line.socket = sock
+            try:
+                self.session.connect(frames[0])
+                for arrived in frames[1:]:
+                    self.session.dispatch(arrived)
+            except NexoError as error:
+                self._lose(sock, error)
+                raise
             self._failure = None
-        self._backoff.connected(time.monotonic())
-        self.write()
+            self._backoff.connected(time.monotonic())
 
     def _lose(self, sock: socket.socket, failure: NexoError) -> None:
         """Under the lock: a connection is over."""
-        if self._socket is sock:
-            self._retire(sock)
+        if self._line.socket is sock:
+            self._line.retire()
             self._failure = failure
             self._backoff.lost(time.monotonic())
             self.session.lose()
-
-    def _retire(self, sock: socket.socket) -> None:
-        """Under the lock. Another thread may be in a call on this socket: it is woken now, and the
-        descriptor is closed when nobody can be, so that it is never one of another connection."""
-        self._socket = None
-        self._retired.append(sock)
-        try:
-            sock.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            return  # it was not connected any more
-
-    def _close_retired(self) -> None:
-        while self._retired:
-            self._retired.pop().close()
 
     # -- The keeper's side --------------------------------------------------------------------
 
@@ -412,8 +360,8 @@ class Connection:
             if self.session.closed is not None:
                 return 0.0
             self._close_left()
-            sock, leading = self._socket, self._leading
-            subscribed = self.session.subscriptions > 0
+            sock, leading = self._line.socket, self._leading
+            subscribed = len(self.session.subscriptions) > 0
         if sock is None and subscribed and not leading:
             self._reconnect_idly()
         if not leading:
@@ -422,12 +370,14 @@ class Connection:
             try:
                 pause = self.session.tick()
             except NexoError as error:
-                if self._socket is not None:
-                    self._lose(self._socket, error)
+                if self._line.socket is not None:
+                    self._lose(self._line.socket, error)
                 pause = TICK_S
         self.write()
         if subscribed and not leading:
             pause = min(pause, IDLE_READ_S)
+        elif sock is None:
+            pause = self._heartbeat  # whoever calls next connects
         if time.monotonic() - self._quiet_at < 2 * HOT_S:
             pause = min(pause, TICK_S)
         return pause
@@ -446,34 +396,12 @@ class Connection:
 
     def forget_parent(self) -> None:
         """In the child of a fork: the socket and its answers are the parent's."""
-        inherited = [*self._retired, *([self._socket] if self._socket else [])]
-        parent = self.session
+        line, parent = self._line, self.session
         self._begin()
-        parent.disown()
-        for sock in inherited:
-            sock.close()
+        parent.subscriptions.disown()
+        line.disown()
 
-
-def _readable(sock: socket.socket, seconds: float) -> bool:
-    poll = select.poll()
-    poll.register(sock, select.POLLIN)
-    return bool(poll.poll(seconds * 1000))
-
-
-def _make_blocking(sock: socket.socket) -> None:
-    """Time limits by the kernel: Python's own would cost a poll before each read."""
-    limit = socket.SO_RCVTIMEO, socket.SO_SNDTIMEO
-    seconds, micros = int(RECEIVE_S), int(RECEIVE_S % 1 * 1e6)
-    import struct
-
-    for option in limit:
-        sock.setsockopt(socket.SOL_SOCKET, option, struct.pack("@ll", seconds, micros))
-    sock.settimeout(None)
-
-
-def _after_fork() -> None:
-    for connection in list(_alive):
-        connection.forget_parent()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+    def __del__(self) -> None:
+        line = getattr(self, "_line", None)
+        if line is not None:
+            line.disown()  # nobody can be using it

@@ -63,6 +63,8 @@ class Subscription(Generic[Item]):
             with self._connection.locked():
                 taken = self._subscribed.take(self._count_max)
                 if taken is None:
+                    if self._connection.session.closed is not None:
+                        return None
                     if self._subscribed.error is not None:
                         raise self._subscribed.error
                     if not self._subscribed.number:
@@ -77,7 +79,7 @@ class Subscription(Generic[Item]):
     def close(self) -> None:
         """Take no more, and give back at once what was prefetched."""
         with self._connection.locked():
-            self._connection.session.close_subscription(self._subscribed)
+            self._connection.session.subscriptions.close(self._subscribed)
             self._wake()
         self._connection.write()
 
@@ -100,7 +102,7 @@ class Subscription(Generic[Item]):
         with self._connection.locked():
             if not self._subscribed.number:
                 self._subscribed.session = self._connection.session
-                self._connection.session.open(self._subscribed)
+                self._connection.session.subscriptions.open(self._subscribed)
         self._connection.write()
 
     def _await(self, news: Operation, deadline: float) -> None:

@@ -1,0 +1,101 @@
+"""FIFO groups keep their order, and noisy tenants of a fair queue go after the quiet ones."""
+
+from nexo.machine.ack import ack
+from nexo.machine.clear import purge
+from nexo.machine.expire import expire
+from nexo.machine.fail import nack
+from nexo.machine.push import push
+from nexo.machine.settle import collect, settle
+from nexo.vocabulary.limits import NOISY_IN_FLIGHT_MIN
+from tests.unit.machine.orders import batch, bodies, commit, orders, put, take
+
+
+def test_group_in_flight_is_locked_and_others_are_not() -> None:
+    queue = orders(fifo=True)
+    put(queue, b"a1", b"b1", b"a2", groups=["a", "b", "a"])
+    assert bodies(queue, take(queue, 1)) == [b"a1"]
+    assert bodies(queue, take(queue)) == [b"b1"]
+    assert bodies(queue, take(queue)) == []
+
+
+def test_one_pop_takes_many_of_a_group_in_order() -> None:
+    queue = orders(fifo=True)
+    put(queue, b"a1", b"b1", b"a2", groups=["a", "b", "a"])
+    assert bodies(queue, take(queue)) == [b"a1", b"b1", b"a2"]
+
+
+def test_group_opens_when_the_ack_is_on_disk_and_not_before() -> None:
+    queue = orders(fifo=True)
+    put(queue, b"a1", b"a2", groups="a")
+    first = take(queue, 1)
+    ack(queue, first.lease, 0, 1, 1_000)
+    assert bodies(queue, take(queue)) == []
+    collected = collect(queue)
+    assert bodies(queue, take(queue)) == []
+    settle(queue, collected.mark)
+    assert bodies(queue, take(queue)) == [b"a2"]
+
+
+def test_nacked_message_goes_before_those_behind_it() -> None:
+    queue = orders(fifo=True)
+    put(queue, b"a1", b"a2", groups="a")
+    delivery = take(queue, 1)
+    nack(queue, delivery.lease, 0, 1, 1_000)
+    commit(queue)
+    assert bodies(queue, take(queue)) == [b"a1", b"a2"]
+
+
+def test_delayed_message_holds_its_group() -> None:
+    queue = orders(fifo=True)
+    put(queue, b"a1", b"a2", b"b1", groups=["a", "a", "b"], delay_ms=[500, 0, 0])
+    assert bodies(queue, take(queue)) == [b"b1"]
+    expire(queue, 1_500)
+    assert bodies(queue, take(queue, now_ms=1_500)) == [b"a1", b"a2"]
+
+
+def test_messages_without_a_group_are_one_group() -> None:
+    queue = orders(fifo=True)
+    put(queue, b"1", b"2")
+    assert bodies(queue, take(queue, 1)) == [b"1"]
+    assert bodies(queue, take(queue)) == []
+
+
+def test_purge_opens_groups_also_while_a_commit_is_under_way() -> None:
+    queue = orders(fifo=True)
+    put(queue, b"a1", groups="a")
+    delivery = take(queue)
+    ack(queue, delivery.lease, 0, 1, 1_000)
+    under_way = collect(queue)
+    purge(queue, 1_000)
+    push(queue, batch(b"a2", groups="a"), 1_000)
+    settle(queue, under_way.mark)
+    commit(queue)
+    assert bodies(queue, take(queue)) == [b"a2"]
+
+
+def test_quiet_tenant_goes_before_a_noisy_one() -> None:
+    queue = orders()
+    loud = [b"loud"] * (NOISY_IN_FLIGHT_MIN + 2)
+    put(queue, *loud, groups="loud")
+    put(queue, b"quiet", groups="quiet")
+    take(queue, NOISY_IN_FLIGHT_MIN)
+    assert bodies(queue, take(queue)) == [b"quiet", b"loud", b"loud"]
+
+
+def test_tenant_that_has_calmed_down_waits_in_order_again() -> None:
+    queue = orders()
+    loud = [b"loud"] * (NOISY_IN_FLIGHT_MIN + 1)
+    put(queue, *loud, groups="loud")
+    put(queue, b"quiet", groups="quiet")
+    delivery = take(queue, NOISY_IN_FLIGHT_MIN)
+    assert queue.has_ready()
+    ack(queue, delivery.lease, 0, NOISY_IN_FLIGHT_MIN, 1_000)
+    assert bodies(queue, take(queue)) == [b"loud", b"quiet"]
+
+
+def test_groups_may_come_late_to_a_queue() -> None:
+    queue = orders()
+    put(queue, b"plain", b"plain")
+    take(queue, 1)
+    put(queue, b"grouped", groups="a")
+    assert bodies(queue, take(queue)) == [b"plain", b"grouped"]
