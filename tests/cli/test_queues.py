@@ -130,7 +130,7 @@ def test_dead_letters_and_redrive(nexo, queue):
     assert letter["dead_letter"]["source"] == queue
     assert letter["dead_letter"]["attempts"] == 2
     assert "on purpose" in letter["dead_letter"]["reason"]
-    assert f"(from {queue})" in nexo("queue", "peek", f"{queue}_dlq").out
+    assert "failed on purpose" in nexo("queue", "peek", f"{queue}_dlq").out
     moved = nexo("queue", "redrive", f"{queue}_dlq", "--json").json()
     assert moved == {"name": f"{queue}_dlq", "moved": 3, "skipped": 0}
     assert nexo("queue", "info", queue, "--json").json()["ready"] == 3

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from nexo import AsyncQueue
     from nexo.cli.progress import Bar
 
-POP_WAIT_S = 1.0
 DRAIN_S = 5.0  # how long the last messages may take to arrive
 _SENT_AT = struct.Struct("<d")
 _SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
@@ -60,15 +59,12 @@ async def measure_throughput(
         return amount
 
     async def pop() -> int:
-        if left <= 0:
-            return 0
-        messages = await queue.pop_batch(batch, wait=POP_WAIT_S)
+        messages = await queue.pop_batch(batch)
         if messages:
             await queue.ack_batch(messages)
         return len(messages)
 
     pushed = await _repeat("push", push, bar, concurrency)
-    left = count
     popped = await _repeat("pop + ack", pop, bar, concurrency)
     return [pushed, popped]
 

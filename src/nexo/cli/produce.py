@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nexo.cli.completion import queue_argument
-from nexo.cli.ending import until_told
+from nexo.cli.ending import Ending
 from nexo.cli.progress import progress_bar, show_rate
 from nexo.cli.talk import Talk, talks
 
@@ -49,8 +49,8 @@ def produce(
     began = time.perf_counter()
     with talk.client(queue) as client, progress_bar(talk, f"→ {queue}", total) as bar:
         target = client.queue(queue, create=True)
-        with until_told():
-            _push(target, bar, total, rate, size, priority, batch)
+        with Ending() as ending:
+            _push(target, bar, ending, total, rate, size, priority, batch)
     seconds = time.perf_counter() - began
     pushed = bar.count
     talk.answer(
@@ -62,6 +62,7 @@ def produce(
 def _push(
     target: "Queue",
     bar: "Bar",
+    ending: Ending,
     total: int | None,
     rate: float | None,
     size: int,
@@ -69,12 +70,12 @@ def _push(
     batch: int,
 ) -> None:
     began = time.perf_counter()
-    while total is None or bar.count < total:
+    while not ending.is_near and (total is None or bar.count < total):
         amount = batch if total is None else min(batch, total - bar.count)
         if rate is not None:
             due = int((time.perf_counter() - began) * rate) + 1 - bar.count
             if due <= 0:
-                time.sleep(max(STEP_S, (bar.count - 1) / rate + began - time.perf_counter()))
+                ending.sleep(max(STEP_S, (bar.count - 1) / rate + began - time.perf_counter()))
                 continue
             amount = min(amount, due)
         target.push_batch(texts(amount, size), priority=priority)

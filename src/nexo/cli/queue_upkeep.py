@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from nexo.cli.completion import Queue, queue_argument, queue_names
+from nexo.cli.ending import Ending
 from nexo.cli.messages import message_document
 from nexo.cli.progress import progress_bar, show_rate
 from nexo.cli.talk import Talk, talks
@@ -94,14 +95,14 @@ def redrive(
     with talk.client(name) as client:
         task = client.queue(name).redrive(to=to, rate=rate, wait=False)
         progress = task.progress()
-        with progress_bar(talk, f"{name} → {to or 'their queues'}", progress.total) as bar:
-            try:
-                while not progress.finished:
-                    time.sleep(POLL_S)
-                    progress = task.progress()
-                    bar.show(progress.moved)
-            except KeyboardInterrupt:
-                progress = task.cancel()
+        with (
+            progress_bar(talk, f"{name} → {to or 'their queues'}", progress.total) as bar,
+            Ending() as ending,
+        ):
+            while not progress.finished:
+                ending.sleep(POLL_S)
+                progress = task.cancel() if ending.is_near else task.progress()
+                bar.show(progress.moved)
     told = show_rate(progress.moved, time.perf_counter() - began)
     skipped = f"; {progress.skipped:,} have no queue to go to" if progress.skipped else ""
     talk.answer(

@@ -33,8 +33,8 @@ def console() -> Console:
 
 
 def plain_table(*columns: str, right: "Sequence[str]" = (), wide: "Sequence[str]" = ()) -> Table:
-    """A table without walls: it stays readable in a log and in an e-mail. Columns that are wide
-    share the room that the others leave."""
+    """A table without walls: it stays readable in a log and in an e-mail. Where the window is
+    narrow, the wide columns give way to the others."""
     table = Table(
         box=box.SIMPLE_HEAD,
         header_style="bold",
@@ -43,19 +43,13 @@ def plain_table(*columns: str, right: "Sequence[str]" = (), wide: "Sequence[str]
         collapse_padding=True,
     )
     for column in columns:
-        if column in wide:
-            table.add_column(column, overflow="fold", ratio=1, min_width=10)
-        else:
-            justify: Literal["right", "left"] = "right" if column in right else "left"
-            # Names give way to numbers where the window is narrow.
-            is_name = column == "queue"
-            table.add_column(
-                column,
-                justify=justify,
-                vertical="bottom",
-                no_wrap=not is_name,
-                min_width=max(map(len, column.split("\n"))),
-            )
+        justify: Literal["right", "left"] = "right" if column in right else "left"
+        table.add_column(
+            column,
+            justify=justify,
+            no_wrap=column not in wide,
+            min_width=max(map(len, column.split("\n"))),
+        )
     return table
 
 
@@ -65,8 +59,16 @@ def figure(number: float, style: str = "") -> Text:
 
 
 def queue_table(infos: "Sequence[QueueInfo]") -> Table:
-    figures = ("depth", "ready", "in\nflight", "delayed", "oldest", "con-\nsumers", "dead\nletters")
-    table = plain_table("queue", *figures, right=figures)
+    figures = (
+        "\ndepth",
+        "\nready",
+        "in\nflight",
+        "\ndelayed",
+        "\noldest",
+        "con-\nsumers",
+        "dead\nletters",
+    )
+    table = plain_table("\nqueue", *figures, right=figures, wide=("\nqueue",))
     for info in infos:
         table.add_row(
             queue_name(info),
@@ -126,22 +128,51 @@ def _setting(name: str, value: Any) -> str:
 
 
 def message_table(messages: "Sequence[PeekedMessage]") -> Table:
-    """Messages as a peek shows them; dead letters with what went wrong."""
-    letters = any(message.dead_letter is not None for message in messages)
-    columns = ["id", "state", "priority", "attempts", "age", "body", *(["failed"] * letters)]
-    table = plain_table(*columns, right=("priority", "attempts", "age"), wide=("body", "failed"))
+    """Messages as a peek shows them."""
+    if any(message.dead_letter is not None for message in messages):
+        return _dead_letter_table(messages)
+    figures = ("priority", "attempts", "age")
+    table = plain_table("id", "state", *figures, "body", right=figures, wide=("body",))
     for message in messages:
-        waited_s = (datetime.now(UTC) - message.created_at).total_seconds()
-        row = [
-            Text(message.id, style="dim", no_wrap=True),
-            Text(state_of(message)),
+        table.add_row(
+            _one_line(message.id, "dim"),
+            state_of(message),
             figure(message.priority),
             figure(message.attempts),
-            age(max(waited_s, 0.001)),
-            Text(preview(message.body)),
-        ]
-        if letters:
-            letter = message.dead_letter
-            row.append(Text(f"{letter.reason} (from {letter.source})" if letter else ""))
-        table.add_row(*row)
+            _since(message.created_at),
+            _one_line(preview(message.body)),
+        )
     return table
+
+
+def _dead_letter_table(messages: "Sequence[PeekedMessage]") -> Table:
+    """Dead letters with what went wrong."""
+    table = plain_table(
+        "id",
+        "age",
+        "attempts",
+        "from",
+        "body",
+        "why",
+        right=("age", "attempts"),
+        wide=("body", "why"),
+    )
+    for message in messages:
+        letter = message.dead_letter
+        table.add_row(
+            _one_line(message.id, "dim"),
+            _since(message.created_at),
+            figure(letter.attempts if letter else message.attempts),
+            letter.source if letter else "",
+            _one_line(preview(message.body)),
+            _one_line(letter.reason if letter else "", "red"),
+        )
+    return table
+
+
+def _since(moment: datetime) -> Text:
+    return age(max((datetime.now(UTC) - moment).total_seconds(), 0.001))
+
+
+def _one_line(text: str, style: str = "") -> Text:
+    return Text(text, style=style, no_wrap=True, overflow="ellipsis")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nexo.cli.durations import parse_duration
-from nexo.cli.ending import until_told
+from nexo.cli.ending import Ending
 from nexo.cli.talk import Talk, talks
 
 if TYPE_CHECKING:
@@ -47,14 +47,14 @@ def top(
 
     Ctrl-C ends it.
     """
-    with talk.client() as client, until_told():
+    with talk.client() as client, Ending() as ending:
         look = Look(client.queues())
-        time.sleep(min(FIRST_S, interval))
+        ending.sleep(min(FIRST_S, interval))
         look = look.after(client.queues())
         if once or talk.as_json:
             _print(talk, look, sort)
-            while not once:
-                time.sleep(interval)
+            while not once and not ending.is_near:
+                ending.sleep(interval)
                 look = look.after(client.queues())
                 _print(talk, look, sort)
             return
@@ -65,8 +65,8 @@ def top(
         with Live(
             _page(talk, look, sort), console=console(), screen=True, refresh_per_second=4
         ) as live:
-            while True:
-                time.sleep(interval)
+            while not ending.is_near:
+                ending.sleep(interval)
                 look = look.after(client.queues())
                 live.update(_page(talk, look, sort), refresh=True)
 
@@ -129,9 +129,9 @@ def _page(talk: Talk, look: Look, order: Order) -> "RenderableType":
 def _table(look: Look, order: Order) -> "RenderableType":
     from nexo.cli.tables import age, figure, plain_table, queue_name
 
-    figures = ("depth", "in\nflight", "delayed", "oldest", "in/s", "out/s", "acks/s")
-    last = ("con-\nsumers", "dead\nletters")
-    table = plain_table("queue", *figures, *last, right=(*figures, *last))
+    figures = ["\ndepth", "in\nflight", "\ndelayed", "\noldest", "\nin/s", "\nout/s", "\nacks/s"]
+    figures += ["con-\nsumers", "dead\nletters"]
+    table = plain_table("\nqueue", *figures, right=figures, wide=("\nqueue",))
     for info in look.sorted(order):
         rates = look.rates[info.name]
         table.add_row(

@@ -69,6 +69,7 @@ class Session:
         self._reader = FrameReader()
         self._heard = self._spoke = clock()
         self._skew_ms = 0
+        self.due = clock()  # when `tick` is to be called
         self._popped: deque[tuple[float, str, Range]] = deque(maxlen=RECEPTIONS_KEPT)
 
     # -- The caller's side --------------------------------------------------------------------
@@ -305,7 +306,7 @@ class Session:
             else:
                 self.postponed.append((due, exchange))
         if not self.connected:
-            return AGAIN_S
+            return self._due_in(AGAIN_S)
         silence = self.heartbeat_s * SILENCE_FACTOR
         if now - self._heard > silence:
             raise Unreachable(f"nothing was heard of the broker for {silence:.1f} s")
@@ -316,7 +317,15 @@ class Session:
         due_s = min(due_s, (self.subscriptions.tick(now_ms, self._out) - now_ms) / 1000)
         if self.postponed:
             due_s = min(due_s, AGAIN_S)
-        return max(due_s, 0.01)
+        return self._due_in(max(due_s, 0.01))
+
+    def hurry(self, seconds: float) -> None:
+        """Something will be due then: `tick` is to be called no later."""
+        self.due = min(self.due, self._clock() + seconds)
+
+    def _due_in(self, seconds: float) -> float:
+        self.due = self._clock() + seconds
+        return seconds
 
     def send(self, framed: bytes) -> None:
         """A frame for the next output."""
@@ -342,6 +351,7 @@ class Session:
         error = _reason(arrived)
         if isinstance(error, NotReady):
             self.postponed.append((self._clock() + AGAIN_S, exchange))
+            self.hurry(AGAIN_S)
         else:
             exchange.refused(self, error)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from nexo.client.session import Session
     from nexo.vocabulary.errors import NexoError
 
-_EXTEND_SHARE = 3  # a lease is extended when a third of it is over
+EXTEND_SHARE = 3  # a lease is extended when a third of it is over
 
 
 class Subscribed:
@@ -116,10 +116,10 @@ class Subscribed:
                 continue
             start = 0 if self.auto_extend else delivery.handed
             if start < delivery.count and delivery.visibility_ms and self.auto_received:
-                extend_ms = delivery.deadline_ms - delivery.visibility_ms * 2 // _EXTEND_SHARE
+                extend_ms = delivery.deadline_ms - delivery.visibility_ms * 2 // EXTEND_SHARE
                 if now_ms >= extend_ms:
                     self._extend(delivery, start, now_ms, out)
-                    extend_ms = now_ms + delivery.visibility_ms // _EXTEND_SHARE
+                    extend_ms = now_ms + delivery.visibility_ms // EXTEND_SHARE
                 due_ms = min(due_ms, extend_ms)
             due_ms = min(due_ms, delivery.latest_ms)
         return due_ms

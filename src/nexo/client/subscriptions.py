@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from nexo.client.operation import Request
 from nexo.client.refusals import error_of
+from nexo.client.subscribed import EXTEND_SHARE
 from nexo.vocabulary.errors import InvalidArgument, NotReady
 from nexo.wire import commands
 from nexo.wire.frame import Frame, Kind, frame
@@ -111,6 +112,7 @@ class Subscriptions:
             if subscribed.auto_received:
                 session.receive_quietly(delivery)
             subscribed.deliver(delivery)
+            session.hurry(delivery.visibility_ms / 1000 / EXTEND_SHARE)
 
     def ended(self, arrived: Frame) -> None:
         """The broker has ended one: its queue was deleted."""

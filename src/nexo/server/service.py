@@ -42,7 +42,7 @@ async def _serve(configuration: Configuration, announce: Announce) -> None:
     stopping = _on_signals()
     broker = Broker(configuration)
     began = time.perf_counter()
-    logger.info("starting", extra={"data": configuration.data, "pid": os.getpid()})
+    logger.debug("starting", extra={"data": configuration.data, "pid": os.getpid()})
     ports = await broker.start()
     try:
         _tell_start(broker, ports, began)
@@ -109,6 +109,7 @@ def _tell_start(broker: Broker, ports: Ports, began: float) -> None:
             "queues": len(queues),
             "messages": sum(actor.info().depth for actor in queues),
             "topics": len(broker.engine.topics),
+            "pid": os.getpid(),
             "took_ms": _since_ms(began),
             **{f"{door}_port": port for door, port in msgspec.structs.asdict(ports).items()},
         },

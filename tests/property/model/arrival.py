@@ -5,6 +5,8 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from nexo.vocabulary import limits
 from nexo.vocabulary.errors import InvalidArgument, MessageTooLarge, QueueFull
 from nexo.vocabulary.states import State
@@ -50,8 +52,10 @@ def push(
 
 
 def push_moved(model: Model, batch: Batch, now: int) -> list[int]:
-    """From another queue: nothing is refused, and a FIFO queue has one priority."""
+    """From another queue: nothing is refused, a FIFO queue has one priority, and here they come
+    now, whatever their former life was."""
     now = model.advance(now)
+    batch = msgspec.structs.replace(batch, created=None)
     return [_add(model, batch, index, now) for index in range(batch.count)]
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from nexo.client.aio.wire import Wire
 from nexo.client.handshake import CONNECT_S, Backoff, is_final, overdue, unreachable
-from nexo.client.session import AGAIN_S, Session, closed
+from nexo.client.session import Session, closed
 from nexo.vocabulary.errors import InvalidArgument, NexoError, Unreachable
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class Connection:
         self._deadlines: deque[tuple[float, Operation]] = deque()
         self._expiry: asyncio.TimerHandle | None = None
         self._pulse: asyncio.TimerHandle | None = None
+        self._pulse_at = 0.0
         self._backoff = Backoff(random.random)
         self._failure: NexoError | None = None
 
@@ -155,10 +156,12 @@ class Connection:
             return
         if self.session.urgent or self.session.has_quiet:
             self.write_soon()
-        if self.session.postponed and self._loop is not None:
-            if self._pulse is not None:
+        if self.session.due < self._pulse_at:
+            self._pulse_at = self.session.due
+            if self._pulse is not None and self._loop is not None:
                 self._pulse.cancel()
-            self._pulse = self._loop.call_later(AGAIN_S, self._tick)
+                pause = max(0.0, self._pulse_at - time.monotonic())
+                self._pulse = self._loop.call_later(pause, self._tick)
 
     def lost(self, wire: Wire, error: NexoError) -> None:
         """A connection is over."""
@@ -238,6 +241,7 @@ class Connection:
             self.lost(wire, error)
             return
         self._flush()
+        self._pulse_at = self.session.due
         self._pulse = loop.call_later(pause, self._tick)
 
     def _expire(self) -> None:

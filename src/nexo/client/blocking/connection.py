@@ -8,8 +8,6 @@ one connection. While one thread writes, what the others submit is merged into i
 The keeper, a background thread, steps in when nobody reads: heartbeats, extensions, receptions,
 and reconnects of subscriptions whose consumer is busy. It never blocks in a read, so leadership is
 always free for a caller.
-
-Order of things: the lock guards the session and every field here; it is never held during I/O.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ from nexo.client.blocking.line import (
     send_all,
 )
 from nexo.client.handshake import CONNECT_S, Backoff, is_final, overdue, unreachable
-from nexo.client.session import AGAIN_S, Session, closed
+from nexo.client.session import Session, closed
 from nexo.vocabulary.errors import NexoError, Unreachable
 
 if TYPE_CHECKING:
@@ -64,7 +62,7 @@ class Connection:
         fork.watch(self)
 
     def _begin(self) -> None:
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()  # guards the session and all fields; never held during I/O
         self.session = Session(
             time.monotonic,
             name=self._name,
@@ -90,7 +88,7 @@ class Connection:
     def open(self) -> None:
         """Connect now, so that a wrong address is told here."""
         deadline = time.monotonic() + self._timeout
-        with self._lock:
+        with self.lock:
             self._leading = True
         try:
             while self._line.socket is None:
@@ -102,20 +100,16 @@ class Connection:
     def run(self, operation: Operation) -> Any:
         """Do what is asked, and wait for the answer."""
         deadline = time.monotonic() + self._timeout + operation.wait_s
-        with self._lock:
+        with self.lock:
             self.session.submit(operation)
         try:
             self.write()
             self.wait(operation, deadline)
         finally:
             if not operation.done:
-                with self._lock:
+                with self.lock:
                     self.session.abandon(operation)
         return operation.outcome()
-
-    def locked(self) -> threading.Lock:
-        """What guards the session."""
-        return self._lock
 
     def wait(self, operation: Operation, deadline: float, patient: bool = False) -> None:
         """Wait until an operation is done, reading for all if nobody else does. When the time is
@@ -124,10 +118,10 @@ class Connection:
             if time.monotonic() >= deadline:
                 if patient:
                     return
-                with self._lock:
+                with self.lock:
                     failure = self._failure if self._line.socket is None else None
                 raise overdue(self._address, failure, self._timeout)
-            with self._lock:
+            with self.lock:
                 if operation.done:
                     return
                 gate = self._followers.enter(operation) if self._leading else None
@@ -136,7 +130,7 @@ class Connection:
                 try:
                     wait_at(gate, deadline)
                 finally:
-                    with self._lock:
+                    with self.lock:
                         self._followers.leave(operation)
                         if not self._leading:
                             self._followers.promote()  # should this one have been woken to lead
@@ -151,7 +145,7 @@ class Connection:
     def close(self) -> None:
         """Give back what is held, say so, and wake everybody."""
         self.write()
-        with self._lock:
+        with self.lock:
             if self.session.closed is not None:
                 return
             self.session.close(closed())
@@ -159,14 +153,14 @@ class Connection:
         self._closing.set()
         if self._keeper is not None:
             self._keeper.stir()
-        with self._lock:
+        with self.lock:
             self._line.retire()
             self.session.lose()
         self._tidy()
 
     def _tidy(self) -> None:
         """Once the client is closed, the last one to use the socket closes it."""
-        with self._lock:
+        with self.lock:
             if self.session.closed is not None and not (self._writing or self._leading):
                 self._line.close_retired()
 
@@ -174,11 +168,11 @@ class Connection:
         """Close a subscription from wherever an object may be finalised: the lock may be held by
         this very thread, so it is not waited for."""
         self._left.append(subscribed)
-        if self._lock.acquire(blocking=False):
+        if self.lock.acquire(blocking=False):
             try:
                 self._close_left()
             finally:
-                self._lock.release()
+                self.lock.release()
             self.write()
         elif self._keeper is not None:
             self._keeper.stir()
@@ -191,7 +185,7 @@ class Connection:
 
     def write(self) -> None:
         """Write all that waits; if another thread is writing, it takes ours along."""
-        lock = self._lock
+        lock = self.lock
         lock.acquire()
         try:
             while not self._writing:
@@ -225,7 +219,7 @@ class Connection:
         now = time.monotonic()
         hot, self._quiet_at = now - self._quiet_at < HOT_S, now
         if hot and self._keeper is not None:
-            self._keeper.stay_awake(TICK_S)
+            self._keeper.come_by(now + TICK_S)
         else:
             self.write()
 
@@ -247,14 +241,14 @@ class Connection:
         except BlockingIOError:
             return True
         except OSError as error:
-            with self._lock:
+            with self.lock:
                 self._lose(sock, unreachable(self._address, error))
             return True
         self._received(sock, count)
         return True
 
     def _received(self, sock: socket.socket, count: int) -> None:
-        with self._lock:
+        with self.lock:
             if self._line.socket is not sock:
                 return
             session = self.session
@@ -267,8 +261,8 @@ class Connection:
                 self._lose(sock, error)
                 return
             urgent, quiet = session.urgent, session.has_quiet
-            if session.postponed and self._keeper is not None:
-                self._keeper.stay_awake(AGAIN_S)
+            if self._keeper is not None:
+                self._keeper.come_by(session.due)
         if urgent:
             self.write()
         elif quiet:
@@ -276,7 +270,7 @@ class Connection:
 
     def read_idly(self) -> None:
         """Read what is there without waiting, if nobody else reads."""
-        with self._lock:
+        with self.lock:
             sock = self._line.socket
             if self._leading or sock is None:
                 return
@@ -287,13 +281,13 @@ class Connection:
         except BlockingIOError:
             return
         except OSError as error:
-            with self._lock:
+            with self.lock:
                 self._lose(sock, unreachable(self._address, error))
         finally:
             self._resign()
 
     def _resign(self) -> None:
-        with self._lock:
+        with self.lock:
             self._leading = False
             self._followers.promote()
         if self.session.closed is not None:
@@ -308,7 +302,7 @@ class Connection:
             self._closing.wait(min(pause, left))
             if pause >= left:
                 return
-        with self._lock:
+        with self.lock:
             if self.session.closed is not None:
                 raise self.session.closed
             writing = self._writing
@@ -332,7 +326,7 @@ class Connection:
 
     def _adopt(self, sock: socket.socket, frames: list[Frame]) -> None:
         """The broker has answered the greeting."""
-        with self._lock:
+        with self.lock:
             self._line.socket = sock
             try:
                 self.session.connect(frames[0])
@@ -356,7 +350,7 @@ class Connection:
 
     def keep(self) -> float:
         """What nobody else is there for; returns in how many seconds to come again."""
-        with self._lock:
+        with self.lock:
             if self.session.closed is not None:
                 return 0.0
             self._close_left()
@@ -366,7 +360,7 @@ class Connection:
             self._reconnect_idly()
         if not leading:
             self.read_idly()
-        with self._lock:
+        with self.lock:
             try:
                 pause = self.session.tick()
             except NexoError as error:
@@ -383,7 +377,7 @@ class Connection:
         return pause
 
     def _reconnect_idly(self) -> None:
-        with self._lock:
+        with self.lock:
             if self._leading or self._backoff.pause(time.monotonic()) > 0:
                 return
             self._leading = True

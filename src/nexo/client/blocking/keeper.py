@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,11 +20,11 @@ class Keeper(threading.Thread):
         super().__init__(name="nexo-keeper", daemon=True)
         self._connection = connection
         self._stirred = threading.Event()
-        self._pause = 0.0
+        self._comes_at = 0.0
 
-    def stay_awake(self, pause: float) -> None:
-        """Come within `pause` seconds; costs nothing while it does anyway."""
-        if self._pause > pause:
+    def come_by(self, due: float) -> None:
+        """Come no later than that; costs nothing while it does anyway."""
+        if self._comes_at > due:
             self._stirred.set()
 
     def stir(self) -> None:
@@ -33,10 +35,11 @@ class Keeper(threading.Thread):
             connection = self._connection()
             if connection is None:
                 return
+            self._comes_at = math.inf  # whoever asks while it works is heard right after
             pause = connection.keep()
             del connection
             if not pause:
                 return
-            self._pause = pause
+            self._comes_at = time.monotonic() + pause
             if self._stirred.wait(pause):
                 self._stirred.clear()

@@ -60,7 +60,7 @@ class Subscription(Generic[Item]):
         self._open()
         while True:
             news = Operation()
-            with self._connection.locked():
+            with self._connection.lock:
                 taken = self._subscribed.take(self._count_max)
                 if taken is None:
                     if self._connection.session.closed is not None:
@@ -78,7 +78,7 @@ class Subscription(Generic[Item]):
 
     def close(self) -> None:
         """Take no more, and give back at once what was prefetched."""
-        with self._connection.locked():
+        with self._connection.lock:
             self._connection.session.subscriptions.close(self._subscribed)
             self._wake()
         self._connection.write()
@@ -99,7 +99,7 @@ class Subscription(Generic[Item]):
         if self._subscribed.number:
             return
         self._prepare()
-        with self._connection.locked():
+        with self._connection.lock:
             if not self._subscribed.number:
                 self._subscribed.session = self._connection.session
                 self._connection.session.subscriptions.open(self._subscribed)
@@ -109,7 +109,7 @@ class Subscription(Generic[Item]):
         try:
             self._connection.wait(news, deadline, patient=True)
         finally:
-            with self._connection.locked():
+            with self._connection.lock:
                 if news in self._waiting:
                     self._waiting.remove(news)
 

@@ -152,7 +152,7 @@ class TopicSubscription:
 
     def close(self) -> None:
         self._closed = True
-        with self._connection.locked():
+        with self._connection.lock:
             if self._reading is not None:
                 self._reading.finish(([], self._next))
 

@@ -1,0 +1,139 @@
+"""Claims: a query asks again and gets the same batch, until it acks or somebody releases it."""
+
+import pytest
+
+from nexo.machine import claims
+from nexo.machine.expire import expire
+from nexo.machine.queue import Queue
+from nexo.vocabulary import limits
+from nexo.vocabulary.errors import Fenced, InvalidArgument, LeaseLost
+from nexo.vocabulary.states import State
+from tests.unit.machine.orders import bodies, orders, put, take
+
+TIMEOUT_MS = 100
+
+
+@pytest.fixture
+def queue() -> Queue:
+    queue = orders()
+    put(queue, b"0", b"1", b"2", b"3")
+    return queue
+
+
+def claim(queue: Queue, after: int, epoch: int = 1, now_ms: int = 1_000) -> tuple[int, int]:
+    got = claims.claim(queue, "query", epoch, after, 2, now_ms, TIMEOUT_MS)
+    return got.number, got.count
+
+
+def held(queue: Queue, number: int, epoch: int = 1) -> list[int]:
+    spans = claims.held_by(queue, "query", epoch, number)
+    return [seq for span in spans for seq in range(span.first, span.end)]
+
+
+def test_asking_again_gives_the_same_batch(queue: Queue) -> None:
+    claims.open_claims(queue, "query")
+    assert claim(queue, 0) == (1, 2)
+    assert claim(queue, 0) == (1, 2)
+    assert held(queue, 1) == [0, 1]
+    assert queue.ready == 2
+
+
+def test_next_batch_acks_those_before_it(queue: Queue) -> None:
+    claims.open_claims(queue, "query")
+    claim(queue, 0)
+    claims.seal(queue, "query", 1, 1, 1_000)
+    assert claim(queue, 1) == (2, 2)
+    assert (held(queue, 2), queue.depth, queue.totals.acked) == ([2, 3], 2, 2)
+    with pytest.raises(LeaseLost, match="acked already"):
+        claim(queue, 0)
+
+
+def test_nothing_to_claim_is_batch_0() -> None:
+    queue = orders()
+    claims.open_claims(queue, "query")
+    assert claim(queue, 0) == (0, 0)
+
+
+def test_second_driver_fences_the_first(queue: Queue) -> None:
+    assert claims.open_claims(queue, "query") == 1
+    claim(queue, 0)
+    assert claims.open_claims(queue, "query") == 2
+    for step in (claims.seal, claims.ack_claims):
+        with pytest.raises(Fenced):
+            step(queue, "query", 1, 1, 1_000)
+    with pytest.raises(Fenced):
+        claims.keep_claims(queue, "query", 1, 1_000, TIMEOUT_MS)
+    assert claim(queue, 0, epoch=2) == (1, 2)
+
+
+def test_unsealed_claim_lapses_without_a_heartbeat(queue: Queue) -> None:
+    claims.open_claims(queue, "query")
+    claim(queue, 0)
+    claims.keep_claims(queue, "query", 1, 1_050, TIMEOUT_MS)
+    expire(queue, 1_149)
+    assert queue.in_flight == 2
+    expire(queue, 1_150)
+    assert (queue.in_flight, queue.ready) == (0, 4)
+    with pytest.raises(LeaseLost):
+        claims.seal(queue, "query", 1, 1, 1_150)
+    assert bodies(queue, take(queue, 1, now_ms=1_150)) == [b"0"]
+    assert claim(queue, 0, now_ms=1_150) == (1, 2)
+    assert held(queue, 1) == [1, 2]
+
+
+def test_sealed_claim_is_held_for_ever(queue: Queue) -> None:
+    claims.open_claims(queue, "query")
+    claim(queue, 0)
+    claims.seal(queue, "query", 1, 1, 1_000)
+    expire(queue, 1_000_000)
+    assert (queue.in_flight, held(queue, 1)) == (2, [0, 1])
+
+
+def test_replay_counts_as_an_attempt(queue: Queue) -> None:
+    claims.open_claims(queue, "query")
+    claim(queue, 0)
+    for attempts in (1, 2, 3):
+        claims.seal(queue, "query", 1, 1, 1_000)
+        (span,) = claims.held_by(queue, "query", 1, 1)
+        assert span.history is not None
+        assert span.history.attempts == attempts
+
+
+def test_released_batch_reads_as_empty_and_the_query_goes_on(queue: Queue) -> None:
+    claims.open_claims(queue, "query")
+    claim(queue, 0)
+    claims.seal(queue, "query", 1, 1, 1_000)
+    assert claims.release(queue, "query", 1_000) == 2
+    assert queue.ready == 4
+    assert claim(queue, 0) == (1, 0)
+    assert claims.seal(queue, "query", 1, 1, 1_000).count == 0
+    assert claim(queue, 1) == (2, 2)
+    assert held(queue, 2) == [0, 1]
+
+
+def test_release_may_send_to_the_dead_letters(queue: Queue) -> None:
+    claims.open_claims(queue, "query")
+    claim(queue, 0)
+    assert claims.release(queue, "query", 1_000, dead_letter=True) == 2
+    (doomed,) = queue.doomed
+    assert (doomed.span.state, doomed.reason) == (State.DOOMED, "released by an operator")
+
+
+def test_forgotten_consumer_gives_everything_back(queue: Queue) -> None:
+    claims.open_claims(queue, "query")
+    claim(queue, 0)
+    claims.forget_claims(queue, "query", 1_000)
+    assert (queue.ready, queue.claims) == (4, {})
+
+
+def test_consumer_holds_a_limited_number_of_batches() -> None:
+    queue = orders()
+    put(queue, *[b"x"] * (limits.CLAIM_BATCHES_MAX + 1))
+    claims.open_claims(queue, "query")
+    for number in range(2, limits.CLAIM_BATCHES_MAX + 2):
+        # A driver that acks nothing: each batch is asked for as if it were the first.
+        queue.claims["query"].acked_through = 0
+        claims.claim(queue, "query", 1, 0, 1, 1_000, TIMEOUT_MS)
+        queue.claims["query"].batches[number] = queue.claims["query"].batches.pop(1)
+    with pytest.raises(InvalidArgument, match="too many"):
+        claims.claim(queue, "query", 1, 0, 1, 1_000, TIMEOUT_MS)

@@ -1,0 +1,76 @@
+"""A message that repeats one of the window is accepted, answered with the first's number, and
+not stored."""
+
+import msgspec
+
+from nexo.machine.ack import ack
+from nexo.machine.push import push
+from tests.unit.machine.orders import batch, orders, put, take
+
+BY_ID = {"deduplication": "id", "deduplication_window_ms": 100}
+BY_CONTENT = {"deduplication": "content", "deduplication_window_ms": 100}
+
+
+def test_repeated_id_gets_the_first_number() -> None:
+    queue = orders(**BY_ID)
+    put(queue, b"other")
+    first = push(queue, batch(b"a", deduplication_ids=["x"]), 1_000)
+    again = push(queue, batch(b"b", deduplication_ids=["x"]), 1_050)
+    assert (again.seqs(), again.duplicates) == (first.seqs(), 1)
+    assert queue.depth == 2
+
+
+def test_batch_may_repeat_itself() -> None:
+    queue = orders(**BY_ID)
+    accepted = push(queue, batch(b"a", b"b", b"c", deduplication_ids=["x", None, "x"]), 1_000)
+    assert (accepted.seqs(), accepted.duplicates) == ([0, 1, 0], 1)
+
+
+def test_window_counts_from_the_first_message() -> None:
+    queue = orders(**BY_ID)
+    for now_ms, duplicates in ((1_000, 0), (1_099, 1), (1_100, 0)):
+        accepted = push(queue, batch(b"a", deduplication_ids=["x"]), now_ms)
+        assert accepted.duplicates == duplicates, f"at {now_ms}"
+
+
+def test_window_holds_after_the_message_is_gone() -> None:
+    queue = orders(**BY_ID)
+    put(queue, b"a", deduplication_ids=["x"])
+    ack(queue, take(queue).lease, 0, 1, 1_000)
+    assert push(queue, batch(b"a", deduplication_ids=["x"]), 1_050).duplicates == 1
+    assert queue.depth == 0
+
+
+def test_content_is_recognised_without_an_id() -> None:
+    queue = orders(**BY_CONTENT)
+    put(queue, b"same")
+    assert push(queue, batch(b"same"), 1_000).duplicates == 1
+    assert push(queue, batch(b"other"), 1_000).duplicates == 0
+
+
+def test_id_goes_before_the_content() -> None:
+    queue = orders(**BY_CONTENT)
+    put(queue, b"same", deduplication_ids=["x"])
+    assert push(queue, batch(b"same", deduplication_ids=["y"]), 1_000).duplicates == 0
+    assert push(queue, batch(b"other", deduplication_ids=["x"]), 1_000).duplicates == 1
+
+
+def test_by_id_looks_at_no_content() -> None:
+    queue = orders(**BY_ID)
+    put(queue, b"same")
+    assert push(queue, batch(b"same"), 1_000).duplicates == 0
+
+
+def test_shorter_window_holds_for_what_comes_then() -> None:
+    queue = orders(**{**BY_ID, "deduplication_window_ms": 100_000})
+    put(queue, b"a", deduplication_ids=["long"])
+    queue.settings = msgspec.structs.replace(queue.settings, deduplication_window_ms=10)
+    put(queue, b"b", deduplication_ids=["short"])
+    assert push(queue, batch(b"b", deduplication_ids=["short"]), 1_010).duplicates == 0
+    assert push(queue, batch(b"a", deduplication_ids=["long"]), 1_010).duplicates == 1
+
+
+def test_duplicates_need_no_room() -> None:
+    queue = orders(**BY_ID, max_depth=1)
+    put(queue, b"a", deduplication_ids=["x"])
+    assert push(queue, batch(b"a", deduplication_ids=["x"]), 1_000).duplicates == 1

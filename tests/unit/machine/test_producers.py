@@ -1,0 +1,53 @@
+"""A producer that sends a push again gets its first answer, and nothing is stored twice."""
+
+from nexo.machine.producers import Producers
+from nexo.machine.push import push
+from nexo.vocabulary.limits import PRODUCER_IDLE_MS, PRODUCER_RESULTS_KEPT, PRODUCERS_MAX
+from tests.unit.machine.orders import batch, orders
+
+
+def test_retry_gets_the_same_answer() -> None:
+    queue = orders()
+    push(queue, batch(b"other"), 1_000)
+    first = push(queue, batch(b"a", b"b", priority=bytes([3, 0])), 1_000, "spark", 5)
+    again = push(queue, batch(b"a", b"b", priority=bytes([3, 0])), 9_000, "spark", 5)
+    assert (again.seqs(), again.duplicates) == (first.seqs(), 2)
+    assert queue.depth == 3
+
+
+def test_each_producer_counts_for_itself() -> None:
+    queue = orders()
+    for producer in ("one", "other"):
+        assert push(queue, batch(b"a"), 1_000, producer, 1).duplicates == 0
+    assert queue.depth == 2
+
+
+def test_number_below_all_that_are_kept_was_accepted_long_ago() -> None:
+    producers = Producers()
+    for number in range(1, PRODUCER_RESULTS_KEPT + 2):
+        producers.remember("p", number, 1_000, [number, number + 1])
+    assert producers.answer("p", 2) == [2, 3]
+    assert producers.answer("p", 1) == []
+    assert producers.answer("p", 1_000) is None
+    assert len(producers.by_name["p"].answers) == PRODUCER_RESULTS_KEPT
+
+
+def test_number_that_comes_late_is_new_while_few_are_known() -> None:
+    producers = Producers()
+    producers.remember("p", 7, 1_000, [0, 1])
+    assert producers.answer("p", 6) is None
+
+
+def test_silent_producers_are_forgotten() -> None:
+    producers = Producers()
+    producers.remember("old", 1, 1_000, [0, 1])
+    producers.remember("new", 1, 1_000 + PRODUCER_IDLE_MS, [1, 2])
+    assert list(producers.by_name) == ["new"]
+
+
+def test_number_of_producers_is_bounded() -> None:
+    producers = Producers()
+    for number in range(PRODUCERS_MAX + 1):
+        producers.remember(str(number), 1, 1_000, [0, 1])
+    assert len(producers.by_name) == PRODUCERS_MAX
+    assert "0" not in producers.by_name

@@ -1,0 +1,78 @@
+"""Retention takes what has waited in line for too long, and nothing else."""
+
+from array import array
+
+from nexo.machine.ack import ack
+from nexo.machine.compact import copy_forward
+from nexo.machine.expire import expire, next_ms
+from nexo.machine.fail import nack
+from nexo.machine.push import push_shared
+from nexo.vocabulary.batch import TIME_TYPE, Batch
+from tests.unit.machine.orders import bodies, commit, orders, put, take
+
+KEEP = {"retention_ms": 10_000}
+
+
+def test_message_goes_when_its_time_is_over() -> None:
+    queue = orders(**KEEP)
+    put(queue, b"old", now_ms=1_000)
+    put(queue, b"young", now_ms=2_000)
+    assert next_ms(queue) == 11_000
+    expire(queue, 10_999)
+    assert queue.depth == 2
+    expire(queue, 11_000)
+    assert bodies(queue, take(queue, now_ms=11_000)) == [b"young"]
+    assert queue.totals.expired == 1
+
+
+def test_message_in_flight_goes_when_it_comes_back() -> None:
+    queue = orders(**KEEP, visibility_timeout_ms=60_000)
+    put(queue, b"old")
+    delivery = take(queue)
+    expire(queue, 30_000)
+    assert queue.in_flight == 1
+    nack(queue, delivery.lease, 0, 1, 30_000)
+    expire(queue, 30_000)
+    assert queue.depth == 0
+
+
+def test_chunk_whose_last_messages_are_gone_expires_like_any_other() -> None:
+    """Copied forward, a chunk holds fewer messages than its times reach."""
+    queue = orders(**KEEP)
+    put(queue, b"old", now_ms=1_000)
+    put(queue, *[b"x"] * 20, now_ms=5_000)
+    lane = queue.lanes[0]
+    lane.log.close_open()
+    delivery = take(queue, 21, now_ms=5_000)
+    ack(queue, delivery.lease, 1, 21, 5_000)
+    nack(queue, delivery.lease, 0, 1, 5_000)
+    copy_forward(queue, next(iter(lane.log.chunks.values())))
+    commit(queue)
+    expire(queue, 11_000)
+    assert queue.depth == 0
+
+
+def test_shared_messages_do_not_ring_before_their_time() -> None:
+    """What a topic shares was published earlier; the alarm counts from its arrival."""
+    queue = orders(**KEEP)
+    published = Batch(b"ab", array("i", [0, 1, 2]), created=array(TIME_TYPE, [400, 500]))
+    push_shared(queue, published, 1, 0, 1_000)
+    commit(queue)
+    assert next_ms(queue) == 11_000
+    expire(queue, 10_999)
+    assert queue.depth == 2
+    expire(queue, 11_000)
+    assert queue.depth == 0
+
+
+def test_content_on_disk_is_kept_until_the_last_of_its_chunk_is_old() -> None:
+    queue = orders(**KEEP)
+    put(queue, b"old", now_ms=1_000)
+    put(queue, b"young", now_ms=3_000)
+    log = queue.lanes[0].log
+    log.close_open()
+    log.evict(log.chunks[0])
+    expire(queue, 12_999)
+    assert queue.depth == 2
+    expire(queue, 13_000)
+    assert queue.depth == 0
