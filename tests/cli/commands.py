@@ -81,6 +81,7 @@ class BrokerProcess:
     def __init__(self, folder: Path, *arguments: str, data: str = "data") -> None:
         self._folder = folder
         self._arguments = arguments
+        self.ports = folder / "ports.json"
         self.data = folder / data if data != ":memory:" else data
         self.process: subprocess.Popen[str] | None = None
         self.port = 0
@@ -90,8 +91,8 @@ class BrokerProcess:
         return f"nexo://127.0.0.1:{self.port}"
 
     def start(self) -> "BrokerProcess":
-        ports = self._folder / "ports.json"
-        ports.unlink(missing_ok=True)
+        ports = self.ports
+        ports.unlink(missing_ok=True)  # a killed broker leaves it
         self.process = Nexo(self._folder).start(
             "serve", "--data", self.data, "--rpc-port", "0", "--ports-file", ports, *self._arguments
         )

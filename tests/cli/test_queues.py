@@ -145,7 +145,7 @@ def test_redrive_to_another_queue_at_a_rate(nexo, queue):
     assert told.out.startswith("moved 3 in")
     assert nexo("pop", f"{queue}-retry", "--max", "9").lines == ["one", "two", "three"]
     refused = nexo("queue", "redrive", f"{queue}_dlq", "--to", "nowhere", status=1)
-    assert "nowhere" in refused.err
+    assert "there is no queue 'nowhere': the queues are" in refused.err
 
 
 def test_release_of_a_consumer_that_is_not_there(nexo, queue):

@@ -32,6 +32,7 @@ def test_it_says_where_things_are_and_stops_in_order(own, number):
     own.start()
     status, out, err = own.stop(number)
     assert status == 0
+    assert not own.ports.exists()
     assert f"ready   {own.url}" in out
     assert f'nexo.connect("{own.url}")' in out
     assert str(own.data) in out
@@ -40,6 +41,14 @@ def test_it_says_where_things_are_and_stops_in_order(own, number):
     assert lines[0]["rpc_port"] == own.port
     assert lines[1]["signal"] == number.name
     assert {"at", "level", "logger"} <= lines[0].keys()
+
+
+def test_ready_as_json(tmp_path):
+    running = BrokerProcess(tmp_path, "--json", data=":memory:").start()
+    status, out, _ = running.stop()
+    assert status == 0
+    ready = {"ready": True, "url": running.url, "ports": {"rpc": running.port}}
+    assert json.loads(out) == {**ready, "data": ":memory:"}
 
 
 def test_human_lines(tmp_path):

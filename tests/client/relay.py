@@ -6,6 +6,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
 
 from nexo.wire.frame import PREFIX, Frame, FrameReader, Kind
@@ -26,7 +27,7 @@ class Relay:
         self.requests: Counter[Kind] = Counter()
         self.answers: Counter[Kind] = Counter()
         self.connections = 0
-        self.silent = False  # half-open: nothing passes, nothing is closed
+        self._silent_to = 0  # connections up to this are half-open: nothing passes or is closed
         self.on_request: Callable[[Frame], str] = lambda _: self.PASS
         self.on_answer: Callable[[Frame], str] = lambda _: self.PASS
         self._open: list[socket.socket] = []
@@ -41,6 +42,10 @@ class Relay:
         """Break every connection."""
         for sock in self._open:
             _shut(sock)
+
+    def fall_silent(self) -> None:
+        """From now on nothing passes on the connections that are there."""
+        self._silent_to = self.connections
 
     def close(self) -> None:
         _shut(self._listener)
@@ -66,11 +71,17 @@ class Relay:
             for sock in (near, far):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._open += (near, far)
-            self._start(lambda a=near, b=far: self._pump(a, b, self.requests, "on_request"))
-            self._start(lambda a=far, b=near: self._pump(a, b, self.answers, "on_answer"))
+            number = self.connections
+            self._start(partial(self._pump, number, near, far, self.requests, "on_request"))
+            self._start(partial(self._pump, number, far, near, self.answers, "on_answer"))
 
     def _pump(
-        self, source: socket.socket, target: socket.socket, seen: Counter[Kind], asked: str
+        self,
+        number: int,
+        source: socket.socket,
+        target: socket.socket,
+        seen: Counter[Kind],
+        asked: str,
     ) -> None:
         reader = FrameReader()
         try:
@@ -82,11 +93,11 @@ class Relay:
                         _shut(source)
                         _shut(target)
                         return
-                    if verdict == self.PASS and not self.silent:
+                    if verdict == self.PASS and number > self._silent_to:
                         target.sendall(_bytes(frame))
         except OSError:
             pass
-        if not self.silent:
+        if number > self._silent_to:
             _shut(source)
             _shut(target)
 

@@ -190,8 +190,7 @@ def test_a_half_open_connection_is_noticed(twin: Any, relay: Any) -> None:
     client = twin.connect(relay.url, heartbeat=0.5, timeout=20)
     queue = client.queue("q", create=True)
     queue.push("x")
-    relay.silent = True
-    threading.Timer(1.0, lambda: setattr(relay, "silent", False)).start()
+    relay.fall_silent()
     started = time.monotonic()
     queue.push("y")  # the first try vanishes; the second goes over a new connection
     assert time.monotonic() - started < 15

@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from nexo.machine import claims as rules
-from nexo.vocabulary import limits
 from nexo.vocabulary.limits import POP_BYTES_MAX
 from nexo.vocabulary.states import State
 from tests.property.model import claims, delivery
 from tests.property.model.state import ClaimedBatch
 from tests.property.operator_steps import OperatorSteps
+from tests.property.small import CLAIM_BATCHES_MAX
 
 NAMES = st.sampled_from(["query", "query", "other"])
 # A driver that lost its place asks for what is behind or ahead of it.
@@ -78,7 +78,7 @@ class ClaimSteps(OperatorSteps):
             lambda: rules.claim(queue, name, epoch, after, count, now, timeout, bytes_max),
             lambda: (
                 claims.known_batch(
-                    model, name, epoch, after, count, now, timeout, limits.CLAIM_BATCHES_MAX
+                    model, name, epoch, after, count, now, timeout, CLAIM_BATCHES_MAX
                 ),
             ),
         )
@@ -99,9 +99,7 @@ class ClaimSteps(OperatorSteps):
         if got.missing is not None:
             self.pair.read_back(got.missing)
         # A claim that met content on disk takes what it has; it does not say that more is there.
-        delivery.check_choice(
-            model, seqs, wanted, bytes_max, self.noisy_min, whole and wanted > 0
-        )
+        delivery.check_choice(model, seqs, wanted, bytes_max, self.noisy_min, whole and wanted > 0)
         assert got.count == len(seqs), f"{got.count} claimed, {len(seqs)} held"
         if seqs:
             lease = queue.claims[name].batches[got.number].lease

@@ -1,4 +1,4 @@
-"""What the property tests draw: batches of all shapes, and a profile of settings a kind of queue."""
+"""What the property tests draw: batches of all shapes, and settings for each kind of queue."""
 
 from __future__ import annotations
 

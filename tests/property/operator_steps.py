@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from nexo.machine.span import Span
 
 
+RARE = ["purge", "purge", "pause", "resume", "resume", "work off", "clock", "crash", "crash"]
+RARE += ["evict", "look"]
+
+
 class OperatorSteps(QueueSteps):
     def __init__(self) -> None:
         super().__init__()
@@ -28,10 +32,7 @@ class OperatorSteps(QueueSteps):
 
     # One rule for what is rare, so that queues get to hold something in between.
     @rule(
-        what=st.sampled_from(
-            ["purge", "pause", "resume", "resume", "work off", "clock", "crash", "evict", "look"]
-            + ["purge", "crash"]
-        ),
+        what=st.sampled_from(RARE),
         number=st.sampled_from([0, 1, 2, 1000]),
     )
     def rarely(self, what: str, number: int) -> None:

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from nexo.machine import ack as ack_rules
 from nexo.machine import expire as time_rules
-from nexo.machine import fail, groups, producers
+from nexo.machine import fail
 from nexo.machine import pop as pop_rules
 from nexo.machine import push as push_rules
 from nexo.vocabulary.batch import TIME_TYPE, batch_of
@@ -25,6 +25,7 @@ from tests.property.draws import SPOILED, WAITS, Profile, marked, moved, spoiled
 from tests.property.model import arrival, delivery, passing
 from tests.property.pair import INCARNATION, Pair
 from tests.property.plain import seen
+from tests.property.small import NOISY_IN_FLIGHT_MIN, PRODUCER_RESULTS_KEPT
 
 if TYPE_CHECKING:
     from nexo.vocabulary.batch import Batch
@@ -138,7 +139,7 @@ class QueueSteps(RuleBasedStateMachine):
         """Given for queues with groups that are not FIFO: they are fair."""
         queue = self.pair.queue
         fair = queue.busy is not None and not queue.settings.fifo
-        return groups.NOISY_IN_FLIGHT_MIN if fair else None
+        return NOISY_IN_FLIGHT_MIN if fair else None
 
     # -- Coming in ----------------------------------------------------------------------------
 
@@ -164,7 +165,7 @@ class QueueSteps(RuleBasedStateMachine):
             self.arrive_from_a_topic(batch, start=number % 2)
 
     def _push(self, batch: Batch, producer: str, number: int) -> None:
-        model, kept = self.pair.model, producers.PRODUCER_RESULTS_KEPT
+        model, kept = self.pair.model, PRODUCER_RESULTS_KEPT
         accepted, answer = self.pair.both(
             lambda: push_rules.push(self.pair.queue, batch, self.now, producer, number),
             lambda: arrival.push(model, batch, self.now, kept, producer, number),
@@ -284,9 +285,7 @@ class QueueSteps(RuleBasedStateMachine):
             seqs = sorted(seq for first, end in pairs for seq in range(first, end))
             assert seqs == sorted(expected), f"{what} applied to {seqs}, not {sorted(expected)}"
 
-    def work(
-        self, count: int, one_ack: bool, outcome: str, part: str, delay: int | None
-    ) -> None:
+    def work(self, count: int, one_ack: bool, outcome: str, part: str, delay: int | None) -> None:
         """A consumer's usual round in one step, so that queues move on also in short lives."""
         before = len(self.receipts)
         self.pop(count, POP_BYTES_MAX, None, one_ack, "c")
@@ -295,7 +294,6 @@ class QueueSteps(RuleBasedStateMachine):
                 self.say(which, "all", "received", None, 0, "")
             self.say(which, part, outcome, delay, 40, "")
             self.pair.check()
-
 
     # -- Time ---------------------------------------------------------------------------------
 

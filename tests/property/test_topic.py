@@ -1,4 +1,4 @@
-"""The rules of a topic against a plain list: offsets, reading, retention, and life after a crash."""
+"""The rules of a topic against a plain list: offsets, reading, retention, and crashes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from nexo.machine import producers, topic_image
+from nexo.machine import topic_image
 from nexo.machine import topic as rules
 from nexo.vocabulary.batch import TIME_TYPE, batch_of, concatenate
 from nexo.vocabulary.changes import decode_topic_changes, encode_changes
@@ -20,7 +20,8 @@ from nexo.vocabulary.errors import OffsetExpired
 from nexo.vocabulary.limits import POP_BYTES_MAX
 from nexo.vocabulary.settings import TopicSettings
 from tests.property.draws import BODIES, marked
-from tests.property.test_queue import LIVES, LONG_LIVES
+from tests.property.small import PRODUCER_RESULTS_KEPT
+from tests.property.test_queue import LIVES, LONG_LIVES, SHRINKING
 
 if TYPE_CHECKING:
     from nexo.machine.chunk import Chunk
@@ -83,10 +84,10 @@ class TopicSteps(RuleBasedStateMachine):
         got = rules.publish(self.topic, batch, self.now, producer, number)
         known = self.plain.answers.get((producer, number))
         kept = sorted(n for name, n in self.plain.answers if name == producer)
-        kept = kept[-producers.PRODUCER_RESULTS_KEPT :]
+        kept = kept[-PRODUCER_RESULTS_KEPT:]
         if producer and known is not None and number in kept:
             assert got == known, f"the retry was answered {got}, the first time {known}"
-        elif producer and len(kept) >= producers.PRODUCER_RESULTS_KEPT and number < kept[0]:
+        elif producer and len(kept) >= PRODUCER_RESULTS_KEPT and number < kept[0]:
             assert got == (0, 0), f"an old number was answered {got}"
         else:
             first = len(self.plain.messages)
@@ -158,7 +159,6 @@ class TopicSteps(RuleBasedStateMachine):
         time = self.now - ago
         found = rules.offset_at(self.topic, time)
         times = [published for _, published in self.plain.messages]
-        # An archived message keeps its own time, but its chunk is known to have come later.
         late = [o for o in range(self.plain.start, len(times)) if times[o] >= time]
         exact = late[0] if late else len(times)
         firsts = [c.first for c in self.topic.log.chunks.values() if c.first <= exact]
@@ -269,6 +269,7 @@ class TopicSteps(RuleBasedStateMachine):
         self.topic.log.restore(chunk, content.slice(chunk.row_start, stop))
 
 
+@SHRINKING
 def test_rules_agree_with_a_plain_list() -> None:
     run_state_machine_as_test(TopicSteps, settings=LIVES)
 

@@ -14,6 +14,9 @@ from typing import Any, NamedTuple
 
 from nexo.cli.runtimes import find_java, java_version
 from nexo.cli.talk import Talk
+from nexo.server.configuration import CONFIGURATION_FILE, Configuration
+from nexo.server.listeners import listener
+from nexo.server.sources import configure, unknown_variables
 from nexo.vocabulary.errors import NexoError
 
 OK, NOTE, WARNING, ERROR = "ok", "note", "warning", "error"
@@ -43,11 +46,13 @@ class Checkup:
     def __init__(self, talk: Talk, data: str | None) -> None:
         self._talk = talk
         self._data = data
+        self._configuration = Configuration()
 
     def checks(self) -> list[Callable[[], Iterator[Finding]]]:
         checks = [
             self._python,
             self._sqlite,
+            self._settings,
             self._disk,
             self._clock,
             self._port,
@@ -79,8 +84,20 @@ class Checkup:
                 "pip install --upgrade apsw",
             )
 
+    def _settings(self) -> Iterator[Finding]:
+        """What a broker that is started here would be told."""
+        try:
+            self._configuration = configure({}, os.environ)
+        except NexoError as error:
+            yield Finding(ERROR, "settings", error.message, error.hint)
+            return
+        for variable in unknown_variables(os.environ):
+            yield Finding(WARNING, "settings", f"{variable} is no setting", "is it misspelt?")
+        where = CONFIGURATION_FILE if Path(CONFIGURATION_FILE).exists() else "defaults"
+        yield Finding(OK, "settings", f"{where}; data in {self._configuration.data}")
+
     def _disk(self) -> Iterator[Finding]:
-        place = Path(self._data or os.environ.get("NEXO_DATA", "nexo-data")).absolute()
+        place = Path(self._data or self._configuration.data).absolute()
         while not place.is_dir():
             place = place.parent
         free_bytes = shutil.disk_usage(place).free
@@ -120,14 +137,14 @@ class Checkup:
             yield Finding(OK, "clock", time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()))
 
     def _port(self) -> Iterator[Finding]:
-        from nexo.server.configuration import Configuration
-        from nexo.server.listeners import listener
-
-        port = Configuration().rpc_port
+        port = self._configuration.rpc_port
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port))
+            except PermissionError:
+                hint = "take one above 1023, or run the broker with the right to it"
+                yield Finding(WARNING, "port", f"rpc {port} is not open to this user", hint)
             except OSError:
                 who = listener(port) or "another process"
                 yield Finding(

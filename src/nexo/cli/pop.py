@@ -52,7 +52,7 @@ def pop(
     A message is acked after it was printed, so none is lost on the way. An
     empty queue is no error.
     """
-    with talk.client(queue) as client:
+    with talk.client() as client:
         source = client.queue(queue)
         messages = source.pop_batch(max, wait=wait, visibility_timeout=visibility_timeout)
         if talk.as_json:

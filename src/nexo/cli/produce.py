@@ -47,7 +47,7 @@ def produce(
     """
     total = count or None
     began = time.perf_counter()
-    with talk.client(queue) as client, progress_bar(talk, f"→ {queue}", total) as bar:
+    with talk.client() as client, progress_bar(talk, f"→ {queue}", total) as bar:
         target = client.queue(queue, create=True)
         with Ending() as ending:
             _push(target, bar, ending, total, rate, size, priority, batch)

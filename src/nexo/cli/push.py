@@ -59,7 +59,7 @@ def push(
     if body is None and deduplication_id is not None:
         raise InvalidArgument("lines cannot share a deduplication id", "push them one by one")
     attributes = _attributes(attribute or [])
-    with talk.client(queue) as client:
+    with talk.client() as client:
         target = client.queue(queue, create=create)
         if body is not None:
             message_id = target.push(

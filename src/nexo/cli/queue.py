@@ -73,7 +73,7 @@ def info(talk: Talk, name: Queue) -> None:
       nexo queue info orders
       nexo queue info orders --json | jq .depth
     """
-    with talk.client(name) as client:
+    with talk.client() as client:
         found = client.queue(name).info()
     if talk.as_json:
         talk.document(found)
@@ -96,7 +96,7 @@ def edit(talk: Talk, settings: dict[str, Any], name: Queue) -> None:
     """
     if not settings:
         raise InvalidArgument("nothing is to be changed", "name a setting: --visibility-timeout 45")
-    with talk.client(name) as client:
+    with talk.client() as client:
         queue = client.queue(name)
         if "backoff" in settings:  # its parts are flags of their own: the others stay too
             import msgspec
@@ -121,7 +121,7 @@ def delete(
       nexo queue delete orders
       nexo queue delete orders --yes
     """
-    with talk.client(name) as client:
+    with talk.client() as client:
         queue = client.queue(name)
         depth = queue.info().depth
         talk.confirm(f"Delete {name} with {depth:,} messages, for good?", yes)

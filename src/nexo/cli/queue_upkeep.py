@@ -30,7 +30,7 @@ def peek(
       nexo queue peek orders
       nexo queue peek orders_dlq --limit 100 --json
     """
-    with talk.client(name) as client:
+    with talk.client() as client:
         messages = client.queue(name).peek(limit)
     if talk.as_json:
         talk.document([message_document(each) for each in messages])
@@ -55,7 +55,7 @@ def purge(
       nexo queue purge orders
       nexo queue purge orders --yes
     """
-    with talk.client(name) as client:
+    with talk.client() as client:
         queue = client.queue(name)
         depth = queue.info().depth
         talk.confirm(f"Remove {depth:,} messages from {name}, for good?", yes)
@@ -92,7 +92,7 @@ def redrive(
     moved.
     """
     began = time.perf_counter()
-    with talk.client(name) as client:
+    with talk.client() as client:
         task = client.queue(name).redrive(to=to, rate=rate, wait=False)
         progress = task.progress()
         with (
@@ -115,7 +115,7 @@ def set_paused(paused: bool) -> Callable[..., Any]:
     """The commands `pause` and `resume`."""
 
     def command(talk: Talk, name: Queue) -> None:
-        with talk.client(name) as client:
+        with talk.client() as client:
             queue = client.queue(name)
             if paused:
                 queue.pause()
@@ -162,7 +162,7 @@ def release(
 
     The query then reads the batch that held them as empty, and goes on.
     """
-    with talk.client(name) as client:
+    with talk.client() as client:
         released = client.queue(name).release(consumer, dead_letter=dead_letter)
     where = "are dead letters" if dead_letter else "are back in line"
     told = f"{released:,} messages {where}" if released else f"{consumer} holds nothing of {name}"

@@ -43,6 +43,7 @@ def _serve(
             show_envvar=False,
         ),
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Say ready, and log, in JSON")] = False,
 ) -> None:
     """Run a broker; it needs no configuration.
 
@@ -60,12 +61,15 @@ def _serve(
     from nexo.server.service import logger, serve
     from nexo.server.sources import configure, unknown_variables
 
+    if as_json:
+        settings["log_format"] = settings["log_format"] or "json"
     configuration = configure(settings, os.environ, config)
     set_up_logs(configuration.log_format, configuration.log_level)
     for variable in unknown_variables(os.environ):
         logger.warning("this variable is no setting", extra={"variable": variable})
     try:
-        serve(configuration, lambda broker, ports: _announce(configuration, broker, ports))
+        announce = _announce_json if as_json else _announce
+        serve(configuration, lambda broker, ports: announce(configuration, broker, ports))
     except KeyboardInterrupt:  # it came before the broker could take signals
         raise typer.Exit(0) from None
 
@@ -77,8 +81,7 @@ def _announce(configuration: Configuration, broker: "Broker", ports: "Ports") ->
     from nexo import __version__
     from nexo.server.broker import IN_MEMORY
 
-    host = f"[{configuration.host}]" if ":" in configuration.host else configuration.host
-    url = f"nexo://{host}:{ports.rpc}"
+    url = _url(configuration, ports)
     data = "in memory: nothing is kept"
     if configuration.data != IN_MEMORY:
         data = str(Path(configuration.data).absolute())
@@ -95,6 +98,18 @@ def _announce(configuration: Configuration, broker: "Broker", ports: "Ports") ->
         f'  import nexo; nexo.connect("{url}").queue("orders", create=True).push("hello")\n\n'
     )
     sys.stdout.flush()
+
+
+def _announce_json(configuration: Configuration, broker: "Broker", ports: "Ports") -> None:
+    ready = {"ready": True, "url": _url(configuration, ports), "ports": ports}
+    ready["data"] = configuration.data
+    sys.stdout.write(msgspec.json.encode(ready).decode() + "\n")
+    sys.stdout.flush()
+
+
+def _url(configuration: Configuration, ports: "Ports") -> str:
+    host = f"[{configuration.host}]" if ":" in configuration.host else configuration.host
+    return f"nexo://{host}:{ports.rpc}"
 
 
 def _flags() -> list[inspect.Parameter]:

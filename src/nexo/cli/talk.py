@@ -58,9 +58,9 @@ class Talk:
         self.as_json = json
 
     @contextlib.contextmanager
-    def client(self, queue: str | None = None) -> Iterator["Client"]:
-        """A client for the length of a `with` block. If the broker does not know the `queue` that
-        the command is about, the refusal says which one may have been meant."""
+    def client(self) -> Iterator["Client"]:
+        """A client for the length of a `with` block. If the broker does not know a queue, the
+        refusal says which one may have been meant."""
         import nexo
         from nexo.vocabulary.errors import QueueNotFound
 
@@ -70,7 +70,7 @@ class Talk:
                 yield client
             except QueueNotFound as error:
                 names = [each.name for each in client.queues()]
-                raise QueueNotFound(error.message, suggestion(queue or "", names)) from None
+                raise QueueNotFound(error.message, suggestion(error.message, names)) from None
 
     def require_broker(self) -> str:
         """Fail at once if no broker is there; else say which version it is."""
@@ -112,10 +112,11 @@ class Talk:
         typer.confirm(question, abort=True, err=True)
 
 
-def suggestion(name: str, names: list[str]) -> str:
-    """What to do when there is no queue of this name."""
+def suggestion(refusal: str, names: list[str]) -> str:
+    """What to do when the queue that the refusal names is not there."""
     import difflib
 
+    name = refusal.partition("'")[2].partition("'")[0]
     near = difflib.get_close_matches(name, names, 1)
     if near:
         return f"did you mean {near[0]}?"

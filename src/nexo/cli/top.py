@@ -1,5 +1,6 @@
 """`nexo top`: the queues of a broker, live."""
 
+import sys
 import time
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -51,7 +52,7 @@ def top(
         look = Look(client.queues())
         ending.sleep(min(FIRST_S, interval))
         look = look.after(client.queues())
-        if once or talk.as_json:
+        if once or talk.as_json or not sys.stdout.isatty():
             _print(talk, look, sort)
             while not once and not ending.is_near:
                 ending.sleep(interval)

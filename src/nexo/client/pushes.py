@@ -197,8 +197,13 @@ class Lane:
 
     def take(self, session: Session) -> list[Flight]:
         """The frames that may go out now."""
-        flights, self.again = self.again, []
         waiting, flying = self.waiting, self.flying
+        again, self.again = self.again, []
+        flights = [flight for flight in again if flight.wanted]
+        if len(flights) < len(again):  # their callers have given up
+            for flight in again:
+                if not flight.wanted:
+                    del flying[flight.number]
         while waiting:
             if flying and self.next_number - next(iter(flying)) >= PRODUCER_RESULTS_KEPT:
                 break

@@ -130,7 +130,7 @@ def oldest_in_line_ms(queue: Queue) -> int | None:
             continue
         head = lane.line.head(lane.log.settled)
         if head is not None:
-            # What a topic shares was published before it came here, but is kept as long as the rest.
+            # What a topic shares was published before it came, but is kept as long as the rest.
             created_ms = max(head.chunk.created_ms(head.first), head.chunk.created_first_ms)
             oldest = created_ms if oldest is None else min(oldest, created_ms)
     return oldest

@@ -108,9 +108,10 @@ def archive(topic: Topic, batch: Batch, row: int, row_start: int, now_ms: int) -
     now_ms = topic.advance(now_ms)
     chunk = topic.log.share(batch, row, row_start, now_ms)
     topic.kept_bytes += chunk.payload_bytes
-    # Here they came now, all of them: their own times stay in the content.
-    first, end, size = chunk.first, chunk.end, chunk.payload_bytes
-    topic.changes.append(Published(row, row_start, first, first, end, now_ms, now_ms, size))
+    if batch.created:  # what the queue knows better than this commit
+        chunk.created_first_ms, chunk.created_last_ms = batch.created[0], batch.created[-1]
+    flushed = Flushed(row, chunk, chunk.first, chunk.end, batch)
+    topic.changes.append(_published(row, row_start, flushed))
 
 
 def read(

@@ -6,6 +6,7 @@ A line is an event with fields: `logger.info("stopped", extra={"took_ms": 12})`.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from datetime import UTC, datetime
 from typing import Any, TextIO
@@ -24,7 +25,8 @@ def set_up_logs(log_format: str, log_level: str, stream: TextIO | None = None) -
     is_terminal = stream.isatty()
     wants_json = log_format == "json" or (log_format == "auto" and not is_terminal)
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(JsonLines() if wants_json else HumanLines(is_colored=is_terminal))
+    is_colored = is_terminal and "NO_COLOR" not in os.environ
+    handler.setFormatter(JsonLines() if wants_json else HumanLines(is_colored=is_colored))
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(log_level.upper())

@@ -35,6 +35,9 @@ def serve(configuration: Configuration, announce: Announce) -> None:
     """Run a broker until SIGTERM or Ctrl-C. `announce` is told once every door answers."""
     tune_process()
     run(_serve(configuration, announce))
+    if configuration.ports_file is not None:  # who waits for the next run must not find this one's
+        with contextlib.suppress(OSError):
+            Path(configuration.ports_file).unlink(missing_ok=True)
 
 
 async def _serve(configuration: Configuration, announce: Announce) -> None:

@@ -58,6 +58,8 @@ class Closing:
         """With nobody there, time alone must bring everything back that is overdue."""
         for consumer in self._cast.consumers:
             consumer.leave()
+        for driver in self._cast.drivers:
+            driver.keep()
         await asyncio.sleep(_SILENCE_S)
         for actor in self._witness.engine.queues.values():
             info = actor.info()
@@ -94,6 +96,7 @@ class Closing:
         """Nothing holds a message back any more."""
         for driver in self._cast.drivers:
             if driver.queue in self._witness.engine.queues:
+                await driver.replay()
                 await driver.claims.release(dead_letter=False)
         for actor in self._witness.engine.queues.values():
             for consumer in actor.queue.claims:
@@ -151,37 +154,36 @@ class Closing:
     def _account_for_letter(self, letter: Letter) -> None:
         if letter.is_published:
             self._account_for_publication(letter)
+        else:
+            self._account_for_archive(letter, letter.home)
+
+    def _account_for_archive(self, letter: Letter, queue: str) -> None:
+        settings = self._stage.queues.get(queue)
+        if settings is None or not settings.archive:
             return
-        archived = self._times_archived(letter)
-        if archived is None:
-            return
-        stored = bool(letter.copies)
-        fed = any(letter.home in book.feeds for book in self._ledger.books.values())
+        archive = self._stage.topics.offsets.get(archive_name(queue), {})
+        archived = sum(each is letter for each in archive.values())
+        stored = any(self._ledger.books[each].name == queue for each in letter.copies)
+        fed = any(queue in book.feeds for book in self._ledger.books.values())
         if (stored and archived == 0) or (archived > 1 and not fed):
             raise Violation(
-                "an archive shows what was pushed",
-                f"{letter.label} is {archived} times in the archive of {letter.home}",
+                "an archive shows what came into its queue",
+                f"{letter.label} is {archived} times in the archive of {queue}",
                 letter.label,
             )
-        if archived and not stored and not self._is_excused(letter, letter.home):
+        if archived and not stored and not self._is_excused(letter, queue):
             raise Violation(
                 "what is in the archive was in the queue",
-                f"{letter.label} was never seen in {letter.home}",
+                f"{letter.label} was never seen in {queue}",
                 letter.label,
             )
-
-    def _times_archived(self, letter: Letter) -> int | None:
-        settings = self._stage.queues.get(letter.home)
-        if settings is None or not settings.archive:
-            return None
-        archive = self._stage.topics.offsets.get(archive_name(letter.home), {})
-        return sum(each is letter for each in archive.values())
 
     def _account_for_publication(self, letter: Letter) -> None:
         """All bound queues have it, or none."""
         born = {self._ledger.books[incarnation].name for incarnation in letter.copies}
         happened = letter.offset is not None or bool(born)
-        for name in born:
+        for name in sorted(born):
+            self._account_for_archive(letter, name)
             if letter.expected.get(name, False) is False:
                 raise Violation(
                     "only bound queues get what is published",

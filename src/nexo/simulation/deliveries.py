@@ -79,6 +79,8 @@ class Deliveries:
             line, epoch, not_before_ms = copy.hold.returned
             if self._ledger.is_sure(line, epoch):
                 _broken(copy, "a nacked message waits", f"until {not_before_ms}, now is {now_ms}")
+        if copy.letter is not None and self._ledger.commits_done < copy.letter.commit:
+            _broken(copy, "nothing is delivered before it is on disk", "is in no commit yet")
         if copy.letter is not None and now_ms < copy.letter.due_ms:
             _broken(copy, "a delayed message waits", f"until {copy.letter.due_ms}, not {now_ms}")
 
@@ -189,7 +191,15 @@ class Deliveries:
                     )
             elif hold is not None and hold.lease == lease:
                 continue
-            elif other.acked is Acked.NO and not self._may_have_left(other, now_ms):
+            elif other.acked is not Acked.NO:
+                in_doubt = other.acked is Acked.UNKNOWN and other.acked_epoch == self._ledger.epoch
+                if in_doubt and self._ledger.commits_done < other.acked_commit:
+                    _broken(
+                        copy,
+                        "a group waits until the ack is on disk",
+                        f"was delivered before the ack of {other.label} could be",
+                    )
+            elif not self._may_have_left(other, now_ms):
                 _broken(
                     copy,
                     "a group waits for its first",

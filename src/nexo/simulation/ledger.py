@@ -27,6 +27,8 @@ class Ledger:
         self.copies: dict[str, Copy] = {}
         self.books: dict[int, QueueBook] = {}  # by incarnation
         self.epoch = 0
+        self.commits_begun = 0  # the number of the latest one …
+        self.commits_done = 0  # … and of the latest that is on disk
         self.latest_ms = 0  # the engine's clock at its highest: a start may set it back
         self.durable = 0  # every line up to this is on disk
         self._durable_at_end: dict[int, int] = {}  # by epoch
@@ -59,6 +61,7 @@ class Ledger:
             if letter.status in (Status.UNSENT, Status.REFUSED):
                 letter.status = Status.UNKNOWN
                 letter.called_index, letter.called_ms = index, now_ms
+                letter.commit = self.commits_begun + 1
 
     def refused(self, letters: list[Letter]) -> None:
         """None of this was taken; a letter that was never sent before must never be seen."""

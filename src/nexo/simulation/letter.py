@@ -35,6 +35,7 @@ class Letter:
         "body",
         "called_index",
         "called_ms",
+        "commit",
         "copies",
         "delay_ms",
         "due_ms",
@@ -65,6 +66,7 @@ class Letter:
         self.called_index = 0  # when it was sent first
         self.called_ms = 0
         self.last_called_ms = 0
+        self.commit = 0  # the first one that it can be part of
         self.copies: dict[int, Copy] = {}  # by the incarnation of the queue it was born in
         self.offset: int | None = None  # in the topic it was published to
         self.expected: dict[str, bool | None] = {}  # bound queue → must, must not, may
@@ -112,6 +114,7 @@ class Hold:
 class Copy:
     __slots__ = (
         "acked",
+        "acked_commit",
         "acked_epoch",
         "book",
         "born_index",
@@ -135,6 +138,7 @@ class Copy:
         self.hold: Hold | None = None
         self.acked = Acked.NO
         self.acked_epoch = 0
+        self.acked_commit = 0  # the first one that the ack can be part of
         self.born_index = 0  # when it was first known to be there
 
     @property

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from random import Random
 
 
+COLOURS = ("red", "blue")  # an attribute of messages, for bindings to choose by
+
+
 class End(enum.Enum):
     """How a process ends."""
 
@@ -44,7 +47,7 @@ class Plan(msgspec.Struct, frozen=True):
     reserve_bytes: int
     queues: dict[str, QueueSettings]
     topics: dict[str, TopicSettings]
-    bindings: list[tuple[str, str]]
+    bindings: list[tuple[str, str, dict[str, str] | None]]
     drivers: list[str]  # queues that Spark reads
     producers: int
     consumers: int
@@ -62,7 +65,12 @@ def draw(random: Random, steps: float) -> Plan:
         )
         for number in range(random.choice([0, 0, 1, 2]))
     }
-    bindings = [(topic, queue) for topic in topics for queue in queues if random.random() < 0.6]
+    bindings = [
+        (topic, queue, random.choice([None, None, {"colour": COLOURS[0]}]))
+        for topic in topics
+        for queue in queues
+        if random.random() < 0.6
+    ]
     boots = random.choice([1, 2, 2, 3])
     return Plan(
         limits=squeeze.draw(random),
@@ -90,7 +98,7 @@ def _boot(random: Random, number: int, steps: float) -> Boot:
         failures=[random.randint(20, reach) for _ in range(random.choice([0, 0, 0, 1, 3]))],
         full_at=random.randint(20, reach) if random.random() < 0.2 else None,
         full_ms=random.choice([300, 2_500]),
-        is_slow=random.random() < 0.3,
+        is_slow=random.random() < 0.4,
         down_ms=random.choice([0, 100, 5_000]) if number else 0,
         wall_jump_s=random.choice([0, 0, 0, 2, -2, 60, -3_600, 3_600]),
     )

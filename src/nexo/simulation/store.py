@@ -13,9 +13,9 @@ from nexo.simulation.history import Violation
 from nexo.simulation.watched import Mishap, WatchedJournal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from random import Random
 
+    from nexo.simulation.ledger import Ledger
     from nexo.simulation.plan import Boot
 
 # Small pages and early checkpoints: a short life then meets every kind of operation.
@@ -26,7 +26,7 @@ _PROMISE = "the journal is sound"
 
 
 class Store(Protocol):
-    def journal(self, on_epoch: Callable[[int], None]) -> WatchedJournal:
+    def journal(self, ledger: Ledger) -> WatchedJournal:
         """A journal for the next start."""
 
     def arm(self, boot: Boot, journal: WatchedJournal) -> None:
@@ -57,11 +57,11 @@ class DiskStore:
         self._reserve_bytes = reserve_bytes
         self._inner: SqliteJournal | None = None
 
-    def journal(self, on_epoch: Callable[[int], None]) -> WatchedJournal:
+    def journal(self, ledger: Ledger) -> WatchedJournal:
         self._inner = SqliteJournal(
             "data", vfs=self._disk.name, tuning=_TUNING, reserve_bytes=self._reserve_bytes
         )
-        return WatchedJournal(self._inner, on_epoch)
+        return WatchedJournal(self._inner, ledger)
 
     def arm(self, boot: Boot, journal: WatchedJournal) -> None:
         disk, now = self._disk, self._disk.operations
@@ -101,6 +101,7 @@ class DiskStore:
             raise Violation(_PROMISE, "; ".join(each.problem for each in report.findings))
 
     def close(self) -> None:
+        self._disk.faults.clear()
         if self._inner is not None:
             self._inner.close()
         self._disk.close()
@@ -112,8 +113,8 @@ class MemoryStore:
         self._random = random
         self._is_slow = False
 
-    def journal(self, on_epoch: Callable[[int], None]) -> WatchedJournal:
-        return WatchedJournal(MemoryJournal(self._disk), on_epoch)
+    def journal(self, ledger: Ledger) -> WatchedJournal:
+        return WatchedJournal(MemoryJournal(self._disk), ledger)
 
     def arm(self, boot: Boot, journal: WatchedJournal) -> None:
         # A commit is about five operations of a disk.

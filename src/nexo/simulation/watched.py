@@ -10,9 +10,10 @@ from nexo.simulation.history import Violation
 from nexo.vocabulary.errors import ReadOnly
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from nexo.journal.port import Commit, Journal, Stored, Usage
+    from nexo.simulation.ledger import Ledger
     from nexo.vocabulary.batch import Batch
 
 
@@ -22,9 +23,9 @@ class Mishap(enum.Enum):
 
 
 class WatchedJournal:
-    def __init__(self, inner: Journal, on_epoch: Callable[[int], None]) -> None:
+    def __init__(self, inner: Journal, ledger: Ledger) -> None:
         self._inner = inner
-        self._on_epoch = on_epoch
+        self._ledger = ledger
         self._epoch = 0  # of an open whose state the engine has not taken up yet
         self.reserved = False  # a call is under way in a thread of its own …
         self.inside = False  # … and this one comes from there
@@ -44,7 +45,7 @@ class WatchedJournal:
         self._alone("load")
         epoch, self._epoch = self._epoch, 0
         if epoch:
-            self._on_epoch(epoch)
+            self._ledger.begin_epoch(epoch)
         return self._inner.load(owner)
 
     def last_row(self) -> int:
@@ -55,8 +56,10 @@ class WatchedJournal:
         self._alone("commit")
         self.commits += 1
         mishap = self.mishaps.pop(self.commits, None)
+        self._ledger.commits_begun += 1
         if mishap is not Mishap.REFUSED:
             self._inner.commit(commit)
+            self._ledger.commits_done = self._ledger.commits_begun
         if mishap is not None:
             raise ReadOnly(f"commit {self.commits} failed as planned ({mishap.value})")
 

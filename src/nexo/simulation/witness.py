@@ -228,6 +228,7 @@ class Witness:
         asked = [c for c in taken.among(first, end) if c.acked is not Acked.CONFIRMED]
         before = [copy.acked for copy in asked]  # an earlier ack may turn out to have happened
         for copy in asked:
+            copy.acked_commit = self.ledger.commits_begun + 1
             if copy in held:
                 copy.acked, copy.acked_epoch = Acked.UNKNOWN, self.ledger.epoch
             elif self._may_be_held(copy, taken.lease):

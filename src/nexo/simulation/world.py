@@ -142,7 +142,7 @@ class World:
     async def _start(self, boot: Boot | None) -> WatchedJournal:
         """Start until it works: a fault may strike at any operation of the start too."""
         while True:
-            journal = self._store.journal(self.ledger.begin_epoch)
+            journal = self._store.journal(self.ledger)
             if boot is not None:
                 self._store.arm(boot, journal)
                 if boot.full_at is not None:
@@ -186,9 +186,9 @@ class World:
                 for name, topic_settings in plan.topics.items():
                     if name not in engine.topics:
                         await engine.create_topic(name, topic_settings)
-                for topic, queue in plan.bindings:
+                for topic, queue, where in plan.bindings:
                     if stage.topics.is_unknown(topic, queue):
-                        await stage.topics.bind(topic, queue, None)
+                        await stage.topics.bind(topic, queue, where)
             except NexoError as error:
                 self.history.add("failed", "define", error.code)
                 await asyncio.sleep(_START_AGAIN_S)

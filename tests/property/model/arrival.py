@@ -31,9 +31,9 @@ def push(
     _check(model, batch)
     keys = [_key(model, batch, index) for index in range(batch.count)]
     fresh = _fresh(model, keys, now)
-    if model.settings.max_depth is not None:
-        if len(model.items) + len(fresh) > model.settings.max_depth:
-            raise QueueFull("full")
+    most = model.settings.max_depth
+    if most is not None and len(model.items) + len(fresh) > most:
+        raise QueueFull("full")
     seqs = {index: _add(model, batch, index, now) for index in fresh}
     for index in fresh:
         key = keys[index]

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from nexo.vocabulary.states import State
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+
     from nexo.vocabulary.batch import Origin
     from nexo.vocabulary.settings import QueueSettings
 

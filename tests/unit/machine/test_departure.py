@@ -1,5 +1,7 @@
 """Dead letters tell why they died, and a redrive gives a message its life back, with its id."""
 
+from typing import Any
+
 from nexo.machine.ack import ack
 from nexo.machine.clear import purge
 from nexo.machine.depart import (
@@ -34,7 +36,7 @@ def bury(queue: Queue, target: Queue, now_ms: int) -> None:
     commit(target)
 
 
-def dead_letter(now_ms: int = 5_000, **columns: object) -> tuple[Queue, Message]:
+def dead_letter(now_ms: int = 5_000, **columns: Any) -> tuple[Queue, Message]:
     """A message that failed twice, in its dead-letter queue, and how it looks there."""
     queue, graveyard = orders(max_attempts=2), orders()
     put(queue, b"one", **columns)

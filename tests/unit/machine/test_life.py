@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -23,7 +24,7 @@ from nexo.vocabulary.states import Cause, State
 from tests.unit.machine.orders import commit, orders, put, take
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from nexo.machine.queue import Queue
     from nexo.machine.span import Span
@@ -109,7 +110,7 @@ def cancel(case: Case) -> None:
 class Action(NamedTuple):
     name: str
     do: Callable[[Case], Any]
-    settings: dict[str, Any] = {}
+    settings: Mapping[str, Any] = MappingProxyType({})
 
 
 WAITING = {"backoff": Backoff(initial_ms=10_000)}

@@ -1,12 +1,13 @@
 """The log: small pushes fill an open chunk, large ones are chunks by themselves."""
 
+from array import array
 from itertools import count
 
 import msgspec
 
 from nexo.machine.log import Log
 from nexo.vocabulary import limits
-from nexo.vocabulary.batch import batch_of
+from nexo.vocabulary.batch import TIME_TYPE, batch_of
 
 LARGE = batch_of([b"x"] * limits.SMALL_PUSH_MESSAGES)
 TWO = batch_of([b"one", b"two"])
@@ -33,7 +34,7 @@ def test_large_push_is_a_chunk_without_a_copy() -> None:
 
 def test_large_push_comes_now_whatever_its_batch_says() -> None:
     log = Log(0)
-    created = batch_of([b""]).offsets.__class__("q", [5] * LARGE.count)
+    created = array(TIME_TYPE, [5] * LARGE.count)
     chunk = log.append(msgspec.structs.replace(LARGE, created=created), 1_000)
     assert chunk.created_ms(0) == 1_000
 

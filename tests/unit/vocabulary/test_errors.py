@@ -13,9 +13,28 @@ KINDS = [
     for _, kind in inspect.getmembers(errors, inspect.isclass)
     if issubclass(kind, NexoError) and kind is not NexoError
 ]
-PROMISED = """invalid_argument message_too_large queue_not_found queue_exists topic_not_found
-topic_exists queue_full stale_receipt wrong_state unauthorized forbidden rate_limited read_only
-not_ready unreachable timeout version_mismatch fenced lease_lost offset_expired""".split()
+PROMISED = [
+    "invalid_argument",
+    "message_too_large",
+    "queue_not_found",
+    "queue_exists",
+    "topic_not_found",
+    "topic_exists",
+    "queue_full",
+    "stale_receipt",
+    "wrong_state",
+    "unauthorized",
+    "forbidden",
+    "rate_limited",
+    "read_only",
+    "not_ready",
+    "unreachable",
+    "timeout",
+    "version_mismatch",
+    "fenced",
+    "lease_lost",
+    "offset_expired",
+]
 
 
 def test_promised_codes_exist_once_each() -> None:

@@ -48,6 +48,10 @@ def just_outside(bounds: tuple[float, float], name: str) -> tuple[float, float]:
     return bounds[0] - step, bounds[1] + step
 
 
+def one(name: str, value: Any) -> dict[str, Any]:
+    return {name: value}
+
+
 def queue_with(**settings: Any) -> None:
     check_queue_settings("orders", QueueSettings(**{"retention_ms": LONG, **settings}))
 
@@ -55,28 +59,28 @@ def queue_with(**settings: Any) -> None:
 @pytest.mark.parametrize("name", QUEUE_RANGES)
 def test_queue_setting_has_a_range(name: str) -> None:
     for value in QUEUE_RANGES[name]:
-        queue_with(**{name: value})
+        queue_with(**one(name, value))
     for value in just_outside(QUEUE_RANGES[name], name):
         with pytest.raises(InvalidArgument, match=name):
-            queue_with(**{name: value})
+            queue_with(**one(name, value))
 
 
 @pytest.mark.parametrize("name", BACKOFF_RANGES)
 def test_backoff_has_a_range(name: str) -> None:
     for value in BACKOFF_RANGES[name]:
-        queue_with(backoff=Backoff(**{name: value}))
+        queue_with(backoff=Backoff(**one(name, value)))
     for value in just_outside(BACKOFF_RANGES[name], name):
         with pytest.raises(InvalidArgument, match=name):
-            queue_with(backoff=Backoff(**{name: value}))
+            queue_with(backoff=Backoff(**one(name, value)))
 
 
 @pytest.mark.parametrize("name", TOPIC_RANGES)
 def test_topic_setting_has_a_range(name: str) -> None:
     for value in TOPIC_RANGES[name]:
-        check_topic_settings(TopicSettings(**{name: value}))
+        check_topic_settings(TopicSettings(**one(name, value)))
     for value in just_outside(TOPIC_RANGES[name], name):
         with pytest.raises(InvalidArgument, match=name):
-            check_topic_settings(TopicSettings(**{name: value}))
+            check_topic_settings(TopicSettings(**one(name, value)))
 
 
 def test_every_number_of_a_queue_has_a_range() -> None:

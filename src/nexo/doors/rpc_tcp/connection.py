@@ -201,6 +201,9 @@ class Connection(asyncio.Protocol):
         self.name = hello.client
         beat_ms = min(max(hello.heartbeat_ms, HEARTBEAT_MS_MIN), HEARTBEAT_MS_MAX)
         self._heartbeat_s = beat_ms / 1000
+        if self._pulse is not None:
+            self._pulse.cancel()
+        self._pulse = self._loop.call_later(self._heartbeat_s, self._beat)
         welcome = commands.Welcome(version, self._server_name, beat_ms, self._instance)
         self.send([frame(Kind.WELCOME, received.correlation, commands.pack(welcome))])
 

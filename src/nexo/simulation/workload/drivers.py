@@ -7,10 +7,11 @@ stands, and replays a batch that was planned and not committed.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from nexo.simulation.claims import ClaimWitness
-from nexo.vocabulary.errors import Fenced, LeaseLost
+from nexo.vocabulary.errors import Fenced, LeaseLost, NexoError
 
 if TYPE_CHECKING:
     from nexo.simulation.workload.stage import Stage
@@ -55,6 +56,19 @@ class Driver:
             self._epoch = 0  # the answer to `open` was lost, or a commit failed
         except LeaseLost:
             await self._start_over()
+
+    def keep(self) -> None:
+        """A last heartbeat."""
+        if self._epoch:
+            with contextlib.suppress(NexoError):
+                self.claims.keep(self._epoch, _TIMEOUT_MS)
+
+    async def replay(self) -> None:
+        """Start anew and read the batch that was planned and not committed, as it was."""
+        self._epoch = await self.claims.open() or 0
+        if self._sealed and self._planned > self._committed:
+            await self.claims.seal(self._epoch, self._planned)
+            await self.claims.read(self._epoch, self._planned)
 
     async def _advance(self) -> None:
         """The next step of the query."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nexo.simulation.workload.producers import COLOURS
+from nexo.simulation.plan import COLOURS
 from nexo.vocabulary.errors import NexoError
 from nexo.vocabulary.names import dead_letter_name
 from nexo.vocabulary.settings import QueueSettings

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nexo.simulation.plan import COLOURS
 from nexo.vocabulary.attributes import encode_attributes
 
 if TYPE_CHECKING:
     from nexo.simulation.letter import Letter
     from nexo.simulation.workload.stage import Stage
 
-COLOURS = ("red", "blue")
 _SAFE_WINDOW_MS = 60_000  # with a deduplication window beyond this a retry is recognised
 
 

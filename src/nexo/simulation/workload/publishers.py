@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nexo.simulation.workload.producers import COLOURS
+from nexo.simulation.plan import COLOURS
 from nexo.vocabulary.attributes import encode_attributes
 
 if TYPE_CHECKING:

@@ -1,0 +1,98 @@
+"""The blocking client in many threads, and across a fork."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+import nexo
+
+
+def test_sixteen_threads_on_one_client(broker: Any) -> None:
+    with nexo.connect(broker.url, timeout=30) as client:
+        queue = client.queue("q", create=True)
+        queue.info()
+        pushed: list[str] = []
+        taken: list[str] = []
+        failed: list[BaseException] = []
+
+        def produce(worker: int) -> None:
+            for number in range(60):
+                pushed.append(queue.push(f"{worker}-{number}"))
+                if number % 10 == 0:
+                    queue.info()
+
+        def consume() -> None:
+            while len(taken) < 480:
+                message = queue.pop(wait=0.2)
+                if message is not None:
+                    message.ack()
+                    taken.append(message.id)
+
+        def guarded(work: Any, *arguments: Any) -> None:
+            try:
+                work(*arguments)
+            except nexo.NexoError as error:
+                failed.append(error)
+
+        threads = [threading.Thread(target=guarded, args=(produce, each)) for each in range(8)]
+        threads += [threading.Thread(target=guarded, args=(consume,)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(50)
+        assert not failed
+        assert len(taken) == len(set(taken)) == 480
+        assert set(taken) == set(pushed)
+        assert queue.info().depth == 0
+
+
+def test_subscription_shared_by_threads(broker: Any) -> None:
+    with nexo.connect(broker.url, timeout=30) as client:
+        queue = client.queue("q", create=True)
+        queue.push_batch([str(number) for number in range(400)])
+        seen: list[str] = []
+        subscription = queue.subscribe(prefetch=50)
+
+        def consume() -> None:
+            while (message := subscription.get(timeout=0.5)) is not None:
+                with message:
+                    seen.append(message.text)
+
+        threads = [threading.Thread(target=consume) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(50)
+        subscription.close()
+        assert sorted(seen, key=int) == [str(number) for number in range(400)]
+
+
+def test_a_fork_has_a_connection_of_its_own(broker: Any) -> None:
+    with nexo.connect(broker.url, timeout=20) as client:
+        queue = client.queue("q", create=True)
+        queue.push("parent")
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                os.write(writing, queue.push("child").encode())
+            finally:
+                os._exit(0)
+        os.close(writing)
+        os.waitpid(child, 0)
+        with os.fdopen(reading) as pipe:
+            from_child = pipe.read()
+        queue.push("parent again")
+        messages = queue.pop_batch(10)
+        assert {m.text for m in messages} == {"parent", "child", "parent again"}
+        assert from_child in {m.id for m in messages}
+
+
+def test_handles_outlive_their_client_object(broker: Any) -> None:
+    queue = nexo.connect(broker.url, timeout=20).queue("q", create=True)
+    queue.push("x")
+    message = queue.pop()
+    assert message is not None
+    message.ack()

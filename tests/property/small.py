@@ -1,0 +1,20 @@
+"""Small limits, so that short lives reach what takes thousands of messages otherwise."""
+
+from nexo.machine import fold, groups, log, producers
+from nexo.vocabulary import limits
+
+NOISY_IN_FLIGHT_MIN = 3
+PRODUCER_RESULTS_KEPT = 2
+CLAIM_BATCHES_MAX = 3
+
+# Where each limit is looked up, and what it is here.
+SMALL = (
+    (log, "SMALL_PUSH_MESSAGES", 5),
+    (log, "SMALL_PUSH_BYTES", 60),
+    (log, "CHUNK_MESSAGES_MAX", 7),
+    (log, "CHUNK_BYTES_MAX", 90),
+    (groups, "NOISY_IN_FLIGHT_MIN", NOISY_IN_FLIGHT_MIN),
+    (producers, "PRODUCER_RESULTS_KEPT", PRODUCER_RESULTS_KEPT),
+    (fold, "PRODUCER_RESULTS_KEPT", PRODUCER_RESULTS_KEPT),
+    (limits, "CLAIM_BATCHES_MAX", CLAIM_BATCHES_MAX),
+)
