@@ -59,4 +59,5 @@ class RunningBroker:
 
     def connections(self) -> list[Any]:
         door: Any = self.broker._rpc
-        return self.call(lambda: list(door.connections))
+        found: list[Any] = self.call(lambda: list(door.connections))
+        return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from nexo.wire import commands
@@ -34,10 +35,8 @@ class Stub:
 
     def __exit__(self, *failure: object) -> None:
         for sock in (self._listener, *self._open):
-            try:
+            with suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
             sock.close()
         for thread in self._threads:
             thread.join(5)

@@ -113,9 +113,9 @@ def test_a_broker_of_another_version(broker: Any) -> None:
 
 
 def test_something_that_is_no_broker(twin: Any) -> None:
-    with Stub(lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n") as stub:
-        with pytest.raises(nexo.InvalidArgument):
-            twin.connect(stub.url, timeout=20)
+    answer = b"HTTP/1.1 400 Bad Request\r\n\r\n"
+    with Stub(lambda _: answer) as stub, pytest.raises(nexo.InvalidArgument):
+        twin.connect(stub.url, timeout=20)
     with Stub(lambda _: None) as stub, pytest.raises(nexo.Unreachable, match="greeting"):
         twin.connect(stub.url, timeout=0.5)
 

@@ -5,11 +5,22 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import nexo
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 MIB = 1024 * 1024
+
+
+async def _until(is_so: Callable[[nexo.QueueInfo], bool], queue: nexo.AsyncQueue) -> None:
+    for _ in range(1_000):
+        if is_so(await queue.info()):
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError("never so")
 
 
 async def _five_hundred(url: str) -> None:
@@ -30,12 +41,10 @@ async def _five_hundred(url: str) -> None:
         asyncio.create_task(consume(number, clients[number % 50].queue("q")))
         for number in range(500)
     ]
-    while (await producer.info()).consumers < 500:
-        await asyncio.sleep(0.05)
+    await _until(lambda info: info.consumers == 500, producer)
     for start in range(0, 3_000, 500):
         await producer.push_batch([str(number) for number in range(start, start + 500)])
-    while (await producer.info()).depth:
-        await asyncio.sleep(0.05)
+    await _until(lambda info: info.depth == 0, producer)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

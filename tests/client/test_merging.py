@@ -68,8 +68,7 @@ async def _one_by_one(url: str) -> None:
         )
         assert isinstance(results[1], nexo.MessageTooLarge)
         assert isinstance(results[5], nexo.InvalidArgument)
-        good = [results[index] for index in (0, 2, 3, 4)]
-        assert all(isinstance(each, str) for each in good)
+        good = [str(results[index]) for index in (0, 2, 3, 4)]
         seen = {message.id: message.text for message in await queue.peek(100)}
         assert [seen[each] for each in good] == ["ok 1", "ok 2", "ok 3", "ok 4"]
         assert len(seen) == 4

@@ -16,7 +16,7 @@ from tests.client.relay import Relay
 
 def _once(kind: Kind, verdict: str) -> Any:
     """Do that with the first frame of a kind."""
-    seen = []
+    seen: list[Any] = []
 
     def decide(frame: Any) -> str:
         if frame.kind is kind and not seen:

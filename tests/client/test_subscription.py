@@ -28,9 +28,11 @@ def test_iteration(client: Any) -> None:
 def test_leaving_gives_back_what_was_prefetched(client: Any) -> None:
     queue = client.queue("q", create=True)
     queue.push_batch(["x"] * 50)
+    held = None
     for message in queue.subscribe(prefetch=20):
         held = message
         break
+    assert held is not None
     eventually(lambda: queue.info().ready == 49)
     info = queue.info()
     assert (info.in_flight, info.consumers) == (1, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,6 +20,7 @@ BODIES = st.sampled_from([b"", b"a", b"bc", b"def", b"nine long", b"a body of so
 # Times are of the order of the timeouts, so that everything meets everything else.
 WAITS = st.sampled_from([0, 1, 5, 10, 20, 50])
 DELAYS = st.sampled_from([0, 0, 10, 25])
+YES_OR_NO = st.booleans()
 ATTRIBUTES = st.sampled_from([None, b"red", b"blue"])
 
 SETTINGS: dict[str, st.SearchStrategy[Any]] = {
@@ -33,7 +35,7 @@ SETTINGS: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # two of them are never the same, so each is a key of a cache
 class Profile:
     """A kind of queue: which settings it may have, and what its messages look like."""
 
@@ -50,30 +52,48 @@ class Profile:
         return _batches(self)
 
 
+# To build a strategy takes longer than to draw from it, so each is built once.
+@cache
+def any_of(values: tuple[Any, ...]) -> st.SearchStrategy[Any]:
+    return st.sampled_from(values)
+
+
+@cache
+def each_of(values: st.SearchStrategy[Any], count: int) -> st.SearchStrategy[list[Any]]:
+    return st.lists(values, min_size=count, max_size=count)
+
+
+@cache
 def column(values: st.SearchStrategy[Any], count: int) -> st.SearchStrategy[Any]:
     """A column of a batch: absent or constant, or a value a message."""
-    return values | st.lists(values, min_size=count, max_size=count)
+    return values | each_of(values, count)
+
+
+@cache
+def optional_column(values: st.SearchStrategy[Any], count: int) -> st.SearchStrategy[Any]:
+    return st.none() | column(values, count)
+
+
+SOME_BODIES = st.lists(BODIES, min_size=1, max_size=8)
 
 
 @st.composite
 def _batches(draw: Callable[[st.SearchStrategy[Any]], Any], profile: Profile) -> Batch:
-    bodies = draw(st.lists(BODIES, min_size=1, max_size=8))
+    bodies = draw(SOME_BODIES)
     count = len(bodies)
     priority: int | bytes = profile.priorities[0]
     if len(profile.priorities) > 1:
-        priority = draw(st.sampled_from(profile.priorities))
-        if draw(st.booleans()):
-            each = st.sampled_from(profile.priorities)
-            priority = bytes(draw(st.lists(each, min_size=count, max_size=count)))
-    groups = draw(column(st.sampled_from(profile.groups), count)) if any(profile.groups) else None
+        priorities = any_of(profile.priorities)
+        mixed = draw(column(priorities, count))
+        priority = bytes(mixed) if isinstance(mixed, list) else mixed
+    groups = draw(column(any_of(profile.groups), count)) if any(profile.groups) else None
     keys = None
-    if any(profile.keys) and draw(st.booleans()):
-        each_key = st.sampled_from(profile.keys)
-        keys = draw(st.lists(each_key, min_size=count, max_size=count))
+    if any(profile.keys) and draw(YES_OR_NO):
+        keys = draw(each_of(any_of(profile.keys), count))
     return msgspec.structs.replace(
         batch_of(bodies),
         priority=priority,
-        delay_ms=draw(st.none() | column(DELAYS, count)),
+        delay_ms=draw(optional_column(DELAYS, count)),
         groups=groups,
         deduplication_ids=keys,
         attributes=draw(column(ATTRIBUTES, count)),

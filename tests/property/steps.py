@@ -6,6 +6,7 @@ Every step does the same to the rules and to the model; after each of them every
 from __future__ import annotations
 
 from array import array
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 RECEIPTS_KEPT = 12  # old ones are stale mostly, and stale receipts are soon tried enough
 
 
+@cache  # to build strategies takes longer than to draw from them
 def usual_steps(profile: Profile) -> st.SearchStrategy[tuple[Any, ...]]:
     """The steps that every queue takes all the time, with their arguments."""
     any_of = st.sampled_from

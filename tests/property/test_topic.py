@@ -12,8 +12,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from nexo.machine import topic_image
 from nexo.machine import topic as rules
+from nexo.machine import topic_image
 from nexo.vocabulary.batch import TIME_TYPE, batch_of, concatenate
 from nexo.vocabulary.changes import decode_topic_changes, encode_changes
 from nexo.vocabulary.errors import OffsetExpired

@@ -125,6 +125,8 @@ def _with_extras(payload: bytes, offsets: array[int], packed: bytes) -> Batch:
         if extras.created is not None:
             created = array(TIME_TYPE)
             created.frombytes(extras.created)
+            if len(created) != len(offsets) - 1:
+                raise ValueError("a time for each message, or for none")
     except (msgspec.DecodeError, ValueError) as error:
         raise ProtocolError(f"the columns of the batch cannot be read: {error}") from None
     return Batch(

@@ -86,7 +86,7 @@ class FrameReader:
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._buffer = bytearray()
-        self._frame_bytes_max = frame_bytes_max
+        self._body_bytes_max = frame_bytes_max - _AFTER_SIZE  # with the head
 
     @property
     def waiting_bytes(self) -> int:
@@ -100,9 +100,8 @@ class FrameReader:
             buffer += data
             if len(buffer) < 4:
                 return []
-            needed = int.from_bytes(buffer[:4], "little") + 4
-            self._check(needed - 4)
-            if len(buffer) < needed:
+            size = self._check(buffer)
+            if len(buffer) < size + 4:
                 return []  # without a copy of what has come so far
             data = bytes(buffer)
             buffer.clear()
@@ -110,15 +109,10 @@ class FrameReader:
         view, at, length = memoryview(data), 0, len(data)
         while length - at >= PREFIX.size:
             size, described, correlation = PREFIX.unpack_from(data, at)
-            if not _AFTER_SIZE <= size <= self._frame_bytes_max:
-                self._check(size)
             kind = _KINDS.get(described & 0xFF)
             head_size = described >> 8
-            if kind is None or head_size > size - _AFTER_SIZE:
-                raise ProtocolError(
-                    f"a frame of kind {described & 0xFF} with a head of {head_size} bytes "
-                    f"in {size} is not valid"
-                )
+            if kind is None or not head_size <= size - _AFTER_SIZE <= self._body_bytes_max:
+                raise self._error(size, described)
             end = at + 4 + size
             if end > length:
                 break
@@ -127,14 +121,29 @@ class FrameReader:
             frames.append(Frame(kind, correlation, head, view[body_at:end]))
             at = end
         if at < length:
-            if length - at >= 4:
-                self._check(int.from_bytes(data[at : at + 4], "little"))
             buffer += view[at:]
+            if len(buffer) >= 4:
+                self._check(buffer)
         return frames
 
-    def _check(self, size: int) -> None:
-        if not _AFTER_SIZE <= size <= self._frame_bytes_max:
-            raise ProtocolError(
-                f"a frame of {size} bytes is not valid: {_AFTER_SIZE} to {self._frame_bytes_max}",
+    def _check(self, buffer: bytearray) -> int:
+        """The size of the frame that begins here. What is wrong is refused as soon as it shows,
+        and not when all of the frame has come."""
+        size = int.from_bytes(buffer[:4], "little")
+        described = int.from_bytes(buffer[4:8], "little") if len(buffer) >= 8 else Kind.HELLO
+        allowed = described >> 8 <= size - _AFTER_SIZE <= self._body_bytes_max
+        if not allowed or described & 0xFF not in _KINDS:
+            raise self._error(size, described)
+        return size
+
+    def _error(self, size: int, described: int) -> ProtocolError:
+        if not 0 <= size - _AFTER_SIZE <= self._body_bytes_max:
+            most = self._body_bytes_max + _AFTER_SIZE
+            return ProtocolError(
+                f"a frame of {size} bytes is not valid: {_AFTER_SIZE} to {most}",
                 "is the other side a Nexo client, and not an HTTP one?",
             )
+        return ProtocolError(
+            f"a frame of {size} bytes and kind {described & 0xFF} with a head of "
+            f"{described >> 8} is not valid"
+        )

@@ -45,6 +45,8 @@ class Connection(asyncio.Protocol):
         self._reader = FrameReader()
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes | memoryview] = []
+        self._out_bytes = 0
+        self._readers_wait: list[asyncio.Future[None]] = []  # for the client to read
         self._flushing = False
         self._greeted = False
         self._unanswered = 0
@@ -82,6 +84,7 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._writable = True
+        self._let_go_on()
         self.subscriptions.resume()
         self._regulate()
 
@@ -91,6 +94,7 @@ class Connection(asyncio.Protocol):
         if self._pulse is not None:
             self._pulse.cancel()
         self.subscriptions.close()
+        self._let_go_on()
         for task in self._tasks:
             task.cancel()
 
@@ -140,7 +144,10 @@ class Connection(asyncio.Protocol):
         if self._transport is None:
             return
         self._out += pieces
-        if not self._flushing:
+        self._out_bytes += sum(map(len, pieces))
+        if self._out_bytes > WRITE_HIGH_BYTES:
+            self._flush()  # now, so that it is known at once whether the client reads
+        elif not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
 
@@ -209,11 +216,23 @@ class Connection(asyncio.Protocol):
 
     async def _guarded(self, work: Any, correlation: int) -> None:
         try:
+            while not self._writable and self._transport is not None:
+                # What waits here costs nothing; what it would bring must not pile up.
+                reading = self._loop.create_future()
+                self._readers_wait.append(reading)
+                await reading
             await work
         except NexoError as error:
             self.refuse(correlation, error)
         finally:
+            work.close()  # it may never have begun
             self._answered()
+
+    def _let_go_on(self) -> None:
+        waiting, self._readers_wait = self._readers_wait, []
+        for reading in waiting:
+            if not reading.done():
+                reading.set_result(None)
 
     def _answered(self) -> None:
         self._unanswered -= 1
@@ -235,7 +254,7 @@ class Connection(asyncio.Protocol):
         self._flushing = False
         if self._transport is None or not self._out:
             return
-        pieces, self._out = self._out, []
+        pieces, self._out, self._out_bytes = self._out, [], 0
         self._spoke = self._loop.time()
         self._transport.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
 

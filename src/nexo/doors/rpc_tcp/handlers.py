@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from nexo.doors.rpc_tcp.calls import call
 from nexo.doors.rpc_tcp.deliveries import delivery_frame, wire_parts
 from nexo.engine import receipts
+from nexo.vocabulary.errors import InvalidArgument
 from nexo.wire import commands
 from nexo.wire.columns import decode_batch, encode_parts
 from nexo.wire.frame import Kind, ProtocolError
@@ -133,6 +134,10 @@ def _batch(body: memoryview) -> Batch:
     batch, end = decode_batch(body)
     if end != len(body):
         raise ProtocolError("there are bytes behind the batch")
+    if batch.origins is not None or batch.created is not None:
+        raise InvalidArgument(
+            "a client cannot say where a message came from or when", "push it without"
+        )
     return batch
 
 

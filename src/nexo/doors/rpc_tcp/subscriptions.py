@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 SUBSCRIPTIONS_MAX = 1_000  # of one connection
 PREFETCH_MAX = 100_000
+DELIVERY_BYTES_MAX = 4 * 1024 * 1024  # then a slow client is noticed before the next
 
 
 class Subscriptions:
@@ -42,6 +43,7 @@ class Subscriptions:
             visibility_ms=wanted.visibility_ms,
             one_ack=wanted.one_ack,
         )
+        waiter.bytes_max = DELIVERY_BYTES_MAX
         self._open[number] = (actor, waiter)
 
     def grant(self, credit: commands.Credit) -> None:
