@@ -15,7 +15,7 @@ from tests.property.operator_steps import OperatorSteps
 
 # A life that is checked at every step is slow by nature; hypothesis need not say so.
 LIVES = settings(
-    max_examples=200,
+    max_examples=150,
     stateful_step_count=50,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

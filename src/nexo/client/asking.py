@@ -117,7 +117,11 @@ def push_batch(
     """None if there is nothing to push."""
     if isinstance(bodies, (str, bytes)):
         raise InvalidArgument("push_batch takes a list of bodies", "push() takes one")
-    batch = batch_of([body if type(body) is bytes else body_of(body) for body in bodies])
+    listed = bodies if isinstance(bodies, list) else list(bodies)
+    if {bytes}.issuperset(map(type, listed)):
+        batch = batch_of(listed)
+    else:
+        batch = batch_of([body_of(body) for body in listed])
     if not batch.count:
         return None
     priority = check_priority(priority) if priority else 0

@@ -25,6 +25,7 @@ class Delivery:
         "connection",
         "count",
         "deadline_ms",
+        "done",
         "finished",
         "handed",
         "incarnation",
@@ -75,10 +76,13 @@ class Delivery:
         self.starts = starts
         self.count = self.left = count
         self.handed = 0  # messages given to the user, from the front
-        self.finished: set[int] | None = None  # sequence numbers; None: none yet
+        self.done: list[tuple[int, int]] = []  # finished in ranges, while all of them were …
+        self.finished: set[int] | None = None  # … and then one by one: their numbers
 
     def locate(self, index: int) -> tuple[WirePart, int]:
         """The part that holds a message, and where in it."""
+        if len(self.parts) == 1:
+            return self.parts[0], index
         if index < self.starts[-1]:
             number = bisect_right(self.starts, index) - 1
             return self.parts[number], index - self.starts[number]
@@ -102,8 +106,11 @@ class Delivery:
     def unfinished(self, start: int, stop: int) -> list[Range]:
         """Of messages `start` to `stop`, those that still wait for an ack."""
         whole = self.ranges(start, stop)
-        if self.finished is None:
+        if self.left == self.count:
             return whole
+        if self.finished is None:
+            self._count_each()
+        assert self.finished is not None
         left: list[Range] = []
         for lease, first, end in whole:
             for seq in range(first, end):
@@ -119,26 +126,47 @@ class Delivery:
         """Messages are done with; returns how many were not before."""
         if self.left == 0:
             return 0
-        if self.finished is None and end - first == self.count:
-            return self.finish_all()
-        finished = self.finished
-        if finished is None:
-            finished = self.finished = set()
-        before = len(finished)
-        if end - first == 1:
-            finished.add(first)
-        else:
-            finished.update(range(first, end))
-        done = len(finished) - before
+        if self.finished is None:
+            if all(end <= low or high <= first for low, high in self.done):
+                self.done.append((first, end))
+                self.left -= end - first
+                return end - first
+            self._count_each()
+        assert self.finished is not None
+        before = len(self.finished)
+        self.finished.update(range(first, end))
+        done = len(self.finished) - before
         self.left -= done
         return done
+
+    def finish_one(self, seq: int) -> int:
+        """The same for one message."""
+        if self.left == 0:
+            return 0
+        finished = self.finished
+        if finished is None:
+            finished = self._count_each()
+        if seq in finished:
+            return 0
+        finished.add(seq)
+        self.left -= 1
+        return 1
+
+    def _count_each(self) -> set[int]:
+        """Whole ranges are finished no longer: from here on each message counts for itself."""
+        finished = {seq for low, high in self.done for seq in range(low, high)}
+        self.finished = finished
+        self.done = []
+        return finished
 
     def finish_all(self) -> int:
         done, self.left = self.left, 0
         return done
 
     def is_finished(self, seq: int) -> bool:
-        return self.left == 0 or (self.finished is not None and seq in self.finished)
+        if self.finished is not None:
+            return seq in self.finished or self.left == 0
+        return self.left == 0 or any(low <= seq < high for low, high in self.done)
 
     def deadline_of(self, seq: int) -> int:
         """When a message comes back if nothing is heard of it, by the clock of the broker."""

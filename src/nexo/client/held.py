@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nexo.client.content import Content, DeadLetter
-from nexo.client.receipts import OneSettling, Settling
+from nexo.client.receipts import AckOne, SettleAlone, SettleMany
 from nexo.client.values import milliseconds, time_of
 from nexo.vocabulary.attributes import decode_attributes
 from nexo.vocabulary.identity import message_id, priority_of
@@ -112,26 +112,29 @@ class HeldMessage(Content):
     def _finished(self) -> bool:
         return self._delivery.is_finished(self._seq)
 
-    def _settling(self, kind: Kind) -> Settling:
+    def _acking(self) -> AckOne:
+        return AckOne(self._delivery, self._part.first + self._at)
+
+    def _settling(self, kind: Kind) -> SettleMany:
         delivery, seq = self._delivery, self._part.first + self._at
         lease = delivery.lease
-        return Settling(kind, delivery.queue, [(lease, seq, seq + 1)], {lease: delivery})
+        return SettleMany(kind, delivery.queue, [(lease, seq, seq + 1)], {lease: delivery})
 
-    def _nacking(self, delay: float | None, reason: str) -> OneSettling:
+    def _nacking(self, delay: float | None, reason: str) -> SettleAlone:
         delay_ms = None if delay is None else milliseconds(delay, "delay")
         delivery, seq = self._delivery, self._seq
         ranges = [(delivery.lease, seq, seq + 1)]
         nack = commands.Nack(delivery.queue, ranges, delay_ms, reason[:REASON_CHARS_MAX])
-        return OneSettling(
+        return SettleAlone(
             Kind.NACK, delivery.queue, ranges, {delivery.lease: delivery}, commands.pack(nack)
         )
 
-    def _extending(self, seconds: float) -> OneSettling:
+    def _extending(self, seconds: float) -> SettleAlone:
         timeout_ms = milliseconds(seconds, "seconds")
         delivery, seq = self._delivery, self._seq
         ranges = [(delivery.lease, seq, seq + 1)]
         extend = commands.Extend(delivery.queue, ranges, timeout_ms)
-        return OneSettling(
+        return SettleAlone(
             Kind.EXTEND, delivery.queue, ranges, {delivery.lease: delivery}, commands.pack(extend)
         )
 

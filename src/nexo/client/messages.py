@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from nexo.client.held import HeldMessage
-from nexo.client.receipts import Settling
+from nexo.client.receipts import SettleMany
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.wire.frame import Kind
 
@@ -100,24 +100,20 @@ class Messages(Sequence[M], Generic[M]):
         queue = "" if self._delivery is None else f" of {self._delivery.queue!r}"
         return f"<{len(self)} messages{queue}>"
 
-    def _whole(self) -> Delivery | None:
-        """The delivery, if this is all of it and none of it is finished."""
+    def _acking(self, queue: str) -> SettleMany | None:
+        """Of all of them, without looking at each."""
         delivery = self._delivery
-        if delivery is None or len(self) != delivery.count or delivery.left != delivery.count:
+        if delivery is None:
             return None
-        return delivery
+        _check_queue(queue, delivery.queue)
+        ranges = delivery.ranges(self._start, self._stop)
+        return SettleMany(Kind.ACK, queue, ranges, {delivery.lease: delivery})
 
 
-def acking(queue: str, messages: Iterable[Any]) -> Settling | None:
+def acking(queue: str, messages: Iterable[Any]) -> SettleMany | None:
     """The ack of many messages of one queue; None if there are none."""
     if isinstance(messages, Messages):
-        whole = messages._whole()
-        if whole is not None:
-            _check_queue(queue, whole.queue)
-            all_of_it = whole.ranges(0, whole.count)
-            settling = Settling(Kind.ACK, queue, all_of_it, {whole.lease: whole})
-            settling.whole = True
-            return settling
+        return messages._acking(queue)
     deliveries: dict[int, Delivery] = {}
     ranges: list[Range] = []
     for message in messages:
@@ -132,15 +128,15 @@ def acking(queue: str, messages: Iterable[Any]) -> Settling | None:
             ranges[-1] = (delivery.lease, ranges[-1][1], seq + 1)
         else:
             ranges.append((delivery.lease, seq, seq + 1))
-    return Settling(Kind.ACK, queue, ranges, deliveries) if ranges else None
+    return SettleMany(Kind.ACK, queue, ranges, deliveries) if ranges else None
 
 
 def refused_ids(
-    settling: Settling, refused: list[tuple[int, int, int, str]]
+    settling: SettleMany, refused: list[tuple[int, int, int, str]]
 ) -> list[tuple[str, str]]:
     """What of an ack was refused: the id of each message and the code of the error."""
     return [
-        (settling.deliveries[lease].id_of(seq), code)
+        (settling.delivery_of(lease).id_of(seq), code)
         for lease, first, end, code in refused
         for seq in range(first, end)
     ]

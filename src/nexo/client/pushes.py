@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from nexo.client.ids import MessageIds, list_of_ids
 from nexo.client.operation import Exchange, Operation
 from nexo.vocabulary.batch import Batch, batch_of
 from nexo.vocabulary.errors import Timeout
 from nexo.vocabulary.identity import message_id
-from nexo.vocabulary.limits import PRODUCER_RESULTS_KEPT, SEQUENCE_BITS
+from nexo.vocabulary.limits import PRODUCER_RESULTS_KEPT
 from nexo.wire import commands
 from nexo.wire.columns import encode_batch
 from nexo.wire.frame import Frame, Kind, ProtocolError, frame_parts
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 MERGED_MESSAGES_MAX = 10_000
 MERGED_BYTES_MAX = 4 * 1024 * 1024
-_COUNTER = (1 << SEQUENCE_BITS) - 1
 _read_offsets = msgspec.msgpack.Decoder(tuple[int, int]).decode
 
 
@@ -134,11 +134,11 @@ class Flight(Exchange):
                 )
             )
         elif isinstance(members, PushBatch):
-            members.finish(message_ids(accepted.incarnation, ranges))
+            members.finish(MessageIds(accepted.incarnation, ranges))
         elif len(members) == 1:
             members[0].finish(message_id(accepted.incarnation, ranges[0]))
         else:
-            ids = message_ids(accepted.incarnation, ranges)
+            ids = list_of_ids(accepted.incarnation, ranges)
             if len(ids) != len(members):
                 raise ProtocolError(f"{len(ids)} ids for {len(members)} messages")
             for push, each in zip(members, ids, strict=True):
@@ -277,16 +277,6 @@ def merged(pushes: list[Push]) -> Batch:
         deduplication_ids=_column([push.deduplication_id for push in pushes]),
         attributes=_column([push.attributes for push in pushes]),
     )
-
-
-def message_ids(incarnation: int, ranges: tuple[int, ...]) -> list[str]:
-    """The ids of flat ranges. Inside one only the counter at the end of the id changes."""
-    ids: list[str] = []
-    for first, end in zip(ranges[::2], ranges[1::2], strict=True):
-        prefix = message_id(incarnation, first)[:-12]
-        low = first & _COUNTER
-        ids += [f"{prefix}{counter:012x}" for counter in range(low, low + end - first)]
-    return ids
 
 
 def _constant(priorities: bytes) -> int | bytes:

@@ -9,6 +9,8 @@ caller is told, and the message may come again.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -47,7 +49,35 @@ class Settling(Operation):
     """Something said of messages of one queue: ACK, RECEIVED, NACK, EXTEND. The result is what was
     refused of it, as ranges with their codes."""
 
-    __slots__ = ("deliveries", "kind", "queue", "ranges", "tries", "whole")
+    __slots__ = ("kind", "queue", "ranges", "tries")
+
+    kind: Kind
+    queue: str
+    ranges: list[Range]
+    tries: int
+
+    def delivery_of(self, lease: int) -> Delivery:
+        raise NotImplementedError
+
+    def conclude(self, session: Session, refused: Refused) -> None:
+        if self.tries > 1 and refused:
+            refused = [each for each in refused if not self._was_first_try(session, each)]
+        self.finish(refused)
+
+    def _was_first_try(self, session: Session, refused: tuple[int, int, int, str]) -> bool:
+        delivery = self.delivery_of(refused[0])
+        return (
+            refused[3] == StaleReceipt.code
+            and delivery.subscribed is None
+            and delivery.instance == session.instance
+            and session.now_ms() < delivery.deadline_of(refused[1])
+        )
+
+
+class SettleMany(Settling):
+    """Of any number of messages."""
+
+    __slots__ = ("_deliveries",)
 
     def __init__(
         self, kind: Kind, queue: str, ranges: list[Range], deliveries: dict[int, Delivery]
@@ -56,9 +86,11 @@ class Settling(Operation):
         self.kind = kind
         self.queue = queue
         self.ranges = ranges
-        self.deliveries = deliveries  # by lease
-        self.whole = False  # the ranges are all that there is of their deliveries
+        self._deliveries = deliveries  # by lease
         self.tries = 0
+
+    def delivery_of(self, lease: int) -> Delivery:
+        return self._deliveries[lease]
 
     def enter(self, session: Session) -> None:
         lane = session.receipts(self.queue)
@@ -70,31 +102,39 @@ class Settling(Operation):
 
     def release(self, session: Session) -> None:
         """The messages are done with: a subscription has room for more."""
-        if self.whole:
-            for delivery in self.deliveries.values():
-                session.finish(delivery, delivery.finish_all())
-            return
         for lease, first, end in self.ranges:
-            delivery = self.deliveries[lease]
+            delivery = self._deliveries[lease]
             session.finish(delivery, delivery.finish(first, end))
 
-    def conclude(self, session: Session, refused: Refused) -> None:
-        if self.tries > 1 and refused:
-            refused = [each for each in refused if not self._was_first_try(session, each)]
-        self.finish(refused)
 
-    def _was_first_try(self, session: Session, refused: tuple[int, int, int, str]) -> bool:
-        delivery = self.deliveries.get(refused[0])
-        return (
-            refused[3] == StaleReceipt.code
-            and delivery is not None
-            and delivery.subscribed is None
-            and delivery.instance == session.instance
-            and session.now_ms() < delivery.deadline_of(refused[1])
-        )
+class AckOne(Settling):
+    """The ack of one message, by the shortest way: most acks are this."""
+
+    __slots__ = ("_delivery", "_seq")
+
+    def __init__(self, delivery: Delivery, seq: int) -> None:
+        self.done = self.abandoned = False
+        self.result = self.error = self.notify = None
+        self.kind = Kind.ACK
+        self.queue = delivery.queue
+        self._delivery = delivery
+        self._seq = seq
+        self.ranges = [(delivery.lease, seq, seq + 1)]
+        self.tries = 0
+
+    def delivery_of(self, lease: int) -> Delivery:
+        return self._delivery
+
+    def enter(self, session: Session) -> None:
+        session.receipts(self.queue).acks.append(self)
+        delivery = self._delivery
+        subscribed = delivery.subscribed
+        if delivery.finish_one(self._seq) and subscribed is not None and subscribed.number:
+            subscribed.finished(delivery, 1)
+            session.subscriptions.indebted.add(subscribed)
 
 
-class OneSettling(Settling, Exchange):
+class SettleAlone(SettleMany, Exchange):
     """A frame of its own: NACK and EXTEND say more than which messages."""
 
     __slots__ = ("head",)
@@ -139,11 +179,17 @@ class MergedSettling(Exchange):
 
     def answered(self, session: Session, answer: Frame) -> None:
         refused = read_refused(answer)
-        for settling in self.members:
-            if not refused:
+        if not refused:
+            for settling in self.members:
                 settling.finish(refused)
-            else:
-                settling.conclude(session, _of(settling, refused))
+        elif len(self.members) == 1:
+            self.members[0].conclude(session, refused)
+        else:
+            by_lease: dict[int, Refused] = {}
+            for each in sorted(refused):
+                by_lease.setdefault(each[0], []).append(each)
+            for settling in self.members:
+                settling.conclude(session, _part_of(settling, by_lease))
 
     def refused(self, session: Session, error: NexoError) -> None:
         self.failed(error)
@@ -168,7 +214,7 @@ class ReceiptLane:
         self.quiet: list[Range] = []  # receptions that nobody waits for
         self.receptions: list[Settling] = []
         self.acks: list[Settling] = []
-        self.others: list[OneSettling] = []
+        self.others: list[SettleAlone] = []
 
     def take(self, session: Session, out: Pieces) -> None:
         """Receptions first: an ack of the same message would be out of order before them."""
@@ -223,12 +269,13 @@ class ReceiptLane:
     def _receive_again(self, session: Session, waiting: list[Settling], out: Pieces) -> None:
         """The reception ack of a pop may have been lost with its connection, and nobody waited for
         it; saying it twice changes nothing."""
+        if session.connection == 1:
+            return
         ranges = [
             each
             for settling in waiting
             for each in settling.ranges
-            if (delivery := settling.deliveries.get(each[0])) is not None
-            and delivery.auto_received
+            if (delivery := settling.delivery_of(each[0])).auto_received
             and delivery.connection != session.connection
         ]
         if ranges:
@@ -250,14 +297,19 @@ def refusal_with(code: str) -> NexoError:
     return error_with(code, message, hint)
 
 
-def _of(settling: Settling, refused: Refused) -> Refused:
-    """The part of what was refused that concerns one of the merged."""
-    return [
-        (lease, max(first, low), min(end, high), code)
-        for lease, first, end in settling.ranges
-        for other, low, high, code in refused
-        if other == lease and max(first, low) < min(end, high)
-    ]
+def _part_of(settling: Settling, refused_by_lease: dict[int, Refused]) -> Refused:
+    """The part of what was refused that concerns one of the merged. Refused ranges of a lease are
+    in order and apart, so those that touch a range stand together."""
+    part: Refused = []
+    for lease, first, end in settling.ranges:
+        refused = refused_by_lease.get(lease, [])
+        at = max(0, bisect_right(refused, first, key=itemgetter(1)) - 1)
+        while at < len(refused) and refused[at][1] < end:
+            _, low, high, code = refused[at]
+            if first < high:
+                part.append((lease, max(first, low), min(end, high), code))
+            at += 1
+    return part
 
 
 def _joined(ranges: list[Range]) -> list[Range]:

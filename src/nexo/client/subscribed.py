@@ -144,11 +144,13 @@ class Subscribed:
         buffer = self.buffer
         while buffer:
             delivery = buffer[0]
-            if self.session.now_ms() >= delivery.latest_ms:
+            start = delivery.handed
+            if not start and self.session.now_ms() >= delivery.latest_ms:
                 self._let_go(delivery)  # this process slept, and the broker took it back
                 continue
-            start = delivery.handed
-            stop = min(start + count_max, delivery.count)
+            stop = start + count_max
+            if stop > delivery.count:
+                stop = delivery.count
             delivery.handed = stop
             if stop == delivery.count:
                 buffer.popleft()

@@ -13,7 +13,7 @@ import msgspec
 
 from nexo.machine import depart
 from nexo.machine.push import push_moved
-from nexo.vocabulary.errors import InvalidArgument, NexoError
+from nexo.vocabulary.errors import InvalidArgument, NexoError, ReadOnly
 from nexo.vocabulary.limits import MOVE_MESSAGES, RECEIVE_RATE_MAX
 from nexo.vocabulary.states import Cause
 
@@ -170,11 +170,13 @@ class MoveTask:
         try:
             await self._context.committer.room()
             with source.pins() as pins:
-                while chunk := _missing(queue, picked):
+                while source.queue is queue and (chunk := _missing(queue, picked)):
                     await source.read_back(chunk)
                     pins.add(chunk)
             if self._context.refusal is not None:
                 raise self._context.refusal
+            if source.queue is not queue:  # what was picked is of a state that was given up
+                raise ReadOnly("the journal was loaded anew during the move", "try again")
             moved = 0
             while left:
                 lease, span = left[0]

@@ -115,6 +115,9 @@ class ClaimWitness:
         index = self._note("read", number, *labels)
         if batch.released_index and found:
             self._broken("a released batch is empty", f"batch {number} reads {labels}", *labels)
+        if batch.is_doubtful and found:  # the release did not happen
+            batch.is_over = batch.is_doubtful = False
+            batch.hold.live = True
         if batch.is_over or self._cleared(batch):
             return True
         if batch.copies is None:

@@ -30,7 +30,7 @@ from nexo.simulation.workload.stage import Stage, live
 from nexo.vocabulary.errors import DataCorrupt, NexoError
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
     from nexo.simulation.store import Store
     from nexo.simulation.watched import WatchedJournal
@@ -69,8 +69,8 @@ class World:
             with squeezed(self.plan.limits):
                 last = self.plan.boots[-1]
                 for boot in self.plan.boots[: None if self.plan.ends_restarted else -1]:
-                    self._live(boot, self._work(boot))
-                self._live(last, self._close(last))
+                    self._live(boot, self._work)
+                self._live(last, self._close)
                 for book in self.ledger.books.values():
                     book.check_order()
         finally:
@@ -79,7 +79,7 @@ class World:
 
     # -- One life of the broker ---------------------------------------------------------------
 
-    def _live(self, boot: Boot, life: Coroutine[Any, Any, None]) -> None:
+    def _live(self, boot: Boot, life: Callable[[Boot], Coroutine[Any, Any, None]]) -> None:
         self._wall_ahead_s += boot.wall_jump_s
         self._loop.bury()
         self._loop = loop = VirtualLoop(self._now_s + boot.down_ms / 1000)
@@ -90,7 +90,7 @@ class World:
         if self._was_open:
             self._store.verify()
         try:
-            loop.run(life)
+            loop.run(life(boot))
         except (Halted, Crashed):
             self.history.add("-- ended", boot.end.value)
             self.history.is_closed = True

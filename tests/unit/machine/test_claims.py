@@ -4,11 +4,12 @@ import pytest
 
 from nexo.machine import claims
 from nexo.machine.expire import expire
+from nexo.machine.pop import messages
 from nexo.machine.queue import Queue
 from nexo.vocabulary import limits
 from nexo.vocabulary.errors import Fenced, InvalidArgument, LeaseLost
 from nexo.vocabulary.states import State
-from tests.unit.machine.orders import bodies, orders, put, take
+from tests.unit.machine.orders import orders, put, take
 
 TIMEOUT_MS = 100
 
@@ -76,7 +77,8 @@ def test_unsealed_claim_lapses_without_a_heartbeat(queue: Queue) -> None:
     assert (queue.in_flight, queue.ready) == (0, 4)
     with pytest.raises(LeaseLost):
         claims.seal(queue, "query", 1, 1, 1_150)
-    assert bodies(queue, take(queue, 1, now_ms=1_150)) == [b"0"]
+    (message,) = messages(queue, take(queue, 1, now_ms=1_150))
+    assert (message.body, message.attempts) == (b"0", 1), "a lapsed claim is no attempt"
     assert claim(queue, 0, now_ms=1_150) == (1, 2)
     assert held(queue, 1) == [1, 2]
 

@@ -10,7 +10,6 @@ import asyncio
 import os
 import random
 import time
-from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from nexo.client.aio.wire import Wire
@@ -45,8 +44,8 @@ class Connection:
         self._wire: Wire | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._flushing = False
-        self._running = 0  # calls that wait for an answer
-        self._deadlines: deque[tuple[float, Operation]] = deque()
+        self._waiting = 0  # calls besides these, which have time limits of their own
+        self._deadlines: dict[Operation, float] = {}  # of calls under way, the earliest first
         self._expiry: asyncio.TimerHandle | None = None
         self._pulse: asyncio.TimerHandle | None = None
         self._pulse_at = 0.0
@@ -79,21 +78,27 @@ class Connection:
         if not self._flushing:
             self._flushing = True
             loop.call_soon(self._flush)
-        wait_s = operation.wait_s
-        timer = None
-        if wait_s:
-            timer = loop.call_later(self._timeout + wait_s, self._overdue, operation)
-        else:
-            self._deadlines.append((loop.time() + self._timeout, operation))
-            if self._expiry is None:
-                self._expiry = loop.call_later(self._timeout, self._expire)
-        self._running += 1
+        if operation.wait_s:
+            return await self._wait(loop, operation)
+        self._deadlines[operation] = loop.time() + self._timeout
+        if self._expiry is None:
+            self._expiry = loop.call_later(self._timeout, self._expire)
         try:
             return await future
         finally:
-            self._running -= 1
-            if timer is not None:
-                timer.cancel()
+            del self._deadlines[operation]
+            if not operation.done:
+                self.session.abandon(operation)
+
+    async def _wait(self, loop: asyncio.AbstractEventLoop, operation: Operation) -> Any:
+        """For a call that the broker may take its time for."""
+        timer = loop.call_later(self._timeout + operation.wait_s, self._overdue, operation)
+        self._waiting += 1
+        try:
+            return await operation.future
+        finally:
+            self._waiting -= 1
+            timer.cancel()
             if not operation.done:
                 self.session.abandon(operation)
 
@@ -174,7 +179,7 @@ class Connection:
         wire.abort()
         if self._pulse is not None:
             self._pulse.cancel()
-        if self._running or len(self.session.subscriptions):
+        if self._deadlines or self._waiting or len(self.session.subscriptions):
             self.begin()
 
     def resumed(self) -> None:
@@ -247,12 +252,15 @@ class Connection:
     def _expire(self) -> None:
         """Calls whose time is over; they are in the order of their deadlines."""
         assert self._loop is not None
-        now, deadlines = self._loop.time(), self._deadlines
-        while deadlines and (deadlines[0][1].done or deadlines[0][0] <= now):
-            self._overdue(deadlines.popleft()[1])
+        now, next_at = self._loop.time(), None
+        for operation, deadline in self._deadlines.items():
+            if deadline > now:
+                next_at = deadline
+                break
+            self._overdue(operation)
         self._expiry = None
-        if deadlines:
-            self._expiry = self._loop.call_at(deadlines[0][0], self._expire)
+        if next_at is not None:
+            self._expiry = self._loop.call_at(next_at, self._expire)
 
     def _overdue(self, operation: Operation) -> None:
         if not operation.done:

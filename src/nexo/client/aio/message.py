@@ -40,7 +40,7 @@ class AsyncMessage(HeldMessage):
 
     async def ack(self) -> None:
         """The work is done. Returns when that is on disk: the message never comes again."""
-        refused: Any = await self._connection.run(self._settling(Kind.ACK))
+        refused: Any = await self._connection.run(self._acking())
         if refused:
             raise refusal_with(refused[0][3])
 

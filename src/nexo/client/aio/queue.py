@@ -17,7 +17,7 @@ from nexo.client.settings import queue_params
 from nexo.client.values import milliseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
     from typing import Unpack
 
     from nexo.client.aio.connection import Connection
@@ -59,7 +59,9 @@ class AsyncQueue:
         asked = asking.push(
             self._name, body, priority, delay, attributes, deduplication_id, group_id
         )
-        pushed: str = await self._run(asked)
+        if self._to_create:
+            await self._create()
+        pushed: str = await self._connection.run(asked)
         return pushed
 
     async def push_batch(
@@ -71,8 +73,9 @@ class AsyncQueue:
         attributes: dict[str, str] | None = None,
         deduplication_ids: list[str | None] | None = None,
         group_id: str | list[str | None] | None = None,
-    ) -> list[str]:
-        """Push many messages as one: all of them are accepted, or none. Returns their ids."""
+    ) -> Sequence[str]:
+        """Push many messages as one: all of them are accepted, or none. Returns their ids, which
+        are made when you look at them."""
         asked = asking.push_batch(
             self._name, bodies, priority, delay, attributes, deduplication_ids, group_id
         )

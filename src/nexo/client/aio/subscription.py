@@ -54,13 +54,26 @@ class AsyncSubscription(Generic[Item]):
     async def get(self, timeout: float | None = None) -> Item | None:  # noqa: ASYNC109
         """The next one; None if nothing came for `timeout` seconds, or another task closed the
         subscription."""
-        if timeout is None:
-            return await self._get()
-        try:
-            async with asyncio.timeout(timeout):
-                return await self._get()
-        except TimeoutError:
-            return None
+        if timeout is not None:
+            try:
+                async with asyncio.timeout(timeout):
+                    return await self.get()
+            except TimeoutError:
+                return None
+        subscribed = self._subscribed
+        if not subscribed.number:
+            await self._open()
+        while True:
+            taken = subscribed.take(self._count_max)
+            if taken is not None:
+                return self._make(*taken)
+            if self._connection.session.closed is not None:
+                return None
+            if subscribed.error is not None:
+                raise subscribed.error
+            if not subscribed.number:
+                return None
+            await self._news()
 
     async def close(self) -> None:
         """Take no more, and give back at once what was prefetched."""
@@ -78,27 +91,15 @@ class AsyncSubscription(Generic[Item]):
     async def __aexit__(self, *failure: object) -> None:
         await self.close()
 
-    async def _get(self) -> Item | None:
-        subscribed = self._subscribed
-        if not subscribed.number:
-            await self._open()
-        while True:
-            taken = subscribed.take(self._count_max)
-            if taken is not None:
-                return self._make(*taken)
-            if self._connection.session.closed is not None:
-                return None
-            if subscribed.error is not None:
-                raise subscribed.error
-            if not subscribed.number:
-                return None
-            news = asyncio.get_running_loop().create_future()
-            self._waiting.append(news)
-            try:
-                await news
-            finally:
-                if news in self._waiting:
-                    self._waiting.remove(news)
+    async def _news(self) -> None:
+        """Wait until something came, or it is over."""
+        news = asyncio.get_running_loop().create_future()
+        self._waiting.append(news)
+        try:
+            await news
+        finally:
+            if news in self._waiting:
+                self._waiting.remove(news)
 
     async def _open(self) -> None:
         if not self._subscribed.number:
@@ -126,7 +127,7 @@ class _Loop(Generic[Item]):
         return self
 
     async def __anext__(self) -> Item:
-        item = await self._subscription._get()
+        item = await self._subscription.get()
         if item is None:
             raise StopAsyncIteration
         return item

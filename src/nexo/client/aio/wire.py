@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from nexo.wire.frame import Frame
 
 
+JOINED_BYTES_MAX = 64 * 1024  # above this a copy costs more than pieces do
+
+
 class Wire(asyncio.Protocol):
     def __init__(self, owner: Connection, session: Session) -> None:
         self._owner = owner
@@ -33,7 +36,12 @@ class Wire(asyncio.Protocol):
 
     def write(self, pieces: Pieces) -> None:
         if self._transport is not None:
-            self._transport.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+            if len(pieces) == 1:
+                self._transport.write(pieces[0])
+            elif sum(map(len, pieces)) < JOINED_BYTES_MAX:
+                self._transport.write(b"".join(pieces))
+            else:
+                self._transport.writelines(pieces)
 
     def abort(self) -> None:
         if self._transport is not None:

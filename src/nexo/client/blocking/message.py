@@ -40,7 +40,7 @@ class Message(HeldMessage):
 
     def ack(self) -> None:
         """The work is done. Returns when that is on disk: the message never comes again."""
-        self._settle(self._settling(Kind.ACK))
+        self._settle(self._acking())
 
     def nack(self, delay: float | None = None, reason: str = "") -> None:
         """The work failed: the message comes again, after `delay` seconds (0: at once) or as the

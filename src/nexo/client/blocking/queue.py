@@ -16,7 +16,7 @@ from nexo.client.settings import queue_params
 from nexo.client.values import milliseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Unpack
 
     from nexo.client.blocking.connection import Connection
@@ -70,8 +70,9 @@ class Queue:
         attributes: dict[str, str] | None = None,
         deduplication_ids: list[str | None] | None = None,
         group_id: str | list[str | None] | None = None,
-    ) -> list[str]:
-        """Push many messages as one: all of them are accepted, or none. Returns their ids."""
+    ) -> Sequence[str]:
+        """Push many messages as one: all of them are accepted, or none. Returns their ids, which
+        are made when you look at them."""
         asked = asking.push_batch(
             self._name, bodies, priority, delay, attributes, deduplication_ids, group_id
         )

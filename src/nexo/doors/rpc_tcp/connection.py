@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from nexo.engine.engine import Engine
 
 WRITE_HIGH_BYTES = 4 * 1024 * 1024  # a client that leaves more unread is waited for
+JOINED_BYTES_MAX = 64 * 1024  # above this a copy costs more than pieces do
 HANDSHAKE_MS = 10_000
 HEARTBEAT_MS_MIN, HEARTBEAT_MS_MAX = 500, 300_000
 SILENCE_FACTOR = 3  # heartbeats that may be missed before the other side counts as gone
@@ -76,6 +77,8 @@ class Connection(asyncio.Protocol):
                 self._take(received)
         except ProtocolError as error:
             self.end(error)
+        if self._out:
+            self._flush()  # before the commit that these requests may have called for
 
     def pause_writing(self) -> None:
         self._writable = False
@@ -254,9 +257,15 @@ class Connection(asyncio.Protocol):
         self._flushing = False
         if self._transport is None or not self._out:
             return
-        pieces, self._out, self._out_bytes = self._out, [], 0
+        pieces, size = self._out, self._out_bytes
+        self._out, self._out_bytes = [], 0
         self._spoke = self._loop.time()
-        self._transport.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        if len(pieces) == 1:
+            self._transport.write(pieces[0])
+        elif size < JOINED_BYTES_MAX:
+            self._transport.write(b"".join(pieces))
+        else:
+            self._transport.writelines(pieces)
 
     def _beat(self) -> None:
         """Say something when nothing was said for a while; end when nothing was heard."""

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from nexo.doors.rpc_tcp.calls import call
 from nexo.doors.rpc_tcp.deliveries import delivery_frame, wire_parts
 from nexo.engine import receipts
+from nexo.engine.types import Waiter
 from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.limits import POP_MESSAGES_MAX
 from nexo.wire import commands
 from nexo.wire.columns import decode_batch, encode_parts
 from nexo.wire.frame import Kind, ProtocolError
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nexo.doors.rpc_tcp.connection import Connection
-    from nexo.engine.types import Accepted
+    from nexo.engine.queue_actor import QueueActor
+    from nexo.engine.types import Accepted, Delivery
     from nexo.vocabulary.batch import Batch
 
     Handler = Callable[[Connection, int, bytes, memoryview], None]
@@ -38,6 +41,10 @@ def _push(connection: Connection, correlation: int, head: bytes, body: memoryvie
 def _pop(connection: Connection, correlation: int, head: bytes, body: memoryview) -> None:
     pop = commands.unpack_pop(head)
     actor = connection.engine.queue(pop.queue)
+    delivery = _pop_at_once(connection, actor, pop)
+    if delivery is not None:
+        connection.send(delivery_frame(actor, delivery, correlation))
+        return
 
     async def work() -> None:
         delivery = await actor.pop(
@@ -51,6 +58,30 @@ def _pop(connection: Connection, correlation: int, head: bytes, body: memoryview
         connection.send(delivery_frame(actor, delivery, correlation))
 
     connection.spawn(work(), correlation)
+
+
+def _pop_at_once(connection: Connection, actor: QueueActor, pop: commands.Pop) -> Delivery | None:
+    """What is ready goes out without a task, and before the commit that may be about to run.
+    None: it has to wait for something, or for its turn."""
+    if not actor.queue.ready or len(actor.room) or not connection.writable:
+        return None
+    if not 0 < pop.count <= POP_MESSAGES_MAX:
+        return None
+    taken: list[Delivery] = []
+    waiter = Waiter(
+        pop.count,
+        taken.append,
+        lambda _: None,
+        standing=False,
+        consumer=connection.name,
+        bytes_max=pop.bytes_max,
+        visibility_ms=pop.visibility_ms,
+        one_ack=pop.one_ack,
+    )
+    actor.room.enter(waiter)
+    actor.serve()
+    actor.room.leave(waiter)
+    return taken[0] if taken else None
 
 
 def _ack(connection: Connection, correlation: int, head: bytes, body: memoryview) -> None:
