@@ -81,20 +81,24 @@ def fail(
     assert history is not None, "a delivery counts as an attempt"
     reason = (reason or REASONS[cause])[: limits.REASON_CHARS_MAX]
     if settings.max_attempts is not None and history.attempts >= settings.max_attempts:
-        doom(queue, lease, span, now_ms, reason)
+        doom(queue, lease, span, now_ms, reason, cause)
         return
     if delay_ms is None:
         delay_ms = backoff_ms(settings.backoff, history.attempts, span.first)
     come_back(queue, lease, span, now_ms, cause, now_ms + delay_ms if delay_ms else 0, reason)
 
 
-def doom(queue: Queue, lease: int, span: Span, now_ms: int, reason: str) -> None:
+def doom(
+    queue: Queue, lease: int, span: Span, now_ms: int, reason: str, cause: Cause = Cause.RELEASED
+) -> None:
     """Out of attempts: the messages stay in flight until the move to the dead letters is done.
 
     The journal knows them as leased and overdue, so after a crash the move starts again."""
+    _count(queue, span, now_ms, cause, reason)
     span.state = State.DOOMED
     span.deadline_ms = now_ms
-    queue.changes.append(Moved(lease, (span.first, span.end), State.RECEIVED, now_ms))
+    overdue = Moved(lease, (span.first, span.end), State.RECEIVED, now_ms, failed=cause)
+    queue.changes.append(overdue)
     held = queue.leases.get(lease)
     if isinstance(held, list):
         held.append(span)
@@ -113,12 +117,7 @@ def come_back(
     reason: str = "",
 ) -> None:
     """Back to the old place in line, or aside until it is due."""
-    queue.totals.nacked += span.end - span.first if cause is Cause.NACKED else 0
-    if cause in TIMED_OUT:
-        queue.totals.expired += span.end - span.first
-    if queue.events is not None:
-        kind = EventKind.NACKED if cause is Cause.NACKED else EventKind.EXPIRED
-        tell(queue, kind, span, now_ms, reason or cause.name.lower())
+    _count(queue, span, now_ms, cause, reason)
     assert span.history is not None
     span.history = history_after(span.history, cause, now_ms)
     queue.land(span)
@@ -129,6 +128,17 @@ def come_back(
         queue.schedule(span, due_ms)
     else:
         queue.enter(span)
+
+
+def _count(queue: Queue, span: Span, now_ms: int, cause: Cause, reason: str) -> None:
+    """A failure counts, and is told, whether the messages come back or leave for good."""
+    if cause is Cause.NACKED:
+        queue.totals.nacked += span.end - span.first
+    elif cause in TIMED_OUT:
+        queue.totals.expired += span.end - span.first
+    if queue.events is not None:
+        kind = EventKind.EXPIRED if cause in TIMED_OUT else EventKind.NACKED
+        tell(queue, kind, span, now_ms, reason or cause.name.lower())
 
 
 TIMED_OUT = frozenset({Cause.RETRANSMIT_TIMEOUT, Cause.VISIBILITY_TIMEOUT, Cause.CLAIM_LAPSED})

@@ -129,6 +129,7 @@ class _Folding:
                 if change.attempt:
                     leased.history = attempted(leased.history)
                 self._leases.setdefault(change.lease, []).append(leased)
+            self._count(change.failed, end - first)
 
     @apply.register
     def _(self, change: c.Removed) -> None:
@@ -149,13 +150,11 @@ class _Folding:
     @apply.register
     def _(self, change: c.Returned) -> None:
         self._at(change.at_ms)
-        totals = self._image.totals
         for first, end in _pairs(change.ranges):
             for leased in self._carve_lease(change.lease, first, end):
                 history = history_after(leased.history, change.cause, change.at_ms)
                 self._insert(Free(leased.first, leased.end, history, change.due_ms))
-            totals.nacked += end - first if change.cause is Cause.NACKED else 0
-            totals.expired += end - first if change.cause in TIMED_OUT else 0
+            self._count(change.cause, end - first)
 
     @apply.register
     def _(self, change: c.Purged) -> None:
@@ -217,6 +216,11 @@ class _Folding:
     @apply.register
     def _(self, change: c.PauseSet) -> None:
         self._image.paused = change.paused
+
+    def _count(self, failed: Cause | None, count: int) -> None:
+        totals = self._image.totals
+        totals.nacked += count if failed is Cause.NACKED else 0
+        totals.expired += count if failed in TIMED_OUT else 0
 
     def _at(self, at_ms: int) -> None:
         self._image.now_ms = max(self._image.now_ms, at_ms)

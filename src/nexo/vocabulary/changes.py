@@ -52,6 +52,7 @@ class Moved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
     state: State
     deadline_ms: int
     attempt: bool = False  # a replayed Spark batch counts as one
+    failed: Cause | None = None  # why, if that was the last attempt
 
 
 class Removed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=4):

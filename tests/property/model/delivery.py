@@ -203,11 +203,11 @@ def give_back(model: Model, lease: int, first: int, end: int, now: int) -> list[
 
 def fail(model: Model, item: Item, cause: Cause, reason: str, delay: int | None = None) -> None:
     """A delivery failed: dead letter, or back after a wait."""
+    model.totals["nacked" if cause is Cause.NACKED else "expired"] += 1
     limit = model.settings.max_attempts
     if limit is not None and item.attempts >= limit:
         doom(model, item, reason)
         return
-    model.totals["nacked" if cause is Cause.NACKED else "expired"] += 1
     come_back(model, item)
     earliest, latest = (delay, delay) if delay is not None else backoff(model, item.attempts)
     if latest:
