@@ -137,11 +137,9 @@ def _throughput(directory: Path, size: int) -> float:
     with running_broker(directory) as broker:
         with nexo.connect(broker.url) as client:
             client.create_queue("bench")
-        produced, consumed = _together(
-            (_produce, (broker.url, size)), (_consume, (broker.url, size))
-        )
-    count, ended = consumed
-    return float(count / (ended - produced))
+        arguments = (broker.url, size)
+        started, (count, ended) = _together((_produce, arguments), (_consume, arguments))
+    return float(count / (ended - started))
 
 
 def _produce(url: str, size: int) -> float:

@@ -69,7 +69,8 @@ class Delivery:
         self.connection = connection  # which connection of the client it came on
         self.instance = instance  # of the broker that made it
         self.subscribed = subscribed
-        count, starts = 0, []
+        count = 0
+        starts: list[int] = []
         for part in parts:
             starts.append(count)
             count += len(part.batch.offsets) - 1

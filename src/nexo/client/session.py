@@ -307,6 +307,8 @@ class Session:
                 self.postponed.append((due, exchange))
         if not self.connected:
             return self._due_in(AGAIN_S)
+        if now - self.due > self.heartbeat_s:
+            self._heard = now  # it was this process that slept: what came meanwhile is not read yet
         silence = self.heartbeat_s * SILENCE_FACTOR
         if now - self._heard > silence:
             raise Unreachable(f"nothing was heard of the broker for {silence:.1f} s")

@@ -118,7 +118,7 @@ class ClaimWitness:
         if batch.is_doubtful and found:  # the release did not happen
             batch.is_over = batch.is_doubtful = False
             batch.hold.live = True
-        if batch.is_over or self._cleared(batch):
+        if batch.is_over or (self._cleared(batch) and not found):
             return True
         if batch.copies is None:
             if len(found) != batch.count:

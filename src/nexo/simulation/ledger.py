@@ -39,6 +39,7 @@ class Ledger:
         for earlier in range(self.epoch, epoch):
             self._durable_at_end[earlier] = self.durable
         self.epoch = epoch
+        self.commits_done = self.commits_begun  # one that was cut off may have happened
         self.history.add("-- epoch", epoch)
 
     def confirmed(self, called_index: int) -> None:

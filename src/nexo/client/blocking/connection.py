@@ -2,8 +2,8 @@
 
 A caller writes its own frames and then waits. If nobody reads it becomes the leader: it reads the
 socket and hands out every answer that comes, its own and those of others, until it has its own;
-then one of the followers leads. So a lone thread never pays for a hand-over, and many threads share
-one connection. While one thread writes, what the others submit is merged into its next write.
+then a follower leads. So a lone thread never pays for a hand-over, and many share one connection.
+While one thread writes, what the others submit is merged into its next write.
 
 The keeper, a background thread, steps in when nobody reads: heartbeats, extensions, receptions,
 and reconnects of subscriptions whose consumer is busy. It never blocks in a read, so leadership is
@@ -23,14 +23,7 @@ from typing import TYPE_CHECKING, Any
 from nexo.client.blocking import fork
 from nexo.client.blocking.followers import Followers, wait_at
 from nexo.client.blocking.keeper import Keeper
-from nexo.client.blocking.line import (
-    BUFFER_BYTES,
-    RECEIVE_S,
-    Line,
-    dial,
-    readable,
-    send_all,
-)
+from nexo.client.blocking.line import BUFFER_BYTES, RECEIVE_S, Line, dial, readable, send_all
 from nexo.client.handshake import CONNECT_S, Backoff, is_final, overdue, unreachable
 from nexo.client.session import Session, closed
 from nexo.vocabulary.errors import NexoError, Unreachable
@@ -396,6 +389,5 @@ class Connection:
         line.disown()
 
     def __del__(self) -> None:
-        line = getattr(self, "_line", None)
-        if line is not None:
-            line.disown()  # nobody can be using it
+        if hasattr(self, "_line"):
+            self._line.disown()  # nobody can be using it

@@ -57,6 +57,7 @@ class Connection(asyncio.Protocol):
         self._heartbeat_s = HANDSHAKE_MS / 1000
         self._heard = self._spoke = self._loop.time()
         self._pulse: asyncio.TimerHandle | None = None
+        self._beat_due = self._heard
         self.name = ""
 
     # -- The transport's side -----------------------------------------------------------------
@@ -68,7 +69,7 @@ class Connection(asyncio.Protocol):
             self.end(RateLimited(f"{self._peers_max} clients are connected already"))
             return
         self._peers.add(self)
-        self._pulse = self._loop.call_later(HANDSHAKE_MS / 1000, self._beat)
+        self._beat_later()
 
     def data_received(self, data: bytes) -> None:
         self._heard = self._loop.time()
@@ -213,7 +214,7 @@ class Connection(asyncio.Protocol):
         self._heartbeat_s = beat_ms / 1000
         if self._pulse is not None:
             self._pulse.cancel()
-        self._pulse = self._loop.call_later(self._heartbeat_s, self._beat)
+        self._beat_later()
         welcome = commands.Welcome(version, self._server_name, beat_ms, self._instance)
         self.send([frame(Kind.WELCOME, received.correlation, commands.pack(welcome))])
 
@@ -273,10 +274,16 @@ class Connection(asyncio.Protocol):
         if not self._greeted:
             self.end(ProtocolError("no greeting came"))
             return
+        if now - self._beat_due > self._heartbeat_s:
+            self._heard = now  # it was the broker that slept: what came meanwhile is not read yet
         silence = self._heartbeat_s * SILENCE_FACTOR
         if self._reading and now - self._heard > silence:
             self.end(ProtocolError(f"nothing was heard for {silence:.0f} s"))
             return
         if now - self._spoke >= self._heartbeat_s:
             self.send([frame(Kind.HEARTBEAT, 0)])
-        self._pulse = self._loop.call_later(self._heartbeat_s, self._beat)
+        self._beat_later()
+
+    def _beat_later(self) -> None:
+        self._beat_due = self._loop.time() + self._heartbeat_s
+        self._pulse = self._loop.call_at(self._beat_due, self._beat)

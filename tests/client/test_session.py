@@ -1,0 +1,237 @@
+"""The shared half by itself: no sockets, and a clock that a test moves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import nexo
+from nexo.client import asking
+from nexo.client.session import AGAIN_S, Session
+from nexo.client.subscribed import Subscribed
+from nexo.vocabulary.batch import batch_of
+from nexo.wire import commands as c
+from nexo.wire.columns import WirePart, encode_parts
+from nexo.wire.frame import FrameReader, Kind, frame, frame_parts
+
+HEARTBEAT_S = 5.0
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def _session(clock: Clock) -> Session:
+    session = Session(
+        clock, name="me", producer="p", token=None, heartbeat_s=HEARTBEAT_S, merging_window=8
+    )
+    _connect(session)
+    session.tick()
+    return session
+
+
+def _connect(session: Session, instance: int = 1) -> None:
+    session.hello()
+    welcome = c.pack(c.Welcome(1, "stub", round(HEARTBEAT_S * 1000), instance))
+    (arrived,) = FrameReader().feed(frame(Kind.WELCOME, 1, welcome))
+    session.connect(arrived)
+
+
+def _written(session: Session) -> list[Any]:
+    return FrameReader().feed(b"".join(session.take_output()))
+
+
+def _push(body: str) -> Any:
+    return asking.push("q", body, 0, None, None, None, None)
+
+
+def _delivery(lease: int, bodies: list[bytes], subscription: int = 0, state: int = 2) -> bytes:
+    head = c.pack_delivery(c.DeliveryHead(lease, 50_000, state, 9, subscription, 40_000, 30_000))
+    kind = Kind.DELIVER if subscription else Kind.OK
+    part = WirePart(0, 1, 1, 1, batch_of(bodies))
+    return b"".join(frame_parts(kind, 0, head, encode_parts([part])))
+
+
+def test_heartbeats_and_silence() -> None:
+    clock = Clock()
+    session = _session(clock)
+    clock.now += HEARTBEAT_S
+    session.tick()
+    assert [each.kind for each in _written(session)] == [Kind.HEARTBEAT]
+    for _ in range(3):
+        clock.now += HEARTBEAT_S
+        pause = session.tick()
+        assert 0 < pause <= HEARTBEAT_S
+        if _ < 1:
+            session.receive(frame(Kind.HEARTBEAT, 0))
+    clock.now += HEARTBEAT_S * 0.9
+    session.tick()
+    clock.now += HEARTBEAT_S * 0.9
+    with pytest.raises(nexo.Unreachable, match="nothing was heard"):
+        session.tick()
+
+
+def test_a_process_that_slept_gives_the_broker_another_chance() -> None:
+    clock = Clock()
+    session = _session(clock)
+    clock.now += 3_600
+    session.tick()
+    session.receive(frame(Kind.HEARTBEAT, 0))
+    clock.now += HEARTBEAT_S
+    session.tick()
+
+
+def test_correlations_wrap_and_are_never_zero() -> None:
+    session = _session(Clock())
+    session._correlation = 0xFFFFFFFE
+    for body in "abc":
+        session.submit(asking.peek(body, 1))
+    assert [each.correlation for each in _written(session)] == [0xFFFFFFFF, 1, 2]
+    session._correlation = 0xFFFFFFFF
+    session.submit(asking.peek("d", 1))
+    assert [each.correlation for each in _written(session)] == [3]
+
+
+def test_numbers_never_run_further_ahead_than_the_broker_remembers() -> None:
+    session = _session(Clock())
+    for number in range(100):
+        asked = asking.push_batch("q", [str(number)], 0, None, None, None, None)
+        assert asked is not None
+        session.submit(asked)
+    sent = _written(session)
+    assert [c.unpack_push(each.head).number for each in sent] == list(range(1, 65))
+    answer = c.pack_accepted(1, 0, [5, 6])
+    session.receive(frame(Kind.OK, sent[10].correlation, answer))
+    assert _written(session) == []  # the first is still open, however many others are not
+    session.receive(frame(Kind.OK, sent[0].correlation, answer))
+    assert [c.unpack_push(each.head).number for each in _written(session)] == [65]
+
+
+def test_what_was_not_answered_is_sent_again_under_its_number() -> None:
+    session = _session(Clock())
+    pushes = [_push(body) for body in "abc"]
+    for push in pushes:
+        session.submit(push)
+    (first,) = _written(session)
+    session.lose()
+    assert _written(session) == []
+    session.submit(_push("d"))
+    _connect(session)
+    again, fresh = _written(session)
+    assert (again.head, again.body) == (first.head, first.body)
+    assert c.unpack_push(fresh.head).number == 2
+    session.receive(frame(Kind.OK, again.correlation, c.pack_accepted(1, 3, [0, 3])))
+    assert all(push.done and push.error is None for push in pushes)
+
+
+def test_what_nobody_waits_for_is_not_sent_again() -> None:
+    session = _session(Clock())
+    push, waiting = _push("a"), _push("b")
+    session.submit(push)
+    _written(session)
+    session.submit(waiting)
+    session.lose()
+    session.abandon(push)
+    session.abandon(waiting)
+    _connect(session)
+    assert _written(session) == []
+
+
+def test_a_broker_that_is_not_ready_is_asked_again() -> None:
+    clock = Clock()
+    session = _session(clock)
+    asked = asking.peek("q", 1)
+    session.submit(asked)
+    (sent,) = _written(session)
+    refusal = c.pack(c.Refusal("not_ready", "soon", "", True))
+    session.receive(frame(Kind.ERROR, sent.correlation, refusal))
+    assert not asked.done
+    assert session.due <= clock.now + AGAIN_S
+    assert _written(session) == []
+    clock.now += AGAIN_S
+    session.tick()
+    (again,) = _written(session)
+    assert again.body == sent.body
+
+
+def _subscribed(session: Session, prefetch: int, *, auto_extend: bool = False) -> Subscribed:
+    subscribed = Subscribed(
+        session,
+        "q",
+        prefetch,
+        auto_received=True,
+        auto_extend=auto_extend,
+        visibility_ms=None,
+        wake=lambda: None,
+    )
+    session.subscriptions.open(subscribed)
+    (sent,) = _written(session)
+    session.receive(frame(Kind.OK, sent.correlation))
+    return subscribed
+
+
+def test_credits_are_given_in_bulk() -> None:
+    session = _session(Clock())
+    subscribed = _subscribed(session, 10)
+    session.receive(_delivery(7, [b"x"] * 10, subscription=1))
+    assert [each.kind for each in _written(session)] == [Kind.RECEIVED]
+    granted = []
+    for _ in range(10):
+        taken = subscribed.take(1)
+        assert taken is not None
+        delivery, start, _ = taken
+        session.finish(delivery, delivery.finish_one(delivery.parts[0].first + start))
+        granted += [c.unpack_credit(f.head).count for f in _written(session)]
+    assert granted == [5, 5]
+    assert subscribed.held == {}
+
+
+def test_leaving_gives_back_what_was_not_handed_out_and_what_comes_late() -> None:
+    session = _session(Clock())
+    subscribed = _subscribed(session, 10)
+    session.receive(_delivery(7, [b"x"] * 5, subscription=1))
+    subscribed.take(2)
+    _written(session)
+    session.subscriptions.close(subscribed)
+    leave, back = _written(session)
+    assert c.unpack_unsubscribe(leave.head) == c.Unsubscribe(1, keep=True)
+    assert c.unpack_ranges(back.head) == c.Acked("q", [(7, 2, 5)])
+    session.receive(_delivery(8, [b"late"], subscription=1))
+    (late,) = _written(session)
+    assert (late.kind, c.unpack_ranges(late.head).ranges) == (Kind.GIVE_BACK, [(8, 0, 1)])
+    session.receive(frame(Kind.OK, leave.correlation))
+
+
+@pytest.mark.parametrize("auto_extend", [False, True])
+def test_extensions(auto_extend: bool) -> None:
+    clock = Clock()
+    session = _session(clock)
+    subscribed = _subscribed(session, 10, auto_extend=auto_extend)
+    session.receive(_delivery(7, [b"x"] * 4, subscription=1))
+    subscribed.take(2)
+    _written(session)
+    clock.now += 11.0  # more than a third of the visibility timeout of 30 s
+    session._heard = clock.now
+    session.tick()
+    extend = [f for f in _written(session) if f.kind is Kind.EXTEND]
+    (head,) = [c.unpack(each.head, c.Extend) for each in extend]
+    assert head.ranges == ([(7, 0, 4)] if auto_extend else [(7, 2, 4)])
+    assert head.timeout_ms == 30_000
+
+
+def test_what_breaks_the_protocol_is_raised() -> None:
+    for wrong in (frame(Kind.PUSH, 1), frame(Kind.HELLO, 1), frame(Kind.DELIVER, 0, b"x")):
+        with pytest.raises(nexo.InvalidArgument):
+            _session(Clock()).receive(wrong)
+    session = _session(Clock())
+    asked = asking.pop("q", 1, 0, None, True)
+    session.submit(asked)
+    (sent,) = _written(session)
+    with pytest.raises(nexo.InvalidArgument):
+        session.receive(frame(Kind.OK, sent.correlation, b"", b"not parts"))
+    assert asked.error is not None
