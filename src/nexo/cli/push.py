@@ -1,7 +1,7 @@
 """`nexo push`: one message, or a line each from standard input."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, BinaryIO
 
 import typer
@@ -83,7 +83,7 @@ def push(
             _show(talk, ids)
 
 
-def _show(talk: Talk, ids: list[str]) -> None:
+def _show(talk: Talk, ids: Sequence[str]) -> None:
     if talk.as_json:
         talk.line("\n".join(f'{{"id":"{message_id}"}}' for message_id in ids))
     else:

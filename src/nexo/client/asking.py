@@ -34,13 +34,14 @@ class Pop(Request):
     """A pop that is sent again waits only for the rest of its time. What the lost answer brought
     comes back by itself: its reception was never acked."""
 
-    __slots__ = ("_auto_received", "_ends", "_pop", "wait_s")
+    __slots__ = ("_auto_received", "_ends", "_pop", "is_ahead", "wait_s")
 
     def __init__(self, pop: commands.Pop, auto_received: bool) -> None:
         super().__init__(Kind.POP, b"", lambda _: None)
         self._pop = pop
         self._auto_received = auto_received
         self._ends = 0
+        self.is_ahead = False  # nobody has asked for it yet: it is received when someone does
         self.wait_s = pop.wait_ms / 1000
 
     def pieces(self, correlation: int, session: Session) -> Pieces:
@@ -64,7 +65,7 @@ class Pop(Request):
         if delivery is not None:
             if self.abandoned:
                 session.give_back(delivery)
-            elif self._auto_received:
+            elif self._auto_received and not self.is_ahead:
                 session.receive_quietly(delivery)
         self.finish(delivery)
 

@@ -7,7 +7,7 @@ back), so that a subscription's credits, extensions and give-backs are arithmeti
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nexo.vocabulary.identity import message_id
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 class Delivery:
     __slots__ = (
+        "ahead",
         "auto_received",
         "connection",
         "count",
@@ -54,6 +55,7 @@ class Delivery:
         instance: int,
         subscribed: Subscribed | None = None,
     ) -> None:
+        self.ahead: Any = None  # where acks may take the next pop along
         self.queue = queue
         self.lease = head.lease
         self.incarnation = head.incarnation

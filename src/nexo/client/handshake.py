@@ -24,8 +24,10 @@ class Backoff:
     """The pauses between tries to connect: the first is none, then they double, spread out so
     that many clients do not come back at once."""
 
-    def __init__(self, chance: Callable[[], float]) -> None:
+    def __init__(self, chance: Callable[[], float], timeout: float) -> None:
         self._chance = chance
+        # A call that begins in a pause must still see a try or two before its time is over.
+        self._pause_s_max = min(PAUSE_S_MAX, timeout / 4)
         self._tries = 0
         self._next_at = 0.0
         self._connected_at = 0.0
@@ -34,7 +36,7 @@ class Backoff:
         return max(0.0, self._next_at - now)
 
     def tried(self, now: float) -> None:
-        pause = min(PAUSE_S_MAX, PAUSE_S_FIRST * 2.0 ** min(self._tries, 16))
+        pause = min(self._pause_s_max, PAUSE_S_FIRST * 2.0 ** min(self._tries, 16))
         self._tries += 1
         self._next_at = now + pause * (0.5 + self._chance())
 

@@ -209,7 +209,7 @@ class Closing:
     def _is_excused(self, letter: Letter, queue: str) -> bool:
         """Whether the queue may have lost it unseen, as queues do when they are told to."""
         return any(
-            self._ledger.latest_ms - letter.called_ms >= book.retention_ms
+            self._ledger.latest_ms - letter.earliest_ms >= book.retention_ms
             or any(line > letter.called_index for line in book.cleared)
             for book in self._ledger.books.values()
             if book.name == queue

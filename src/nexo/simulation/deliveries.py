@@ -75,9 +75,10 @@ class Deliveries:
                 f"was on lease {hold.lease:#x} until {hold.deadlines[-1][2]}, now is {now_ms}",
             )
         self._find(copy, queue, message)
-        if copy.hold is not None and not copy.hold.live and now_ms < copy.hold.returned[2]:
-            line, epoch, not_before_ms = copy.hold.returned
-            if self._ledger.is_sure(line, epoch):
+        hold = copy.hold
+        if hold is not None and not hold.live and now_ms < hold.returned[2]:
+            line, epoch, not_before_ms = hold.returned
+            if self._ledger.is_sure(line, epoch) and not hold.is_late:
                 _broken(copy, "a nacked message waits", f"until {not_before_ms}, now is {now_ms}")
         if copy.letter is not None and self._ledger.commits_done < copy.letter.commit:
             _broken(copy, "nothing is delivered before it is on disk", "is in no commit yet")

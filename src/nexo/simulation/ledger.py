@@ -77,13 +77,14 @@ class Ledger:
             if letter.called_index == index and not letter.copies:
                 letter.status = Status.REFUSED
 
-    def pushed(self, incarnation: int, letters: list[Letter], seqs: list[int]) -> None:
+    def pushed(self, incarnation: int, letters: list[Letter], seqs: list[int], now_ms: int) -> None:
         book = self.books[incarnation]
         if len(seqs) != len(letters):
             raise Violation(
                 "an answer names every message", f"{len(seqs)} numbers for {len(letters)} letters"
             )
         for letter, seq in zip(letters, seqs, strict=True):
+            letter.last_called_ms = max(letter.last_called_ms, now_ms)  # it may have had to wait
             self._pushed_one(book, letter, message_id(incarnation, seq), seq)
 
     def _pushed_one(self, book: QueueBook, letter: Letter, known_id: str, seq: int) -> None:
@@ -225,12 +226,11 @@ class Ledger:
             return 0  # the delivery itself may be forgotten
         return min(line[2] for line in hold.deadlines[sure[-1] :])
 
-    def is_held(self, copy: Copy, lease: int, now_ms: int) -> bool:
+    def is_held(self, copy: Copy, queue: str, lease: int, now_ms: int) -> bool:
         """Whether the engine must still know this delivery."""
-        hold = copy.hold
+        hold = copy.hold_on(queue, lease)
         return (
             hold is not None
-            and hold.lease == lease
             and copy.acked is Acked.NO
             and now_ms < self.held_until(hold)
             and not any(line > hold.deadlines[0][0] for line in copy.book.cleared)
@@ -243,7 +243,7 @@ class Ledger:
         books = self.places_after(copy.book)
         if any(line > copy.last_seen for book in books for line in book.cleared):
             return "cleared"
-        since_ms = copy.letter.called_ms if copy.letter is not None else 0
+        since_ms = copy.letter.earliest_ms if copy.letter is not None else 0
         if any(self.latest_ms - since_ms >= book.retention_ms for book in books):
             return "retention"
         return ""

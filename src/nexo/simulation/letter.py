@@ -75,6 +75,11 @@ class Letter:
     def label(self) -> str:
         return f"<{self.number}>"
 
+    @property
+    def earliest_ms(self) -> int:
+        """It is not older than this, also if the clock was set back between two attempts."""
+        return min(self.called_ms, self.last_called_ms)
+
 
 class Hold:
     """One delivery. `deadlines` are (line, epoch, time), the latest last."""
@@ -140,6 +145,12 @@ class Copy:
         self.acked_epoch = 0
         self.acked_commit = 0  # the first one that the ack can be part of
         self.born_index = 0  # when it was first known to be there
+
+    def hold_on(self, queue: str, lease: int) -> Hold | None:
+        """Its hold, if that is the one of this lease; two queues may use the same number."""
+        hold = self.hold
+        here = hold is not None and hold.lease == lease and self.book.name == queue
+        return hold if here else None
 
     @property
     def label(self) -> str:

@@ -98,7 +98,7 @@ class Witness:
         ledger.confirmed(index)
         seqs = [accepted] if isinstance(accepted, int) else accepted.seqs()
         self.history.add("pushed", name, *zip(labels, seqs, strict=False))
-        ledger.pushed(incarnation, letters, seqs)
+        ledger.pushed(incarnation, letters, seqs, self.now_ms())
         return True
 
     # -- Deliveries ---------------------------------------------------------------------------
@@ -164,8 +164,8 @@ class Witness:
             return
         taken.is_received = taken.is_received or (first, end) == _bounds(taken)
         for copy in self._applied(taken, first, end, applied, now_ms):
-            hold = copy.hold
-            if hold is None or hold.lease != taken.lease or copy.acked is not Acked.NO:
+            hold = copy.hold_on(taken.queue, taken.lease)
+            if hold is None or copy.acked is not Acked.NO:
                 continue
             deadline_ms = now_ms + taken.visibility_ms
             if not hold.is_received:
@@ -182,8 +182,8 @@ class Witness:
         except NexoError as error:
             return self._check_stale(taken, first, end, now_ms, error)
         for copy in taken.among(first, end):
-            hold = copy.hold
-            if hold is not None and hold.lease == taken.lease and copy.acked is Acked.NO:
+            hold = copy.hold_on(taken.queue, taken.lease)
+            if hold is not None and copy.acked is Acked.NO:
                 hold.is_received = True
                 if copy in held:
                     hold.prolong(index, self.ledger.epoch, now_ms + timeout_ms)
@@ -231,7 +231,7 @@ class Witness:
             copy.acked_commit = self.ledger.commits_begun + 1
             if copy in held:
                 copy.acked, copy.acked_epoch = Acked.UNKNOWN, self.ledger.epoch
-            elif self._may_be_held(copy, taken.lease):
+            elif self._may_be_held(copy, taken):
                 # It may also have gone back to the line just before.
                 copy.acked, copy.acked_epoch = Acked.UNKNOWN, 0
         applied = await self._answer(future, index, taken, first, end, now_ms, held)
@@ -239,25 +239,25 @@ class Witness:
             return None
         for copy, known in zip(asked, before, strict=True):
             if copy in applied:
-                self._check_not_outdated(copy, taken.lease)
+                self._check_not_outdated(copy, taken)
             copy.acked = Acked.CONFIRMED if copy in applied else known
         self.history.add("acked", taken.queue, *[copy.label for copy in applied])
         return True
 
     # -- Bookkeeping --------------------------------------------------------------------------
 
-    def _may_be_held(self, copy: Copy, lease: int) -> bool:
+    def _may_be_held(self, copy: Copy, taken: Taken) -> bool:
         """A delivery that a crash forgot makes room for the one before it."""
+        if copy.hold_on(taken.queue, taken.lease) is not None:
+            return True
         hold = copy.hold
-        return hold is not None and (
-            hold.lease == lease or not self.ledger.is_sure(hold.deadlines[0][0], hold.epoch)
-        )
+        return hold is not None and not self.ledger.is_sure(hold.deadlines[0][0], hold.epoch)
 
-    def _check_not_outdated(self, copy: Copy, lease: int) -> None:
-        if not self._may_be_held(copy, lease):
+    def _check_not_outdated(self, copy: Copy, taken: Taken) -> None:
+        if not self._may_be_held(copy, taken):
             raise Violation(
                 "the ack of an outdated delivery is refused",
-                f"{copy.label} was acked on lease {lease:#x}, and is on another one",
+                f"{copy.label} was acked on lease {taken.lease:#x}, and is on another one",
                 copy.label,
             )
 
@@ -268,7 +268,7 @@ class Witness:
     def _held(self, taken: Taken, first: int, end: int, now_ms: int) -> list[Copy]:
         """Those that the engine must know as delivered to this consumer."""
         is_held = self.ledger.is_held
-        return [c for c in taken.among(first, end) if is_held(c, taken.lease, now_ms)]
+        return [c for c in taken.among(first, end) if is_held(c, taken.queue, taken.lease, now_ms)]
 
     async def _answer(
         self,
@@ -338,8 +338,8 @@ class Witness:
         """Messages are about to go back; in the very same step somebody else may get them."""
         holds = []
         for copy in copies:
-            hold = copy.hold
-            if hold is None or hold.lease != taken.lease or copy.acked is Acked.CONFIRMED:
+            hold = copy.hold_on(taken.queue, taken.lease)
+            if hold is None or copy.acked is Acked.CONFIRMED:
                 continue
             until_ms = self.ledger.held_until(hold)
             if self.now_ms() <= hold.at_most_ms:

@@ -49,7 +49,7 @@ class Connection:
         self._expiry: asyncio.TimerHandle | None = None
         self._pulse: asyncio.TimerHandle | None = None
         self._pulse_at = 0.0
-        self._backoff = Backoff(random.random)
+        self._backoff = Backoff(random.random, timeout)
         self._failure: NexoError | None = None
 
     # -- Callers ------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import socket
 
     from nexo.client.address import Address
+    from nexo.client.blocking.ahead import Ahead
     from nexo.client.operation import Operation
     from nexo.client.subscribed import Subscribed
     from nexo.wire.frame import Frame
@@ -66,11 +67,12 @@ class Connection:
         )
         self._line = Line()
         self._left: deque[Subscribed] = deque()  # subscriptions whose loop was left
+        self.aheads: set[Ahead] = set()  # messages that nobody has come for yet
         self._view = memoryview(bytearray(BUFFER_BYTES))
         self._writing = False
         self._leading = False
         self._followers = Followers()
-        self._backoff = Backoff(random.random)
+        self._backoff = Backoff(random.random, self._timeout)
         self._failure: NexoError | None = None  # why there is no connection
         self._quiet_at = 0.0
         self._closing = threading.Event()
@@ -90,14 +92,19 @@ class Connection:
         finally:
             self._resign()
 
-    def run(self, operation: Operation) -> Any:
-        """Do what is asked, and wait for the answer."""
-        deadline = time.monotonic() + self._timeout + operation.wait_s
+    def run(self, operation: Operation, along: Operation | None = None) -> Any:
+        """Do what is asked, and wait for the answer; `along` goes out with it."""
         with self.lock:
             self.session.submit(operation)
+            if along is not None:
+                self.session.submit(along)
+        self.write()
+        return self.wait_for(operation)
+
+    def wait_for(self, operation: Operation) -> Any:
+        """The answer to what was asked."""
         try:
-            self.write()
-            self.wait(operation, deadline)
+            self.wait(operation, time.monotonic() + self._timeout + operation.wait_s)
         finally:
             if not operation.done:
                 with self.lock:
@@ -141,6 +148,8 @@ class Connection:
         with self.lock:
             if self.session.closed is not None:
                 return
+            for ahead in list(self.aheads):
+                ahead.give_back()
             self.session.close(closed())
         self.write()
         self._closing.set()
@@ -207,7 +216,7 @@ class Connection:
         if self.session.closed is not None:
             self._tidy()
 
-    def _written_later(self) -> None:
+    def written_later(self) -> None:
         """Receptions are in no hurry: in a busy loop the ack that follows takes them along."""
         now = time.monotonic()
         hot, self._quiet_at = now - self._quiet_at < HOT_S, now
@@ -259,7 +268,7 @@ class Connection:
         if urgent:
             self.write()
         elif quiet:
-            self._written_later()
+            self.written_later()
 
     def read_idly(self) -> None:
         """Read what is there without waiting, if nobody else reads."""
@@ -347,6 +356,8 @@ class Connection:
             if self.session.closed is not None:
                 return 0.0
             self._close_left()
+            for ahead in list(self.aheads):
+                ahead.expire(time.monotonic())
             sock, leading = self._line.socket, self._leading
             subscribed = len(self.session.subscriptions) > 0
         if sock is None and subscribed and not leading:

@@ -40,7 +40,13 @@ class Message(HeldMessage):
 
     def ack(self) -> None:
         """The work is done. Returns when that is on disk: the message never comes again."""
-        self._settle(self._acking())
+        ahead = self._delivery.ahead
+        if ahead is None:
+            self._settle(self._acking())
+            return
+        refused: Any = ahead.ack(self._acking())
+        if refused:
+            raise refusal_with(refused[0][3])
 
     def nack(self, delay: float | None = None, reason: str = "") -> None:
         """The work failed: the message comes again, after `delay` seconds (0: at once) or as the

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from nexo.client import asking, figures
 from nexo.client.attempt import Attempt
+from nexo.client.blocking.ahead import Ahead
 from nexo.client.blocking.message import Message
 from nexo.client.blocking.redrive import Redrive
 from nexo.client.blocking.subscription import Subscription
@@ -37,6 +38,7 @@ class Queue:
         self._name = name
         self._to_create = create
         self._make = partial(self.message_type, connection)
+        self._ahead = Ahead(connection, name)
 
     @property
     def name(self) -> str:
@@ -88,8 +90,16 @@ class Queue:
         auto_received: bool = True,
     ) -> Message | None:
         """Take one message; None when nothing came within `wait` seconds."""
-        delivery = self._run(asking.pop(self._name, 1, wait, visibility_timeout, auto_received))
-        return None if delivery is None else self._make(delivery, delivery.parts[0], 0)
+        usual = visibility_timeout is None and auto_received
+        delivery = self._ahead.take(usual)
+        if delivery is None:
+            asked = asking.pop(self._name, 1, wait, visibility_timeout, auto_received)
+            delivery = self._run(asked)
+            if delivery is None:
+                return None
+        if usual:
+            delivery.ahead = self._ahead
+        return self._make(delivery, delivery.parts[0], 0)
 
     def pop_batch(
         self,
@@ -239,6 +249,8 @@ class Queue:
     def _run(self, operation: Operation) -> Any:
         if self._to_create:
             self._create()
+        if self._ahead.asked is not None:
+            self._ahead.cancel()
         return self._connection.run(operation)
 
     def _call(self, method: str, read: Callable[[memoryview], Any] | None, **params: Any) -> Any:
