@@ -63,17 +63,21 @@ class Ahead:
 
     def ack(self, acking: AckOne) -> Any:
         """An ack, with the next pop along if this is a busy loop."""
-        if self._cycles < CYCLES or self.asked is not None:
-            refused = self._connection.run(acking)
-        else:
+        along = self._next() if self._cycles >= CYCLES else None
+        try:
+            return self._connection.run(acking, along)
+        finally:
+            self._acked_at = time.monotonic()
+
+    def _next(self) -> Pop | None:
+        with self._connection.lock:
+            if self.asked is not None:
+                return None  # of another thread
             along = Pop(commands.Pop(self._queue, 1, POP_BYTES_MAX), auto_received=True)
             along.is_ahead = True
             self.asked = along
-            refused = self._connection.run(acking, along)
-            with self._connection.lock:
-                self._connection.aheads.add(self)
-        self._acked_at = time.monotonic()
-        return refused
+            self._connection.aheads.add(self)
+            return along
 
     def cancel(self) -> None:
         """The user does something else."""

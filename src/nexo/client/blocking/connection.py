@@ -6,8 +6,7 @@ then a follower leads. So a lone thread never pays for a hand-over, and many sha
 While one thread writes, what the others submit is merged into its next write.
 
 The keeper, a background thread, steps in when nobody reads: heartbeats, extensions, receptions,
-and reconnects of subscriptions whose consumer is busy. It never blocks in a read, so leadership is
-always free for a caller.
+reconnects of subscriptions. It never blocks in a read, so a caller can always lead.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from nexo.client.blocking import fork
 from nexo.client.blocking.followers import Followers, wait_at
-from nexo.client.blocking.keeper import Keeper
+from nexo.client.blocking.keeper import HOT_S, IDLE_READ_S, TICK_S, Keeper
 from nexo.client.blocking.line import BUFFER_BYTES, RECEIVE_S, Line, dial, readable, send_all
 from nexo.client.handshake import CONNECT_S, Backoff, is_final, overdue, unreachable
 from nexo.client.session import Session, closed
@@ -37,9 +36,6 @@ if TYPE_CHECKING:
     from nexo.client.subscribed import Subscribed
     from nexo.wire.frame import Frame
 
-HOT_S = 0.05  # receptions that follow each other closer than this travel with what comes next …
-TICK_S = 0.005  # … or at the latest after this long
-IDLE_READ_S = 0.25  # the keeper reads for subscriptions that nobody reads for
 MERGING_WINDOW = 2  # frames of single pushes under way to one queue; more threads are merged
 
 
@@ -161,7 +157,7 @@ class Connection:
         self._tidy()
 
     def _tidy(self) -> None:
-        """Once the client is closed, the last one to use the socket closes it."""
+        """Of a closed client: the last one to use the socket closes it."""
         with self.lock:
             if self.session.closed is not None and not (self._writing or self._leading):
                 self._line.close_retired()

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 
     from nexo.client.blocking.connection import Connection
 
+HOT_S = 0.05  # receptions that follow each other closer than this travel with what comes next …
+TICK_S = 0.005  # … or at the latest after this long
+IDLE_READ_S = 0.25  # it reads for subscriptions that nobody reads for
+
 
 class Keeper(threading.Thread):
     """It holds its connection weakly, so a client that was forgotten can go."""
