@@ -76,6 +76,10 @@ class ClaimDesk:
             while True:
                 spans = claims.held_by(actor.queue, consumer, epoch, number)
                 missing = [span.chunk for span in spans if span.chunk.content is None]
+                if not spans:
+                    # A release counts once it is on disk: a query that goes on with an empty
+                    # batch before that would ack, unread, what a crash brings back.
+                    await actor.changed(None)
                 if not missing:
                     return [part_of(span) for span in spans]
                 await actor.read_back(missing[0])

@@ -76,9 +76,7 @@ class QueueActor:
         if self._gone is not None:
             raise self._gone
         accepted = push(self.queue, batch, self.now_ms(), producer, number)
-        self._committer.accept(len(batch.payload))
-        self._committer.enlist(self)
-        return self._committer.when_durable(accepted)
+        return self._committer.admit(self, len(batch.payload), accepted)
 
     def push_one(self, body: bytes, priority: int = 0) -> asyncio.Future[int]:
         """The same for one message that is nothing but a body."""
@@ -92,9 +90,7 @@ class QueueActor:
         if self._gone is not None:
             raise self._gone
         seq = push_one(self.queue, body, self.now_ms(), priority)
-        self._committer.accept(len(body))
-        self._committer.enlist(self)
-        return self._committer.when_durable(seq)
+        return self._committer.admit(self, len(body), seq)
 
     def arrive(self, batch: Batch, row: int, row_start: int) -> None:
         """Messages of a bound topic, in the commit that the topic is part of."""
