@@ -12,12 +12,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench import backlog, durable, journal, rules
+from bench import backlog, durable, journal, rpc, rules
 
 if TYPE_CHECKING:
     from bench.result import Result
 
-CASES = ("rules", "journal", "durable", "backlog")
+CASES = ("rules", "journal", "durable", "backlog", "rpc")
 
 
 def measure(case: str, directory: Path, messages: int) -> list[Result]:
@@ -27,7 +27,9 @@ def measure(case: str, directory: Path, messages: int) -> list[Result]:
         return journal.run(directory)
     if case == "durable":
         return durable.run(directory)
-    return backlog.run(directory, messages)
+    if case == "backlog":
+        return backlog.run(directory, messages)
+    return rpc.run(directory)
 
 
 def main() -> int:

@@ -9,6 +9,13 @@
     ...     [message.body for message in orders.messages(delivery)]
     [b'one', b'two']
 
+Most tests only need a client of it:
+
+    >>> with broker() as running, running.client() as client:
+    ...     message_id = client.queue("orders", create=True).push("hello")
+    ...     client.queue("orders").pop().text
+    'hello'
+
 It is the broker itself with its rules, timers and commits, on a journal in memory unless it is
 given a data directory. With pytest there is the fixture `nexo_broker`.
 """
@@ -21,6 +28,8 @@ import secrets
 import threading
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
+from nexo import connect
+from nexo.doors.rpc_tcp.door import RpcDoor
 from nexo.engine.engine import Engine
 from nexo.journal.memory import MemoryJournal
 from nexo.journal.sqlite import SqliteJournal
@@ -30,6 +39,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Awaitable, Callable, Coroutine
 
+    from nexo import Client
     from nexo.journal.port import Journal
 
     Result = TypeVar("Result")
@@ -39,6 +49,8 @@ class Broker:
     """A running broker: its engine lives in an event loop of its own thread."""
 
     engine: Engine
+    url: str  # where clients reach it; the port is of the system's choice
+    _door: RpcDoor
     _loop: asyncio.AbstractEventLoop
 
     def __init__(self, journal: Journal) -> None:
@@ -64,6 +76,10 @@ class Broker:
             raise NotReady("this broker is closed", "call it inside its `with` block")
         return self._wait_for(act())
 
+    def client(self) -> Client:
+        """A client of this broker, to be closed by the caller."""
+        return connect(self.url)
+
     def __enter__(self) -> Self:
         self._loop = self._runner.get_loop()
         self._thread.start()
@@ -76,13 +92,20 @@ class Broker:
 
     def __exit__(self, *failure: object) -> None:
         try:
-            self._wait_for(self.engine.close())
+            self._wait_for(self._close())
         finally:
             self._end()
 
     async def _open(self) -> None:
         self.engine = Engine(self._journal, new_incarnation=lambda: secrets.randbits(64))
         await self.engine.open()
+        self._door = RpcDoor(self.engine, "nexo.testing")
+        port = await self._door.open("127.0.0.1", 0)
+        self.url = f"nexo://127.0.0.1:{port}"
+
+    async def _close(self) -> None:
+        await self._door.close()
+        await self.engine.close()
 
     def _wait_for(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
