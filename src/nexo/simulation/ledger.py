@@ -62,7 +62,7 @@ class Ledger:
             if letter.status in (Status.UNSENT, Status.REFUSED):
                 letter.status = Status.UNKNOWN
                 letter.called_index, letter.called_ms = index, now_ms
-                letter.commit = self.commits_begun + 1
+                letter.epoch, letter.commit = self.epoch, self.commits_begun + 1
 
     def refused(self, letters: list[Letter]) -> None:
         """None of this was taken; a letter that was never sent before must never be seen."""
@@ -153,7 +153,7 @@ class Ledger:
                 letter.label,
             )
         copy = Copy(known_id, letter, book, seq)
-        copy.since_epoch, copy.born_index = self.epoch, len(self.history.lines)
+        copy.since_epoch, copy.born_index = letter.epoch, len(self.history.lines)
         self.copies[known_id] = letter.copies[born] = copy
         book.join_group(copy)
         return copy

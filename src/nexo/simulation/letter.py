@@ -39,6 +39,7 @@ class Letter:
         "copies",
         "delay_ms",
         "due_ms",
+        "epoch",
         "expected",
         "group",
         "home",
@@ -66,6 +67,7 @@ class Letter:
         self.called_index = 0  # when it was sent first
         self.called_ms = 0
         self.last_called_ms = 0
+        self.epoch = 0  # of the first call
         self.commit = 0  # the first one that it can be part of
         self.copies: dict[int, Copy] = {}  # by the incarnation of the queue it was born in
         self.offset: int | None = None  # in the topic it was published to
