@@ -7,7 +7,7 @@ import pytest
 from nexo.simulation.seeds import run_seed
 
 SEEDS_A_CASE = 25
-FIXED_CASES = 10
+FIXED_CASES = 12
 DRAWN_CASES = 2
 
 
@@ -22,6 +22,7 @@ def test_fixed_seeds_keep_every_promise(first: int) -> None:
     assert_kept(first)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("case", range(DRAWN_CASES))
 def test_drawn_seeds_keep_every_promise(case: int, pytestconfig: pytest.Config) -> None:
     """They follow from the seed that the header of the run names; a failure names its own."""
