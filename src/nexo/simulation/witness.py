@@ -81,7 +81,7 @@ class Witness:
             delay_ms = letter.delay_ms
             if delay_ms is None:
                 delay_ms = actor.queue.settings.delay_ms
-            if letter.status is Status.UNSENT:
+            if letter.status in (Status.UNSENT, Status.REFUSED):
                 letter.due_ms = now_ms + delay_ms if delay_ms else 0
             else:  # the clock may have been set back since it was sent first
                 letter.due_ms = min(letter.due_ms, now_ms + delay_ms)

@@ -181,6 +181,8 @@ class World:
         while True:
             engine = stage.witness.engine
             try:
+                if engine.refusal is not None:  # it may show what was never stored
+                    raise engine.refusal
                 for name, settings in plan.queues.items():
                     if name not in engine.queues:
                         await engine.create_queue(name, settings)

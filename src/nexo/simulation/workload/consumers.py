@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any
+
+from nexo.vocabulary.errors import QueueNotFound
 
 if TYPE_CHECKING:
     from nexo.engine.waiting import Waiter
@@ -43,7 +46,8 @@ class Consumer:
         """End the subscription, if there is one."""
         waiter, self._waiter = self._waiter, None
         if waiter is not None and self._boot is self.stage.witness.engine:
-            self.stage.witness.unsubscribe(self.queue, waiter)
+            with contextlib.suppress(QueueNotFound):  # it may be gone after a failed commit
+                self.stage.witness.unsubscribe(self.queue, waiter)
         self._taken.clear()
 
     # -- Taking -------------------------------------------------------------------------------
