@@ -7,6 +7,8 @@ outdated the rest is applied, and the answer says what was.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from nexo.machine import life
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from nexo.machine.queue import Queue
 
 RECEIVED = State.RECEIVED
+_first = attrgetter("first")
 # A claim's lease is not a consumer's to touch, nor is one on its way to another queue.
 _CONSUMERS_OWN = frozenset({State.SENT, State.RECEIVED})
 
@@ -83,6 +86,8 @@ def holding(
     """The part of a lease that lies in the range, as parts of its spans; nothing changes yet."""
     held = queue.leases.get(lease)
     spans = held if isinstance(held, list) else [held] if held is not None else []
+    if end - first == 1:
+        spans = _around(spans, first)
     chosen = []
     for span in spans:
         low, high = max(first, span.first), min(end, span.end)
@@ -104,6 +109,9 @@ def detach(queue: Queue, lease: int, chosen: list[Span]) -> list[Span]:
     """Take messages off a lease; what is left of it stays."""
     held = queue.leases[lease]
     spans = held if isinstance(held, list) else [held]
+    if len(chosen) == 1 and _cut_out(spans, chosen[0]):
+        queue.leases[lease] = spans[0] if len(spans) == 1 else spans
+        return chosen
     left: list[Span] = []
     picks = iter(chosen)
     pick = next(picks, None)
@@ -123,6 +131,33 @@ def detach(queue: Queue, lease: int, chosen: list[Span]) -> list[Span]:
     else:
         queue.leases[lease] = left[0] if len(left) == 1 else left
     return chosen
+
+
+def _around(spans: list[Span], seq: int) -> list[Span]:
+    """The span that holds a message, where that can be told at a glance: a message is in one
+    place only, and most leases are in order. Else all of them."""
+    if len(spans) > 1:
+        at = bisect_right(spans, seq, key=_first) - 1
+        if at >= 0 and spans[at].first <= seq < spans[at].end:
+            return [spans[at]]
+    return spans
+
+
+def _cut_out(spans: list[Span], pick: Span) -> bool:
+    """Take a run out of the middle of a long lease in place: acking a lease message by message
+    must not walk through all of it each time. False: it has to be looked for."""
+    at = bisect_right(spans, pick.first, key=_first) - 1
+    if len(spans) < 3 or at < 0:
+        return False
+    span = spans[at]
+    if not (span.chunk is pick.chunk and span.first <= pick.first and pick.end <= span.end):
+        return False
+    spans[at : at + 1] = [
+        span.part(low, high)
+        for low, high in ((span.first, pick.first), (pick.end, span.end))
+        if low < high
+    ]
+    return True
 
 
 def _receive(queue: Queue, lease: int, chosen: list[Span], deadline_ms: int) -> None:
