@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 LAZY_COMMIT_MS = 50  # deliveries alone are written after this long
 
-RANKS = CATALOG_RANK, TOPIC_RANK, QUEUE_RANK, ARCHIVE_RANK = range(4)
+RANKS = CATALOG_RANK, TOPIC_RANK, QUEUE_RANK, ARCHIVE_RANK, EVENTS_RANK = range(5)
 
 _Future = asyncio.Future  # the waiters' own
 
@@ -86,7 +86,7 @@ class Committer:
         """Something of the actor changed that must be written now."""
         self._dirty[actor] = None
         if not self._running and self._scheduled is None and not self._stopped:
-            self._scheduled = self._loop.call_soon(self._begin)
+            self._scheduled = self._loop.call_soon(self._prepare)
 
     def enlist_lazily(self, actor: Participant) -> None:
         """Something changed that may wait for the next commit, but not for ever."""
@@ -109,7 +109,7 @@ class Committer:
         self.unsettled_bytes += size
         self._dirty[actor] = None
         if self._scheduled is None and not self._running and not self._stopped:
-            self._scheduled = self._loop.call_soon(self._begin)
+            self._scheduled = self._loop.call_soon(self._prepare)
         return self.when_durable(result)
 
     def accept(self, size: int) -> None:
@@ -178,10 +178,16 @@ class Committer:
             if self._lazy is not None:
                 self._cancel_timers()
             if not self._running and self._scheduled is None:
-                self._scheduled = self._loop.call_soon(self._begin)
+                self._scheduled = self._loop.call_soon(self._prepare)
             await future
 
     # -- One round ----------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        """Begin one turn of the loop later. A quick disk is waited for in the loop itself: the
+        answers of the last commit must be on their way before that, and what has arrived in the
+        meantime comes along."""
+        self._scheduled = self._loop.call_soon(self._begin)
 
     def _begin(self) -> None:
         self._cancel_timers()
@@ -207,8 +213,8 @@ class Committer:
             self._desk.submit(lambda: self._journal.commit(commit), done, first=True)
 
     def _collect(self) -> tuple[Draft, list[tuple[Participant, Any]]]:
-        """Collecting a topic may bring work to the queues bound to it, and a queue to its archive:
-        both have a higher rank."""
+        """Collecting a topic may bring work to the queues bound to it, and a queue to its archive
+        and to the events: all of them have a higher rank."""
         draft = Draft()
         marks: list[tuple[Participant, Any]] = []
         for rank in RANKS:
@@ -236,7 +242,7 @@ class Committer:
             self._wake_room()
         self._on_settled([actor for actor, _ in marks])
         if (self._dirty or self._waiters) and self._scheduled is None and not self._stopped:
-            self._scheduled = self._loop.call_soon(self._begin)
+            self._scheduled = self._loop.call_soon(self._prepare)
 
     def _cancel_timers(self) -> None:
         if self._scheduled is not None:

@@ -49,6 +49,7 @@ class Connection(asyncio.Protocol):
         self._out_bytes = 0
         self._readers_wait: list[asyncio.Future[None]] = []  # for the client to read
         self._flushing = False
+        self._asked = False  # what was just read waits for a commit
         self._greeted = False
         self._unanswered = 0
         self._reading = True
@@ -73,12 +74,13 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._heard = self._loop.time()
+        self._asked = False
         try:
             for received in self._reader.feed(data):
                 self._take(received)
         except ProtocolError as error:
             self.end(error)
-        if self._out:
+        if self._flushing:
             self._flush()  # before the commit that these requests may have called for
 
     def pause_writing(self) -> None:
@@ -117,6 +119,7 @@ class Connection(asyncio.Protocol):
 
     def answer(self, future: asyncio.Future[Any], correlation: int, encode: Any) -> None:
         """Reply when a future of the engine is done."""
+        self._asked = True
         self._unanswered += 1
         if self._unanswered >= REQUESTS_MAX:
             self._regulate()
@@ -154,6 +157,16 @@ class Connection(asyncio.Protocol):
         elif not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
+
+    def send_along(self, pieces: list[bytes | memoryview]) -> None:
+        """Send with the answer that is under way to the requests read with this one, if there is
+        any: who sent an ack and the next pop in one go waits for both, and wakes up once."""
+        small = self._out_bytes < JOINED_BYTES_MAX
+        if self._asked and small and not self._flushing and self._transport is not None:
+            self._out += pieces
+            self._out_bytes += sum(map(len, pieces))
+        else:
+            self.send(pieces)
 
     @property
     def writable(self) -> bool:

@@ -43,7 +43,7 @@ def _pop(connection: Connection, correlation: int, head: bytes, body: memoryview
     actor = connection.engine.queue(pop.queue)
     delivery = _pop_at_once(connection, actor, pop)
     if delivery is not None:
-        connection.send(delivery_frame(actor, delivery, correlation))
+        connection.send_along(delivery_frame(actor, delivery, correlation))
         return
 
     async def work() -> None:
