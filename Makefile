@@ -12,17 +12,18 @@ LOCKS := requirements/base.txt requirements/dev.txt requirements/spark.txt
 STAMP := $(VENV)/installed-$(shell \
 	(echo "$(CURDIR) $(PYTHON)"; cat pyproject.toml scripts/install $(LOCKS) 2>&1) \
 	| cksum | tr ' ' '-')
-CODE := $(wildcard src tests bench)
+CODE := $(wildcard src tests bench examples)
 HEADING := @printf '\n== %s\n'
 
 .DEFAULT_GOAL := help
-.PHONY: help install test lint bench simulate soak lock clean
+.PHONY: help install demo test lint browser screenshots bench simulate soak lock clean
 
 help: ## list the targets (this text)
 	@awk 'BEGIN { FS = ":[^#]*## "; print "Usage: make TARGET [ARGS=\"...\"]\n" } \
-		/^[a-z][a-z-]*:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+		/^[a-z][a-z-]*:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@printf '\nExamples\n'
 	@printf '  %-42s %s\n' \
+		'make demo ARGS="--seconds 60 --chaos"' 'a minute, with kills, accounted for' \
 		'make test' 'all checks and tests; what CI runs' \
 		'make test ARGS="-k lease -x"' 'the checks, then some of the tests' \
 		'make simulate ARGS="--seeds 2000"' 'two thousand seeded worlds' \
@@ -37,7 +38,10 @@ $(STAMP):
 	@scripts/install "$(PYTHON)" "$(VENV)"
 	@rm -f $(VENV)/installed-* && touch $@
 
-test: lint ## every check, then every test; ARGS go to pytest
+demo: install ## the whole product at work: broker, fleet, Spark, workers; ARGS go to nexo demo
+	@$(BIN)/nexo demo $(ARGS)
+
+test: lint browser ## every check, then every test; ARGS go to pytest
 	$(HEADING) "pytest"
 	@$(BIN)/python -m pytest -n 2 $(ARGS)
 
@@ -50,6 +54,12 @@ lint: install ## ruff, mypy and the import contracts
 	@$(BIN)/mypy $(CODE)
 	$(HEADING) "import contracts"
 	@$(BIN)/lint-imports --no-logo
+
+browser: ## a chromium for the tests of the console; does nothing when there is one
+	@scripts/browser
+
+screenshots: install browser ## the pages of the console as pictures, into docs/images
+	@$(BIN)/python -m tests.console.screenshots
 
 bench: install ## measure this machine; ARGS go to the bench
 	@$(BIN)/python -m bench $(ARGS)
@@ -83,4 +93,5 @@ $(BIN)/uv:
 clean: ## remove the environment, caches and builds
 	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache \
 		.hypothesis
-	@find src tests scripts $(wildcard bench) -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find src tests scripts $(wildcard bench examples) -name __pycache__ -type d -prune \
+		-exec rm -rf {} +

@@ -4,6 +4,7 @@ A run prints `hypothesis seed: N` in its header; `make test ARGS="--hypothesis-s
 """
 
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -32,3 +33,11 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_report_header(config: pytest.Config) -> str:
     seed = config.option.hypothesis_seed
     return f"hypothesis seed: {seed} (repeat: --hypothesis-seed={seed})"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def untraced() -> Iterator[None]:
+    """OpenTelemetry is loaded by the tests of traces; the clients of all others leave it alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nexo.client.tracing.look", lambda: None)
+        yield

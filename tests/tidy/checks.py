@@ -15,7 +15,7 @@ FUNCTION_LINES_MAX = 70
 MODULE_LINES_MAX = 400
 DECISION_LINES_MAX = 70
 
-CODE_FOLDERS = ("src", "tests", "bench")
+CODE_FOLDERS = ("src", "tests", "bench", "examples")
 # Built, fetched or private to one machine: not ours to lint. Vendored files keep their own style.
 SKIPPED_FOLDERS = frozenset({"__pycache__", "build", "dist", "node_modules", "vendor"})
 HIDDEN_FOLDERS_READ = frozenset({".ci", ".github"})

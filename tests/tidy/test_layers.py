@@ -44,6 +44,7 @@ STRANGERS = "Doors do not know each other"
 CLIENT = "Client and Spark source speak to the broker over the wire alone"
 SPARK = "pyspark and pyarrow live in spark and pipeline"
 SQLITE = "apsw lives in journal, and in simulation for its faults"
+FOUND = "pyspark_nexo is there for Spark to find, and for nobody else"
 
 # What the design lets a room import: the contracts must not stand in its way.
 ALLOWED = (
@@ -96,6 +97,7 @@ FORBIDDEN = (
     (SPARK, "client/__init__.py", "from pyspark.sql import SparkSession"),
     (SQLITE, "engine/__init__.py", "import apsw"),
     (SQLITE, "server/broker.py", "import apsw.ext"),
+    (FOUND, "cli/main.py", "import pyspark_nexo"),
 )
 
 
