@@ -8,10 +8,15 @@ fields go last, with a default.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from nexo.vocabulary.settings import QueueSettings, TopicSettings
 from nexo.vocabulary.states import Cause, State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 # Tuples: the garbage collector soon stops looking at them, unlike at lists.
 Ranges = tuple[int, ...]
@@ -20,7 +25,8 @@ Groups = str | list[str | None] | None
 
 class Pushed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
     """Messages arrived and lie in `row` from its message `row_start` on; `chunk` is the first
-    number of the chunk that they belong to. `due_ms` 0 is now."""
+    number of the chunk that they belong to. `due_ms` 0 is now. What a topic had kept may lie in
+    `more_rows` too, and came into the queue at `arrived_ms`, after it was created."""
 
     row: int
     row_start: int
@@ -32,6 +38,8 @@ class Pushed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=1):
     due_ms: int | list[int]
     groups: Groups
     payload_bytes: int
+    more_rows: tuple[int, ...] = ()
+    arrived_ms: int = 0
 
 
 class Delivered(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
@@ -149,6 +157,8 @@ class Published(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=20):
     created_first_ms: int
     created_last_ms: int
     payload_bytes: int
+    more_rows: tuple[int, ...] = ()
+    arrived_ms: int = 0
 
 
 class Trimmed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=21):
@@ -191,6 +201,25 @@ class Unbound(msgspec.Struct, frozen=True, array_like=True, tag=34):
     queue: int
 
 
+class TokenDefined(msgspec.Struct, frozen=True, array_like=True, tag=35):
+    """A token as it is kept: the digest of its secret, or of an AWS access key the secret."""
+
+    name: str
+    id: str
+    digest: bytes
+    allow: tuple[str, ...]  # permissions, as `nexo.access.permissions` reads them
+    created_ms: int
+    expires_ms: int | None = None
+    aws_secret: str = ""
+
+    def __repr__(self) -> str:
+        return f"TokenDefined({self.name!r}, {self.id!r})"  # it may end up in a log
+
+
+class TokenRevoked(msgspec.Struct, frozen=True, array_like=True, tag=36):
+    name: str
+
+
 QueueChange = (
     Pushed
     | Delivered
@@ -210,14 +239,18 @@ QueueChange = (
     | PauseSet
 )
 TopicChange = Published | Trimmed | Produced | Rewritten
-CatalogChange = QueueDefined | TopicDefined | Dropped | Bound | Unbound
+CatalogChange = (
+    QueueDefined | TopicDefined | Dropped | Bound | Unbound | TokenDefined | TokenRevoked
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _queue_decoder = msgspec.msgpack.Decoder(list[QueueChange])
 _topic_decoder = msgspec.msgpack.Decoder(list[TopicChange])
 _catalog_decoder = msgspec.msgpack.Decoder(list[CatalogChange])
 
-encode_changes = _encoder.encode
-decode_queue_changes = _queue_decoder.decode
-decode_topic_changes = _topic_decoder.decode
-decode_catalog_changes = _catalog_decoder.decode
+encode_changes: Callable[[Sequence[QueueChange | TopicChange | CatalogChange]], bytes] = (
+    _encoder.encode
+)
+decode_queue_changes: Callable[[bytes], list[QueueChange]] = _queue_decoder.decode
+decode_topic_changes: Callable[[bytes], list[TopicChange]] = _topic_decoder.decode
+decode_catalog_changes: Callable[[bytes], list[CatalogChange]] = _catalog_decoder.decode

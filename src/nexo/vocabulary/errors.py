@@ -2,11 +2,14 @@
 
     NexoError                        code               retryable  http
     ├── InvalidArgument              invalid_argument              400   your fault: change the call
-    │   └── MessageTooLarge          message_too_large             413
+    │   ├── MessageTooLarge          message_too_large             413
+    │   └── RedriveNotFound          redrive_not_found             404
     ├── QueueNotFound                queue_not_found               404
     ├── QueueExists                  queue_exists                  409
     ├── TopicNotFound                topic_not_found               404
     ├── TopicExists                  topic_exists                  409
+    ├── TokenNotFound                token_not_found               404
+    ├── TokenExists                  token_exists                  409
     ├── QueueFull                    queue_full         yes        429
     ├── StaleReceipt                 stale_receipt                 409   an outdated delivery
     ├── WrongState                   wrong_state                   409   an ack out of order
@@ -57,6 +60,11 @@ class MessageTooLarge(InvalidArgument):
     http_status = 413
 
 
+class RedriveNotFound(InvalidArgument):
+    code = "redrive_not_found"
+    http_status = 404
+
+
 class QueueNotFound(NexoError):
     code = "queue_not_found"
     http_status = 404
@@ -74,6 +82,16 @@ class TopicNotFound(NexoError):
 
 class TopicExists(NexoError):
     code = "topic_exists"
+    http_status = 409
+
+
+class TokenNotFound(NexoError):
+    code = "token_not_found"
+    http_status = 404
+
+
+class TokenExists(NexoError):
+    code = "token_exists"
     http_status = 409
 
 

@@ -42,6 +42,11 @@ class QueueSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     archive: bool = False
     archive_retention_ms: int = 7 * _DAY_MS
     events: bool = True
+    receive_wait_ms: int = 0  # how long an SQS receive waits that does not say
+    deduplication_scope: Literal["queue", "group"] = "queue"
+    deduplication_scope_since_ms: int = 0  # before that time the other scope was in force
+    tags: dict[str, str] = {}
+    aws: dict[str, str] = {}  # attributes of SQS that mean nothing here, kept for those who ask
 
 
 class TopicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,6 +70,8 @@ _RANGES: dict[str, tuple[float, float]] = {
     "max_message_bytes": (1, limits.MESSAGE_BYTES_CEILING),
     "max_depth": (1, limits.DEPTH_MAX),
     "archive_retention_ms": (1_000, limits.RETENTION_MS_MAX),
+    "receive_wait_ms": (0, limits.RECEIVE_WAIT_MS_MAX),
+    "deduplication_scope_since_ms": (0, 2**53),
     "retention_messages": (1, limits.DEPTH_MAX),
     "retention_bytes": (1, 2**60),
     "initial_ms": (0, limits.TIMEOUT_MS_MAX),
@@ -79,6 +86,8 @@ def check_queue_settings(name: str, settings: QueueSettings) -> None:
     _check_ranges(settings)
     if settings.deduplication not in ("off", "id", "content"):
         raise InvalidArgument("deduplication must be off, id or content")
+    if settings.deduplication_scope not in ("queue", "group"):
+        raise InvalidArgument("deduplication_scope must be queue or group")
     if settings.delay_ms >= settings.retention_ms:
         raise InvalidArgument(
             "the delay is not shorter than the retention: messages would expire unseen",
@@ -88,6 +97,8 @@ def check_queue_settings(name: str, settings: QueueSettings) -> None:
         _check_ranges(settings.backoff)
         if settings.backoff.max_ms >= settings.retention_ms:
             raise InvalidArgument("backoff's max is not shorter than the retention")
+    if settings.max_attempts is None and settings.dead_letter == QueueSettings().dead_letter:
+        return  # nothing becomes a dead letter by itself; a long name may have no room for "_dlq"
     target = dead_letter_name(name, settings.dead_letter)
     check_name(target)
     if target == name:

@@ -1,11 +1,11 @@
 """The states of a message's life, why it left, and the kinds of events told of it.
 
-The numbers are written to disk: never change one, only add.
+The numbers, and the words of events, are written to disk: never change one, only add.
 """
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 
 
 class State(IntEnum):
@@ -36,14 +36,15 @@ class Cause(IntEnum):
     RELEASED = 10
 
 
-class EventKind(IntEnum):
-    PUSHED = 0
-    DELIVERED = 1
-    RECEIVED = 2
-    ACKED = 3
-    NACKED = 4
-    EXPIRED = 5
-    DEAD_LETTERED = 6
-    REDRIVEN = 7
-    PURGED = 8
-    DEDUPLICATED = 9
+class EventKind(StrEnum):
+    PUSHED = "pushed"  # came into the queue, whatever the way: a push, a topic, a move
+    DELIVERED = "delivered"
+    RECEIVED = "received"
+    ACKED = "acked"
+    NACKED = "nacked"
+    RETURNED = "returned"  # came back without a failure: given back unseen, or released
+    EXPIRED = "expired"  # by retention, which ends it, or by a timeout, which brings it back
+    DEAD_LETTERED = "dead_lettered"
+    REDRIVEN = "redriven"
+    PURGED = "purged"
+    DEDUPLICATED = "deduplicated"  # a push that repeated this message

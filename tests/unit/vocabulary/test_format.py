@@ -5,6 +5,7 @@ from typing import get_args
 import pytest
 
 from nexo.vocabulary import changes as c
+from nexo.vocabulary.events import Event, batch_of_events, decode_event
 from nexo.vocabulary.states import Cause, EventKind, State
 
 TAGS = {
@@ -31,9 +32,12 @@ TAGS = {
     32: c.Dropped,
     33: c.Bound,
     34: c.Unbound,
+    35: c.TokenDefined,
+    36: c.TokenRevoked,
 }
 QUEUE_CHANGES: list[c.QueueChange] = [
     c.Pushed(1, 0, 10, 10, 12, 100, 200, [0, 300], ["a", None], 9),
+    c.Pushed(1, 0, 10, 10, 12, 100, 200, 0, None, 9, (2, 3), 300),
     c.Delivered(5, State.SENT, 100, 200, 30, "c", (10, 12)),
     c.Moved(5, (10, 11), State.SEALED, 0, True),
     c.Removed(5, Cause.ACKED, (10, 11)),
@@ -94,5 +98,29 @@ def test_numbers_of_states_stand_still() -> None:
         "CLAIM_LAPSED",
         "RELEASED",
     ]
-    for kinds in (State, Cause, EventKind):
+    for kinds in (State, Cause):
         assert [kind.value for kind in sorted(kinds)] == list(range(len(kinds)))
+
+
+def test_words_of_events_stand_still() -> None:
+    assert [kind.value for kind in EventKind] == [
+        "pushed",
+        "delivered",
+        "received",
+        "acked",
+        "nacked",
+        "returned",
+        "expired",
+        "dead_lettered",
+        "redriven",
+        "purged",
+        "deduplicated",
+    ]
+    event = Event(EventKind.NACKED, "q", 7, 2, 1_000, 900, 3, "me", 'it said "no"\n', 950)
+    batch = batch_of_events([event, event])
+    told = (
+        b'{"kind":"nacked","queue":"q","first_seq":7,"count":2,"at_ms":1000,"created_ms":900,'
+        b'"attempts":3,"consumer":"me","reason":"it said \\"no\\"\\n","delivered_ms":950}'
+    )
+    assert batch.bodies() == [told, told]
+    assert decode_event(batch.body(1)) == event

@@ -3,7 +3,7 @@
 import pytest
 
 from nexo.vocabulary.errors import InvalidArgument
-from nexo.vocabulary.names import archive_name, check_name, dead_letter_name
+from nexo.vocabulary.names import archive_name, check_name, dead_letter_name, scope_of
 
 
 @pytest.mark.parametrize("name", ["a", "orders.fifo", "A-b_9.", "x" * 80, "nexo", "Nexo.events"])
@@ -45,3 +45,37 @@ def test_dead_letter_queue_is_named_after_its_queue(
 
 def test_archive_is_named_after_its_queue() -> None:
     assert archive_name("orders") == "nexo.archive.orders"
+
+
+@pytest.mark.parametrize("name", ["123456789012/eu-west-1/orders", "000000000000/a/" + "x" * 80])
+def test_queues_of_other_accounts_and_regions_have_longer_names(name: str) -> None:
+    check_name(name)
+    assert "/".join(scope_of(name) or ()) == name
+    assert dead_letter_name("123456789012/eu-west-1/orders", "{name}_dlq").endswith("/orders_dlq")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "12345678901/eu-west-1/orders",
+        "123456789012/EU/orders",
+        "123456789012/eu-west-1/",
+        "123456789012//orders",
+        "123456789012/eu-west-1/" + "x" * 81,
+        "123456789012/eu-west-1/a/b",
+    ],
+)
+def test_other_slashes_are_refused(name: str) -> None:
+    assert scope_of(name) is None
+    with pytest.raises(InvalidArgument):
+        check_name(name)
+
+
+def test_only_queues_have_accounts() -> None:
+    with pytest.raises(InvalidArgument):
+        check_name("123456789012/eu-west-1/orders", "topic")
+
+
+def test_reserved_names_are_reserved_in_every_account() -> None:
+    with pytest.raises(InvalidArgument, match="reserved"):
+        check_name("123456789012/eu-west-1/nexo.orders")

@@ -28,6 +28,8 @@ QUEUE_RANGES: dict[str, tuple[float, float]] = {
     "max_message_bytes": (1, 16 * 1024 * 1024),
     "max_depth": (1, 10**12),
     "archive_retention_ms": (1_000, 20 * 365 * DAY_MS),
+    "receive_wait_ms": (0, 20_000),
+    "deduplication_scope_since_ms": (0, 2**53),
 }
 BACKOFF_RANGES: dict[str, tuple[float, float]] = {
     "initial_ms": (0, 30 * DAY_MS),
@@ -85,6 +87,7 @@ def test_topic_setting_has_a_range(name: str) -> None:
 
 def test_every_number_of_a_queue_has_a_range() -> None:
     words = {"dead_letter", "deduplication", "backoff", "fifo", "archive", "events"}
+    words |= {"deduplication_scope", "tags", "aws"}
     assert set(QueueSettings.__struct_fields__) - words == set(QUEUE_RANGES)
     assert set(Backoff.__struct_fields__) == set(BACKOFF_RANGES)
     assert set(TopicSettings.__struct_fields__) == set(TOPIC_RANGES)
@@ -117,6 +120,7 @@ def test_what_is_no_number_is_refused(value: Any) -> None:
         ({"dead_letter": "orders"}, "its own dead-letter queue"),
         ({"dead_letter": "no such name"}, "not a queue name"),
         ({"deduplication": "sometimes"}, "off, id or content"),
+        ({"deduplication_scope": "universe"}, "queue or group"),
     ],
 )
 def test_contradictions_are_refused(settings: dict[str, Any], message: str) -> None:
