@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LOCK_FILE = "journal.lock"
+PRIVATE = 0o600
 
 
 class DataDirectory:
@@ -32,7 +33,7 @@ class DataDirectory:
             made.append(path)
             path = path.parent
         try:
-            self._path.mkdir(parents=True, exist_ok=True)
+            self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
             for path in reversed(made):
                 _synchronize(path.parent)
         except OSError as error:
@@ -40,6 +41,16 @@ class DataDirectory:
                 f"the data directory {self._path} cannot be made: {error.strerror}",
                 "check the path and who may write there",
             ) from error
+
+    def keep_private(self, file: Path) -> None:
+        """Messages and the secrets of access keys are for the broker's user alone. The file is
+        made here if it is not there: SQLite gives its WAL the same permissions. One that is there
+        is not opened, since to close it again would undo the locks that this process has on it."""
+        with contextlib.suppress(OSError):  # SQLite is about to say what is wrong, in its words
+            if file.exists():
+                file.chmod(PRIVATE)
+            else:
+                os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE))
 
     def settle(self) -> None:
         """Make the entries of the files in it durable. SQLite does so for its WAL, not for the

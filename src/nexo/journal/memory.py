@@ -7,7 +7,7 @@ same one to a second journal to see what a restarted broker would see.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from nexo.journal.port import Commit, Stored, Usage
 from nexo.journal.rows import CORRUPT_HINT, RowColumns, decode_row, encode_row
@@ -51,7 +51,7 @@ class MemoryJournal:
     def last_row(self) -> int:
         return self._disk().last_row
 
-    def commit(self, commit: Commit) -> None:
+    def commit(self, commit: Commit) -> float:
         disk = self._disk()
         dropped = set(commit.dropped_rows)
         encoded = [encode_row(row, batch) for row, batch in commit.rows]
@@ -73,6 +73,7 @@ class MemoryJournal:
             disk.records.pop(owner, None)
             disk.snapshots.pop(owner, None)
         disk.last_row = max(disk.last_row, *numbers) if numbers else disk.last_row
+        return 0.0
 
     def fetch(self, rows: Sequence[int]) -> list[Batch]:
         disk = self._disk()
@@ -94,6 +95,13 @@ class MemoryJournal:
     def tidy(self) -> bool:
         self._disk()
         return False
+
+    def copy(self) -> NoReturn:
+        self._disk()
+        raise InvalidArgument(
+            "this broker keeps everything in memory: there is nothing to back up",
+            "start it with a data directory: nexo serve --data DIR",
+        )
 
     def close(self) -> None:
         self._is_open = False

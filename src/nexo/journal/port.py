@@ -56,6 +56,28 @@ class Usage(msgspec.Struct, frozen=True):
     free_bytes: int
 
 
+class Copied(msgspec.Struct, frozen=True):
+    """How far a copy is, in bytes."""
+
+    copied_bytes: int
+    total_bytes: int  # it may grow on the way
+    done: bool
+
+
+class Copy(Protocol):
+    """A copy of everything, made in steps between which commits go on."""
+
+    def step(self) -> Copied:
+        """A few milliseconds of copying. When it is done, the copy is the store as of its last
+        commit, durably."""
+
+    def read(self, offset: int, size: int) -> bytes:
+        """A part of the finished copy, from any thread; empty at its end."""
+
+    def close(self) -> None:
+        """Forget it, finished or not."""
+
+
 class Journal(Protocol):
     def open(self) -> int:
         """Open and recover; returns the boot epoch: one more than at any open before, durably."""
@@ -69,8 +91,9 @@ class Journal(Protocol):
     def last_row(self) -> int:
         """The highest row number ever committed, also if all rows are gone since; 0 at first."""
 
-    def commit(self, commit: Commit) -> None:
-        """Make it durable: when this returns, it is on disk."""
+    def commit(self, commit: Commit) -> float:
+        """Make it durable: when this returns, it is on disk. Tells how many seconds the disk
+        itself took."""
 
     def fetch(self, rows: Sequence[int]) -> list[Batch]:
         """These rows, in this order. `DataCorrupt` if one is missing or its checksum is wrong."""
@@ -80,6 +103,9 @@ class Journal(Protocol):
 
     def tidy(self) -> bool:
         """Idle work, a short step at a time (giving space back); true if there is more to do."""
+
+    def copy(self) -> Copy:
+        """Begin a copy; there is one at a time."""
 
     def close(self) -> None:
         """Let go of everything; a closed journal may be opened again."""

@@ -16,10 +16,12 @@ from __future__ import annotations
 import contextlib
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 import apsw
 
+from nexo.journal.backup import COPY_FILE, JournalCopy
 from nexo.journal.connection import Tuning, abandon, connect, wal_bytes
 from nexo.journal.directory import DataDirectory
 from nexo.journal.fault import FAILED_HINT, describe, disk_full, translate
@@ -87,6 +89,7 @@ class SqliteJournal:
         self._last_row = 0
         self._numbers: dict[int, int] = {}  # the last record number of each owner seen
         self._wal_pages = 0
+        self._sync_s = 0.0  # what writing and synchronizing took of the last commit
         self._checkpoint_at_pages = self._tuning.checkpoint_pages
         self._shrunk = False
 
@@ -96,6 +99,7 @@ class SqliteJournal:
         self.close()
         if self._directory is not None:
             self._directory.make()
+            self._directory.keep_private(Path(self._file))
         try:
             self._connection = connect(self._file, self._vfs, self._layout, self._tuning)
             if self._directory is not None:
@@ -181,9 +185,16 @@ class SqliteJournal:
             raise self._unreadable(error) from error
         return Usage(stored_bytes=pages * page_bytes + wal, free_bytes=free_pages * page_bytes)
 
+    def copy(self) -> JournalCopy:
+        connection = self._open_connection()
+        if self._directory is None:
+            raise InvalidArgument("a journal in a file system of its own cannot be copied")
+        file = str(Path(self._file).with_name(COPY_FILE))
+        return JournalCopy(connection, file, self._directory.free_bytes())
+
     # -- Writing ------------------------------------------------------------------------------
 
-    def commit(self, commit: Commit) -> None:
+    def commit(self, commit: Commit) -> float:
         self._open_connection()
         dropped = set(commit.dropped_rows)
         rows = [encode_row(row, batch) for row, batch in commit.rows]
@@ -201,6 +212,7 @@ class SqliteJournal:
             raise self._failed(error) from error
         if self._wal_pages >= self._checkpoint_at_pages:
             self._checkpoint()
+        return self._sync_s
 
     def _in_spite_of_a_full_disk(self, write: Callable[[], object], may_spend: bool) -> None:
         """Fold the WAL, which then starts over in the room that it has; if that does not help,
@@ -254,7 +266,9 @@ class SqliteJournal:
             for owner in commit.dropped_owners:
                 execute(DELETE_RECORDS, (owner,))
                 execute(DELETE_SNAPSHOT, (owner,))
+            began_s = perf_counter()
             execute("COMMIT")
+            self._sync_s = perf_counter() - began_s
         except apsw.Error:
             self._roll_back(connection)
             raise
