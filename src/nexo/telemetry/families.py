@@ -1,0 +1,74 @@
+"""Every metric of the broker on one page. The dashboard and the alerts in `ops/` use these names,
+and a test holds them to it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+
+class Family(msgspec.Struct, frozen=True):
+    name: str
+    kind: Literal["gauge", "counter", "histogram"]
+    help: str
+    labels: tuple[str, ...] = ()
+
+
+QUEUE_DEPTH = Family("nexo_queue_depth", "gauge", "Messages in the queue.", ("queue",))
+QUEUE_READY = Family("nexo_queue_ready", "gauge", "Messages that can be delivered.", ("queue",))
+QUEUE_SCHEDULED = Family(
+    "nexo_queue_scheduled", "gauge", "Messages that wait for their time.", ("queue",)
+)
+QUEUE_IN_FLIGHT = Family(
+    "nexo_queue_in_flight", "gauge", "Messages that consumers hold.", ("queue",)
+)
+QUEUE_OLDEST_AGE = Family(
+    "nexo_queue_oldest_age_seconds", "gauge", "Age of the oldest message.", ("queue",)
+)
+QUEUE_CONSUMERS = Family(
+    "nexo_queue_consumers", "gauge", "Subscriptions, and pops that wait.", ("queue",)
+)
+MESSAGES = Family(
+    "nexo_messages_total",
+    "counter",
+    "Messages by what happened to them: pushed, delivered, acked, nacked, expired, dead_lettered.",
+    ("queue", "event"),
+)
+RETRIES = Family(
+    "nexo_retries_total", "counter", "Deliveries of messages delivered before.", ("queue",)
+)
+WAIT = Family(
+    "nexo_queue_wait_seconds", "histogram", "From push to the first delivery.", ("queue",)
+)
+WORK = Family("nexo_queue_work_seconds", "histogram", "From delivery to the ack.", ("queue",))
+TOPIC_MESSAGES = Family("nexo_topic_messages", "gauge", "Messages that can be read.", ("topic",))
+TOPIC_BYTES = Family("nexo_topic_bytes", "gauge", "Payload that is kept.", ("topic",))
+PUBLISHED = Family("nexo_published_total", "counter", "Messages published.", ("topic",))
+UNSHOWN = Family(
+    "nexo_unshown_queues", "gauge", 'Queues beyond the limit, counted together as queue="".'
+)
+COMMIT = Family(
+    "nexo_commit_seconds", "histogram", "From the start of a commit until it is durable."
+)
+SYNC = Family(
+    "nexo_sync_seconds", "histogram", "What the disk took of a commit: the write and its fsync."
+)
+UNSETTLED = Family("nexo_unsettled_bytes", "gauge", "Payload that waits for the disk.")
+LOOP_LAG = Family(
+    "nexo_loop_lag_seconds", "histogram", "How late the event loop came to what was due."
+)
+CONNECTIONS = Family("nexo_connections", "gauge", "Open connections.", ("door",))
+PAYLOAD_MEMORY = Family("nexo_payload_memory_bytes", "gauge", "Payload in memory.")
+PAYLOAD_LIMIT = Family("nexo_payload_memory_limit_bytes", "gauge", "How much may be in memory.")
+STORED = Family("nexo_stored_bytes", "gauge", "Room that the journal takes.")
+DISK_FREE = Family("nexo_disk_free_bytes", "gauge", "Room left on the disk of the data directory.")
+READ_ONLY = Family("nexo_read_only", "gauge", "1 while nothing new is accepted.")
+BUILD = Family("nexo_build_info", "gauge", "Always 1; the version is a label.", ("version",))
+RESIDENT = Family("process_resident_memory_bytes", "gauge", "Memory of the process.")
+CPU = Family("process_cpu_seconds_total", "counter", "CPU time of the process.")
+STARTED = Family("process_start_time_seconds", "gauge", "When the process started.")
+
+FAMILIES: dict[str, Family] = {
+    family.name: family for family in globals().values() if isinstance(family, Family)
+}

@@ -1,0 +1,58 @@
+"""The meters: what the engine adds to while it works, and `/metrics` reads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nexo.telemetry.histogram import INNER_BOUNDS_S, LIFE_BOUNDS_S, Histogram
+from nexo.vocabulary.states import EventKind
+
+if TYPE_CHECKING:
+    from nexo.vocabulary.events import Event
+
+
+class QueueMeters:
+    """What cannot be told from a queue's state."""
+
+    __slots__ = ("retries", "wait_s", "work_s")
+
+    def __init__(self) -> None:
+        self.wait_s = Histogram(LIFE_BOUNDS_S)
+        self.work_s = Histogram(LIFE_BOUNDS_S)
+        self.retries = 0
+
+
+class Meters:
+    def __init__(self) -> None:
+        self.commit_s = Histogram(INNER_BOUNDS_S)
+        self.sync_s = Histogram(INNER_BOUNDS_S)
+        self.loop_lag_s = Histogram(INNER_BOUNDS_S)
+        self.queues: dict[str, QueueMeters] = {}
+
+    def committed(self, took_s: float, sync_s: float) -> None:
+        self.commit_s.add(took_s)
+        self.sync_s.add(sync_s)
+
+    def observe(self, events: list[Event]) -> None:
+        """What happened to messages, a range an event."""
+        for event in events:
+            kind = event.kind
+            if kind is EventKind.DELIVERED:
+                meters = self._of(event.queue)
+                if event.attempts > 1:
+                    meters.retries += event.count
+                else:
+                    meters.wait_s.add(max(0, event.at_ms - event.created_ms) / 1000, event.count)
+            elif kind is EventKind.ACKED and event.delivered_ms:
+                work_s = max(0, event.at_ms - event.delivered_ms) / 1000
+                self._of(event.queue).work_s.add(work_s, event.count)
+
+    def forget(self, queue: str) -> None:
+        """The queue is gone."""
+        self.queues.pop(queue, None)
+
+    def _of(self, queue: str) -> QueueMeters:
+        meters = self.queues.get(queue)
+        if meters is None:
+            meters = self.queues[queue] = QueueMeters()
+        return meters
