@@ -15,13 +15,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from nexo.machine import ack as ack_rules
 from nexo.machine import expire as time_rules
-from nexo.machine import fail
+from nexo.machine import fail, late
 from nexo.machine import pop as pop_rules
 from nexo.machine import push as push_rules
 from nexo.vocabulary.batch import TIME_TYPE, batch_of
 from nexo.vocabulary.identity import message_id
 from nexo.vocabulary.limits import LEASE_BITS, POP_BYTES_MAX
 from nexo.vocabulary.message import Message
+from nexo.vocabulary.states import State
 from tests.property.draws import SPOILED, WAITS, Profile, marked, moved, spoiled
 from tests.property.model import arrival, delivery, passing
 from tests.property.pair import INCARNATION, Pair
@@ -31,7 +32,6 @@ from tests.property.small import NOISY_IN_FLIGHT_MIN, PRODUCER_RESULTS_KEPT
 if TYPE_CHECKING:
     from nexo.vocabulary.batch import Batch
     from nexo.vocabulary.settings import QueueSettings
-    from nexo.vocabulary.states import State
     from tests.property.model.state import Item
 
 RECEIPTS_KEPT = 12  # old ones are stale mostly, and stale receipts are soon tried enough
@@ -84,7 +84,8 @@ def usual_steps(profile: Profile) -> st.SearchStrategy[tuple[Any, ...]]:
     disk = st.tuples(
         st.just("disk"), any_of(["commit", "begin", "begin", "end"]), any_of([False, False, True])
     )
-    return st.one_of(push, otherwise, pop, say, say, work, work, wait, disk)
+    late = st.tuples(st.just("discard"), st.integers(0, RECEIPTS_KEPT - 1))
+    return st.one_of(push, otherwise, pop, say, say, work, work, wait, disk, late)
 
 
 def usual_rule(name: str) -> Any:
@@ -286,6 +287,20 @@ class QueueSteps(RuleBasedStateMachine):
             pairs = zip(applied[::2], applied[1::2], strict=True)
             seqs = sorted(seq for first, end in pairs for seq in range(first, end))
             assert seqs == sorted(expected), f"{what} applied to {seqs}, not {sorted(expected)}"
+
+    def discard(self, which: int) -> None:
+        """What SQS lets a late consumer do on a standard queue: the message goes, wherever it
+        is."""
+        queue, model = self.pair.queue, self.pair.model
+        if not self.receipts or model.settings.fifo:
+            return
+        lease, seq, _ = self.receipts[which % len(self.receipts)]
+        holder = late.lease_of(queue, seq)
+        assert holder == delivery.holder_of(model, seq), f"{seq} is held by lease {holder}"
+        is_late = late.has_timed_out(queue, lease, seq)
+        assert not is_late or model.items[seq].state is State.READY, f"{seq} is not in line"
+        gone = late.discard(queue, seq, self.now)
+        assert gone == delivery.discard(model, seq, self.now), f"discarding {seq} gave {gone}"
 
     def work(self, count: int, one_ack: bool, outcome: str, part: str, delay: int | None) -> None:
         """A consumer's usual round in one step, so that queues move on also in short lives."""

@@ -12,19 +12,26 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
+from nexo.machine import bind as binding
+from nexo.machine import settle, topic_image
 from nexo.machine import topic as rules
-from nexo.machine import topic_image
+from nexo.machine.fold import fold
+from nexo.machine.image import Image, image_of, revive
+from nexo.machine.pop import messages, pop
+from nexo.machine.queue import Queue
+from nexo.vocabulary.attributes import encode_attributes
 from nexo.vocabulary.batch import TIME_TYPE, batch_of, concatenate
-from nexo.vocabulary.changes import decode_topic_changes, encode_changes
+from nexo.vocabulary.changes import decode_queue_changes, decode_topic_changes, encode_changes
 from nexo.vocabulary.errors import OffsetExpired
 from nexo.vocabulary.limits import POP_BYTES_MAX
-from nexo.vocabulary.settings import TopicSettings
+from nexo.vocabulary.settings import QueueSettings, TopicSettings
 from tests.property.draws import BODIES, marked
 from tests.property.small import PRODUCER_RESULTS_KEPT
 from tests.property.test_queue import LIVES, LONG_LIVES, SHRINKING
 
 if TYPE_CHECKING:
     from nexo.machine.chunk import Chunk
+    from nexo.machine.log import Log
     from nexo.vocabulary.batch import Batch
     from nexo.vocabulary.changes import TopicChange
 
@@ -113,8 +120,13 @@ class TopicSteps(RuleBasedStateMachine):
         self.plain.messages += zip(part.bodies(), created, strict=True)
 
     def batch(self, bodies: list[bytes]) -> Batch:
+        """Every third message is red, and its body says so."""
         self.serial += len(bodies)
-        return marked(batch_of(bodies), self.serial)
+        reds = [(self.serial + index) % 3 == 0 for index in range(len(bodies))]
+        coloured = [b"red" * red + body for red, body in zip(reds, bodies, strict=True)]
+        attributes = [encode_attributes({"colour": "red"}) if red else None for red in reds]
+        batch = marked(batch_of(coloured), self.serial)
+        return msgspec.structs.replace(batch, attributes=attributes if any(reds) else None)
 
     # -- Reading ------------------------------------------------------------------------------
 
@@ -164,6 +176,46 @@ class TopicSteps(RuleBasedStateMachine):
         firsts = [c.first for c in self.topic.log.chunks.values() if c.first <= exact]
         earliest = max(self.plain.start, firsts[-1]) if firsts else exact
         assert earliest <= found <= exact, f"{time} is at {found}, not {earliest} to {exact}"
+        chunk = rules.chunk_at(self.topic, time)
+        if chunk is None or chunk.content is not None:
+            assert found == exact, f"{time} is at {found}, not {exact}, and that can be seen"
+
+    # -- Binding ------------------------------------------------------------------------------
+
+    @rule(back=st.integers(0, 25), colour=st.sampled_from([None, "red"]), restarted=st.booleans())
+    def bind(self, back: int, colour: str | None, restarted: bool) -> None:
+        """A queue gets what is kept from an offset on, in rows that are there already."""
+        self.disk("commit")
+        where = {"colour": colour} if colour is not None else None
+        offset = max(self.plain.settled - back, self.plain.start)
+        queue = Queue("bound", QueueSettings(), 1, self.row_numbers, 1)
+        for chunk in rules.chunks_from(self.topic, offset):
+            if chunk.end > offset:
+                if chunk.content is None:
+                    self.read_back(chunk)
+                for run in binding.runs_of(chunk, offset, where):
+                    binding.push_kept(queue, binding.piece_of(chunk, run), self.now)
+        collected = settle.collect(queue)
+        assert not collected.rows, "a payload was written again"
+        settle.settle(queue, collected.mark)
+        told = [decode_queue_changes(encode_changes(collected.changes))]
+        assert fold(Image(), told) == image_of(queue), "the journal tells another story"
+        if restarted:
+            queue = Queue("bound", QueueSettings(), 1, self.row_numbers, 1)
+            revive(queue, fold(Image(), told))
+        kept = self.plain.messages[offset : self.plain.settled]
+        wanted = [(body, at) for body, at in kept if where is None or b"red" in body]
+        assert self.taken(queue) == wanted, f"from {offset} with {where}"
+
+    def taken(self, queue: Queue) -> list[tuple[bytes, int]]:
+        """Everything that a queue delivers: bodies, and when they were published."""
+        found: list[tuple[bytes, int]] = []
+        while queue.ready:
+            delivery = pop(queue, 100, self.now)
+            found += [(each.body, each.created_ms) for each in messages(queue, delivery)]
+            if delivery.missing is not None:
+                self.read_back(delivery.missing, queue.lane(0).log)
+        return found
 
     # -- Retention ----------------------------------------------------------------------------
 
@@ -262,11 +314,11 @@ class TopicSteps(RuleBasedStateMachine):
         assert self.topic.log.end == len(self.plain.messages) == point.end
         assert self.topic.start == self.plain.start
 
-    def read_back(self, chunk: Chunk) -> None:
+    def read_back(self, chunk: Chunk, log: Log | None = None) -> None:
         rows = (self.under_way[-1] if self.under_way else self.on_disk).rows
         content = concatenate([rows[row] for row in chunk.rows])
         stop = chunk.row_start + chunk.end - chunk.first
-        self.topic.log.restore(chunk, content.slice(chunk.row_start, stop))
+        (log or self.topic.log).restore(chunk, content.slice(chunk.row_start, stop))
 
 
 @SHRINKING

@@ -44,14 +44,14 @@ def ack(queue: Queue, lease: int, first: int, end: int, now_ms: int) -> list[int
         chosen = holding(queue, lease, first, end, life.ACKABLE, "ack")
         spans = detach(queue, lease, chosen)
         applied = [bound for span in spans for bound in (span.first, span.end)]
+    if queue.events is not None:  # while their chunks still know when they came
+        _tell_all(queue, EventKind.ACKED, spans, now_ms)
     for span in spans:
         count = span.end - span.first
         queue.totals.acked += count
         queue.land(span)
         queue.bury(span.chunk, count)
     queue.changes.append(Removed(lease, Cause.ACKED, tuple(applied)))
-    if queue.events is not None:
-        _tell_all(queue, EventKind.ACKED, spans, now_ms)
     return applied
 
 

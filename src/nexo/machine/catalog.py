@@ -11,9 +11,12 @@ from nexo.vocabulary.errors import (
     InvalidArgument,
     QueueExists,
     QueueNotFound,
+    TokenExists,
+    TokenNotFound,
     TopicExists,
     TopicNotFound,
 )
+from nexo.vocabulary.limits import TOKENS_MAX
 from nexo.vocabulary.names import check_name
 from nexo.vocabulary.settings import (
     QueueSettings,
@@ -31,6 +34,7 @@ class CatalogImage(msgspec.Struct):
     queues: dict[str, c.QueueDefined] = {}
     topics: dict[str, c.TopicDefined] = {}
     bindings: list[c.Bound] = []
+    tokens: dict[str, c.TokenDefined] = {}
 
 
 encode_catalog_image = msgspec.msgpack.Encoder().encode
@@ -40,7 +44,7 @@ decode_catalog_image = msgspec.msgpack.Decoder(CatalogImage).decode
 class Catalog:
     """Definitions by name. Owner numbers are never used twice."""
 
-    __slots__ = ("bindings", "changes", "next_owner", "queues", "topics")
+    __slots__ = ("bindings", "changes", "next_owner", "queues", "tokens", "topics")
 
     def __init__(self, image: CatalogImage | None = None) -> None:
         image = image or CatalogImage()
@@ -48,10 +52,11 @@ class Catalog:
         self.queues = image.queues
         self.topics = image.topics
         self.bindings = image.bindings
+        self.tokens = image.tokens
         self.changes: list[c.CatalogChange] = []
 
     def image(self) -> CatalogImage:
-        return CatalogImage(self.next_owner, self.queues, self.topics, self.bindings)
+        return CatalogImage(self.next_owner, self.queues, self.topics, self.bindings, self.tokens)
 
     def queue(self, name: str) -> c.QueueDefined:
         found = self.queues.get(name)
@@ -132,11 +137,22 @@ class Catalog:
         self._drop(owner)
         return owner
 
-    def bind(self, topic: str, queue: str, where: dict[str, str] | None = None) -> None:
-        """What is published to the topic arrives in the queue from now on."""
+    def bind(self, topic: str, queue: str, where: dict[str, str] | None = None) -> bool:
+        """What is published to the topic arrives in the queue from now on. Bound again it only
+        gets another filter; returns whether it was not bound before."""
         bound = c.Bound(self.topic(topic).owner, self.queue(queue).owner, where)
+        if bound in self.bindings:
+            return False
+        is_new = not self.is_bound(topic, queue)
         self.apply(bound)
         self.changes.append(bound)
+        return is_new
+
+    def is_bound(self, topic: str, queue: str) -> bool:
+        if queue not in self.queues:
+            return False
+        owners = (self.topic(topic).owner, self.queues[queue].owner)
+        return any((bound.topic, bound.queue) == owners for bound in self.bindings)
 
     def unbind(self, topic: str, queue: str) -> None:
         unbound = c.Unbound(self.topic(topic).owner, self.queue(queue).owner)
@@ -145,6 +161,22 @@ class Catalog:
 
     def bound_to(self, topic_owner: int) -> list[c.Bound]:
         return [bound for bound in self.bindings if bound.topic == topic_owner]
+
+    def define_token(self, defined: c.TokenDefined) -> None:
+        if defined.name in self.tokens:
+            raise TokenExists(
+                f"there is a token {defined.name!r} already", "revoke it, or choose another name"
+            )
+        if len(self.tokens) >= TOKENS_MAX:
+            raise InvalidArgument(f"there are {TOKENS_MAX} tokens already", "revoke some")
+        self._define(defined)
+
+    def revoke_token(self, name: str) -> None:
+        if name not in self.tokens:
+            raise TokenNotFound(f"there is no token {name!r:.100}", "see nexo token list")
+        revoked = c.TokenRevoked(name)
+        self.apply(revoked)
+        self.changes.append(revoked)
 
     def apply(self, change: c.CatalogChange) -> None:
         """Bring the catalog forward by a change; recovery and the living catalog share this."""
@@ -161,10 +193,14 @@ class Catalog:
         elif isinstance(change, c.Bound):
             self._unbind(change.topic, change.queue)
             self.bindings.append(change)
+        elif isinstance(change, c.TokenDefined):
+            self.tokens[change.name] = change
+        elif isinstance(change, c.TokenRevoked):
+            self.tokens.pop(change.name, None)
         else:
             self._unbind(change.topic, change.queue)
 
-    def _define(self, defined: c.QueueDefined | c.TopicDefined) -> None:
+    def _define(self, defined: c.QueueDefined | c.TopicDefined | c.TokenDefined) -> None:
         self.apply(defined)
         self.changes.append(defined)
 

@@ -102,6 +102,7 @@ class Chunk:
     """Messages `first` to `end` of a log. `live` counts those that are not gone."""
 
     __slots__ = (
+        "arrived_ms",
         "content",
         "created_first_ms",
         "created_last_ms",
@@ -124,6 +125,7 @@ class Chunk:
         self.content = content
         self.created_first_ms = created_ms
         self.created_last_ms = created_ms
+        self.arrived_ms = 0  # when a topic brought what it had kept: from then retention counts
         self.groups: str | list[str | None] | None = None
         self.payload_bytes = 0
         self.flushed = first  # messages below this have a row

@@ -9,6 +9,7 @@ opened them before.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,7 +17,7 @@ import msgspec
 from nexo.machine.ack import detach
 from nexo.machine.chunk import Chunk
 from nexo.machine.fail import come_back, doom
-from nexo.machine.pop import grant, select, tell
+from nexo.machine.pop import Part, grant, part_of, select, tell
 from nexo.machine.span import attempted
 from nexo.vocabulary import limits
 from nexo.vocabulary.changes import (
@@ -219,6 +220,38 @@ def held_by(queue: Queue, name: str, epoch: int, number: int) -> list[Span]:
     if batch is None or batch.lapsed:
         raise LeaseLost(f"consumer {name!r} does not hold batch {number}")
     return spans_of(queue, batch.lease)
+
+
+def slice_of(
+    spans: list[Span], start: int, count: int, bytes_max: int
+) -> tuple[list[Part], Chunk | None]:
+    """Messages `start` to `start + count` of a batch and about `bytes_max` bytes, but at least
+    one; or the chunk that has to be read back first."""
+    parts: list[Part] = []
+    for span in spans:
+        size = span.end - span.first
+        if start >= size:
+            start -= size
+            continue
+        if count <= 0 or bytes_max <= 0:
+            break
+        if span.chunk.content is None:
+            return [], span.chunk
+        whole = part_of(span)
+        index, offsets = whole.index + start, whole.content.offsets
+        stop = index + min(size - start, count)
+        fits = bisect_right(offsets, offsets[index] + bytes_max, index, stop + 1) - 1
+        taken = max(fits, index if parts else index + 1) - index
+        if taken:
+            bytes_max -= offsets[index + taken] - offsets[index]
+            parts.append(
+                msgspec.structs.replace(whole, first=span.first + start, count=taken, index=index)
+            )
+        if start + taken < size:
+            break  # what follows does not fit any more
+        count -= taken
+        start = 0
+    return parts, None
 
 
 def spans_of(queue: Queue, lease: int) -> list[Span]:

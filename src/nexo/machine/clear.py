@@ -27,12 +27,12 @@ def purge(queue: Queue, now_ms: int) -> int:
     queue.deadlines.clear()
     queue.doomed.clear()
     queue.released.clear()
+    queue.recent = None  # what was purged may be pushed again
     for consumer in queue.claims.values():
         for batch in consumer.batches.values():
             batch.lease = 0
     if queue.busy is not None:
-        queue.busy.counts.clear()
-        queue.busy.total = 0
+        queue.busy.clear()
     queue.depth = queue.in_flight = queue.scheduled_count = 0
     queue.changes.append(Purged(now_ms))
     if queue.events is not None and count:

@@ -7,11 +7,13 @@ digest of the body. The window counts from the first message, and holds after it
 from __future__ import annotations
 
 from collections import deque
-from hashlib import blake2b
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from nexo.machine.accepted import Accepted, ranges_of
 from nexo.vocabulary.changes import Remembered
+from nexo.vocabulary.events import Event
+from nexo.vocabulary.states import EventKind
 
 if TYPE_CHECKING:
     from nexo.machine.queue import Queue
@@ -66,17 +68,32 @@ def recent_of(queue: Queue) -> Recent:
     return queue.recent
 
 
-def keys_of(settings: QueueSettings, batch: Batch) -> list[str | None] | None:
+def keys_of(settings: QueueSettings, batch: Batch, now_ms: int) -> list[str | None] | None:
     """What each message is recognised by; None where nothing is deduplicated."""
     ids = batch.deduplication_ids
     if settings.deduplication == "off" or (settings.deduplication == "id" and ids is None):
         return None
-    if settings.deduplication == "id":
-        return ids
+    keys = ids
+    if settings.deduplication == "content" or keys is None:
+        keys = [
+            (ids[index] if ids else None) or sha256(batch.body(index)).hexdigest()
+            for index in range(batch.count)
+        ]
+    groups = batch.groups
+    if groups is None or not in_groups(settings, now_ms):
+        return keys
+    of = groups if isinstance(groups, list) else [groups] * batch.count
     return [
-        (ids[index] if ids else None) or blake2b(batch.body(index), digest_size=20).hexdigest()
-        for index in range(batch.count)
+        key if key is None or group is None else f"{group}\n{key}"
+        for key, group in zip(keys, of, strict=True)
     ]
+
+
+def in_groups(settings: QueueSettings, now_ms: int) -> bool:
+    """Whether messages repeat each other only inside their group. A scope that was changed counts
+    from its time on; there are two of them, so it was the other one before."""
+    is_group = settings.deduplication_scope == "group"
+    return is_group if now_ms >= settings.deduplication_scope_since_ms else not is_group
 
 
 def remember(
@@ -101,6 +118,9 @@ def remember(
     for index in repeated:
         key = keys[index]
         assert key is not None
-        by_index[index] = recent.seqs_by_key[key][1]
+        by_index[index] = seq = recent.seqs_by_key[key][1]
+        if queue.events is not None:
+            kind = EventKind.DEDUPLICATED
+            queue.events.append(Event(kind, queue.name, seq, 1, now_ms, now_ms, 0, "", ""))
     ordered = [by_index[index] for index in range(len(keys))]
     return Accepted(ranges_of(ordered), len(repeated))

@@ -7,14 +7,15 @@ were, and the move begins again.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from nexo.machine.pop import tell
-from nexo.vocabulary.batch import Batch, DeadLetter, Origin
+from nexo.vocabulary.batch import Batch, DeadLetter, Origin, batch_of
 from nexo.vocabulary.changes import Removed
-from nexo.vocabulary.identity import message_id, priority_of
+from nexo.vocabulary.identity import first_seq, message_id, priority_of
 from nexo.vocabulary.states import Cause, EventKind, State
 
 if TYPE_CHECKING:
@@ -30,16 +31,31 @@ def pick(queue: Queue, count: int) -> list[tuple[int, Span]]:
             if lane.line.head(lane.log.settled) is None:
                 break
             span = lane.line.take(count, lane.log.settled)
-            lease = queue.next_lease
-            queue.next_lease += 1
-            span.state = State.MOVING
-            queue.leases[lease] = span
-            queue.in_flight += span.end - span.first
-            if queue.busy is not None:
-                queue.busy.add(span.group, span.end - span.first)
-            picked.append((lease, span))
+            picked.append((_aside(queue, span), span))
             count -= span.end - span.first
     return picked
+
+
+def pick_these(queue: Queue, seqs: list[int]) -> list[tuple[int, Span]]:
+    """Take these messages aside for a move, those of them that are in line. `seqs` is in order."""
+    picked: list[tuple[int, Span]] = []
+    for lane in queue.lanes:
+        low, high = first_seq(lane.priority), lane.log.settled
+        wanted = seqs[bisect_left(seqs, low) : bisect_left(seqs, high)]
+        if wanted:
+            picked += [(_aside(queue, span), span) for span in lane.line.cut_all(wanted)]
+    return picked
+
+
+def _aside(queue: Queue, span: Span) -> int:
+    lease = queue.next_lease
+    queue.next_lease += 1
+    span.state = State.MOVING
+    queue.leases[lease] = span
+    queue.in_flight += span.end - span.first
+    if queue.busy is not None:
+        queue.busy.depart(span)
+    return lease
 
 
 def unpick(queue: Queue, lease: int) -> None:
@@ -48,7 +64,10 @@ def unpick(queue: Queue, lease: int) -> None:
     for span in held if isinstance(held, list) else [held] if held is not None else []:
         count = span.end - span.first
         queue.in_flight -= count
-        if queue.busy is not None:
+        if queue.busy is not None and queue.settings.fifo:  # nothing happened: it opens at once
+            queue.busy.land(span.group, range(span.first, span.end))
+            queue.calm(span.group)
+        elif queue.busy is not None:
             queue.calm(span.group, count)
         queue.enter(span)
 
@@ -96,6 +115,12 @@ def dead_letters(queue: Queue, doomed: Doomed) -> Batch:
 def redriven(queue: Queue, span: Span) -> Batch:
     """The batch that goes back to work: the same messages, with a clean history."""
     return _batch(queue, span, None)
+
+
+def with_bodies(batch: Batch, bodies: list[bytes]) -> Batch:
+    """The same messages with other bodies."""
+    fresh = batch_of(bodies)
+    return msgspec.structs.replace(batch, payload=fresh.payload, offsets=fresh.offsets)
 
 
 def sources(span: Span) -> list[str | None]:

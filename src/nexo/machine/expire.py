@@ -105,7 +105,9 @@ def _first_after(lane: Lane, cutoff_ms: int) -> int | None:
     """The first message of the lane that came after the cutoff; None if that is all of them."""
     found: int | None = None
     for chunk in lane.log.chunks.values():
-        if chunk.first >= lane.log.settled or chunk.created_first_ms > cutoff_ms:
+        if chunk.first >= lane.log.settled:
+            break
+        if max(chunk.created_first_ms, chunk.arrived_ms) > cutoff_ms:
             break
         if chunk.created_last_ms <= cutoff_ms:
             found = min(chunk.end, lane.log.settled)
@@ -131,6 +133,7 @@ def oldest_in_line_ms(queue: Queue) -> int | None:
         head = lane.line.head(lane.log.settled)
         if head is not None:
             # What a topic shares was published before it came, but is kept as long as the rest.
-            created_ms = max(head.chunk.created_ms(head.first), head.chunk.created_first_ms)
-            oldest = created_ms if oldest is None else min(oldest, created_ms)
+            chunk = head.chunk
+            came_ms = max(chunk.created_ms(head.first), chunk.created_first_ms, chunk.arrived_ms)
+            oldest = came_ms if oldest is None else min(oldest, came_ms)
     return oldest

@@ -124,6 +124,7 @@ def come_back(
     queue.changes.append(Returned(lease, cause, now_ms, due_ms, (span.first, span.end)))
     span.consumer = ""
     span.deadline_ms = 0
+    span.timed_out_lease = lease if cause is Cause.VISIBILITY_TIMEOUT else 0
     if due_ms:
         queue.schedule(span, due_ms)
     else:
@@ -137,8 +138,13 @@ def _count(queue: Queue, span: Span, now_ms: int, cause: Cause, reason: str) -> 
     elif cause in TIMED_OUT:
         queue.totals.expired += span.end - span.first
     if queue.events is not None:
-        kind = EventKind.EXPIRED if cause in TIMED_OUT else EventKind.NACKED
-        tell(queue, kind, span, now_ms, reason or cause.name.lower())
+        tell(queue, _kind(cause), span, now_ms, reason or cause.name.lower())
+
+
+def _kind(cause: Cause) -> EventKind:
+    if cause in TIMED_OUT:
+        return EventKind.EXPIRED
+    return EventKind.NACKED if cause is Cause.NACKED else EventKind.RETURNED
 
 
 TIMED_OUT = frozenset({Cause.RETRANSMIT_TIMEOUT, Cause.VISIBILITY_TIMEOUT, Cause.CLAIM_LAPSED})

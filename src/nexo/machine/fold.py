@@ -87,7 +87,7 @@ class _Folding:
 
     @apply.register
     def _(self, change: c.Pushed) -> None:
-        self._at(change.created_last_ms)
+        self._at(max(change.created_last_ms, change.arrived_ms))
         self._grow_chunk(change)
         dues = change.due_ms
         if isinstance(dues, int):
@@ -163,6 +163,7 @@ class _Folding:
             store.clear()
         self._chunk_firsts.clear()
         self._dying.clear()
+        self._image.recent.clear()
         for claim in self._image.claims.values():
             claim.batches = {n: (0, s, lapsed) for n, (_, s, lapsed) in claim.batches.items()}
 
@@ -231,12 +232,13 @@ class _Folding:
             self._chunks[change.chunk] = ChunkImage(
                 change.first,
                 change.end,
-                [change.row],
+                [change.row, *change.more_rows],
                 change.row_start,
                 change.created_first_ms,
                 change.created_last_ms,
                 change.groups,
                 change.payload_bytes,
+                arrived_ms=change.arrived_ms,
             )
             self._live[change.chunk] = 0
             at = bisect_right(self._chunk_firsts, change.chunk)

@@ -1,15 +1,13 @@
-"""The line of a queue whose messages belong to groups: FIFO queues and fair queues.
+"""The line of a fair queue: a standard queue whose messages belong to groups.
 
-A FIFO queue keeps the order inside each group: while messages of a group are in flight, or an
-earlier one waits out a delay, the rest of the group stays behind. A fair queue keeps no order
-between groups beyond arrival, but serves quiet groups before noisy ones: those that hold more
-than a share of what is in flight. Each group has a line of its own (a heap of spans, as in
-`line`); a heap over the groups says whose head is the oldest.
+It keeps no order between groups beyond arrival, but serves quiet groups before noisy ones: those
+that hold more than a share of what is in flight. Each group has a line of its own (a heap of spans,
+as in `line`); a heap over the groups says whose head is the oldest. `fifo` has the line of FIFO
+queues.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
@@ -18,22 +16,55 @@ from nexo.machine.span import Span
 from nexo.vocabulary.limits import NOISY_IN_FLIGHT_MIN, NOISY_SHARE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from nexo.machine.chunk import Chunk
 
 
-_END = 1 << 62  # beyond every sequence number
+END = 1 << 62  # beyond every sequence number
 
 
 class Busy:
-    """How many messages of each group are in flight: shared by the lanes of a queue."""
+    """How many messages of each group are in flight: shared by the lanes of a queue. A FIFO queue
+    has to know which they are."""
 
-    __slots__ = ("counts", "total")
+    __slots__ = ("_flying", "counts", "total")
 
-    def __init__(self) -> None:
+    def __init__(self, fifo: bool = False) -> None:
         self.counts: dict[str | None, int] = {}
         self.total = 0
+        self._flying: dict[str | None, Flying] | None = {} if fifo else None
+
+    def depart(self, span: Span) -> None:
+        """Messages are in flight."""
+        self.add(span.group, span.end - span.first)
+        if self._flying is not None:
+            flying = self._flying.get(span.group)
+            if flying is None:
+                flying = self._flying[span.group] = Flying()
+            flying.add(span.first, span.end)
+
+    def land(self, group: str | None, seqs: Iterable[int]) -> None:
+        """Messages of a FIFO queue are in flight no more, and that is on disk. Those that a purge
+        has forgotten meanwhile are passed over."""
+        flying = (self._flying or {}).get(group)
+        if flying is not None:
+            landed = flying.remove(seqs)
+            if landed:
+                self.add(group, -landed)
+            if group not in self.counts and self._flying is not None:
+                del self._flying[group]
+
+    def first(self, group: str | None) -> int:
+        """The first message of a group that is in flight; behind all of them if there is none."""
+        flying = (self._flying or {}).get(group)
+        return END if flying is None else flying.first()
+
+    def clear(self) -> None:
+        self.counts.clear()
+        self.total = 0
+        if self._flying is not None:
+            self._flying.clear()
 
     def add(self, group: str | None, count: int) -> None:
         self.total += count
@@ -48,6 +79,33 @@ class Busy:
             return False
         count = self.counts.get(group, 0)
         return count >= NOISY_IN_FLIGHT_MIN and count > NOISY_SHARE * self.total
+
+
+class Flying:
+    """The messages of one group that are in flight, and which of them is the first."""
+
+    __slots__ = ("_heap", "_seqs")
+
+    def __init__(self) -> None:
+        self._seqs: set[int] = set()
+        self._heap: list[int] = []  # some of them landed already
+
+    def add(self, first: int, end: int) -> None:
+        for seq in range(first, end):
+            self._seqs.add(seq)
+            heappush(self._heap, seq)
+
+    def remove(self, seqs: Iterable[int]) -> int:
+        """How many of these were in flight."""
+        before = len(self._seqs)
+        self._seqs.difference_update(seqs)
+        return before - len(self._seqs)
+
+    def first(self) -> int:
+        heap = self._heap
+        while heap and heap[0] not in self._seqs:
+            heappop(heap)
+        return heap[0] if heap else END
 
 
 class Group(Line):
@@ -69,11 +127,10 @@ class Group(Line):
 class GroupedLine:
     """One priority of a queue with groups; the same words as `Line`, plus those for groups."""
 
-    __slots__ = ("_aside", "_busy", "_fifo", "_groups", "_order", "count")
+    __slots__ = ("_aside", "_busy", "_groups", "_order", "count")
 
-    def __init__(self, busy: Busy, fifo: bool) -> None:
+    def __init__(self, busy: Busy) -> None:
         self._busy = busy
-        self._fifo = fifo
         self._groups: dict[str | None, Group] = {}
         # Both heaps hold (head, group); an entry is stale unless the group is listed under it.
         self._order: list[tuple[int, Group]] = []
@@ -96,15 +153,10 @@ class GroupedLine:
         self._list(group)
 
     def hold(self, span: Span) -> None:
-        """A message of the group waits for a time: in a FIFO queue all behind it wait too."""
-        if self._fifo:
-            insort(self._group(span.group).held, span.first)
+        """A message of the group waits for a time; only a FIFO queue cares."""
 
     def unhold(self, span: Span) -> None:
         """Its time has come; `give_back` follows."""
-        if self._fifo:
-            held = self._groups[span.group].held
-            del held[bisect_left(held, span.first)]
 
     def calm(self, name: str | None) -> None:
         """Fewer messages of the group are in flight than before: it may be its turn again."""
@@ -125,9 +177,7 @@ class GroupedLine:
         group = self._next(settled)
         assert group is not None, "take without a head"
         limit, order = settled, self._order
-        if self._fifo:
-            limit = min(settled, group.held[0]) if group.held else settled
-        elif order and order[0][1] is group:
+        if order and order[0][1] is group:
             # Between quiet groups the order of arrival holds: a run ends where another is next.
             head, _ = heappop(order)
             if order:
@@ -137,6 +187,29 @@ class GroupedLine:
         self._list(group)
         self._forget(group)
         return span
+
+    def cut(self, seq: int) -> Span | None:
+        """Take out one message, wherever it stands."""
+        for group in self._groups.values():
+            span = group.cut(seq)
+            if span is not None:
+                self.count -= 1
+                self._list(group)
+                self._forget(group)
+                return span
+        return None
+
+    def cut_all(self, wanted: list[int]) -> list[Span]:
+        """Take out these messages, wherever they stand; what is not in line is passed over."""
+        taken: list[Span] = []
+        for group in list(self._groups.values()):
+            spans = group.cut_all(wanted)
+            if spans:
+                taken += spans
+                self._list(group)
+                self._forget(group)
+        self.count -= sum(span.end - span.first for span in taken)
+        return taken
 
     def drop_below(self, seq: int) -> list[Span]:
         """Take out everything before `seq`: retention has passed it by."""
@@ -168,7 +241,7 @@ class GroupedLine:
 
     def _list(self, group: Group) -> None:
         """Enter the group in the order under its present head."""
-        head = group.head(_END)
+        head = group.head(END)
         if head is None:
             group.listed = -1
         elif group.listed != head.first:
@@ -183,12 +256,6 @@ class GroupedLine:
             listed, group = order[0]
             if group.listed != listed or group.aside:
                 heappop(order)
-            elif self._fifo:
-                locked = group.name in busy.counts
-                if not locked and not (group.held and group.held[0] <= listed):
-                    return group
-                heappop(order)  # `calm`, or `give_back` of what is held, enters it again
-                group.listed = -1
             elif busy.noisy(group.name):
                 heappop(order)
                 group.aside = True

@@ -38,6 +38,7 @@ class ChunkImage(msgspec.Struct, array_like=True):
     groups: str | list[str | None] | None
     payload_bytes: int
     seqs: bytes | None = None
+    arrived_ms: int = 0
 
 
 class Free(msgspec.Struct, array_like=True):
@@ -229,7 +230,7 @@ def _revive_lease(queue: Queue, finder: _Finder, lease: int, leased: list[Leased
             queue.depth += count
             queue.in_flight += count
             if queue.busy is not None:
-                queue.busy.add(span.group, count)
+                queue.busy.depart(span)
     queue.leases[lease] = spans[0] if len(spans) == 1 else spans
     for deadline_ms in {span.deadline_ms for span in spans if span.state is not State.SEALED}:
         queue.watch(lease, deadline_ms)
@@ -300,6 +301,7 @@ def chunk_image(chunk: Chunk) -> ChunkImage:
         chunk.groups,
         chunk.payload_bytes,
         chunk.seqs.tobytes() if chunk.seqs is not None else None,
+        chunk.arrived_ms,
     )
 
 
@@ -311,6 +313,7 @@ def revived_chunk(image: ChunkImage) -> Chunk:
     chunk.groups = image.groups
     chunk.payload_bytes = image.payload_bytes
     chunk.flushed = chunk.end
+    chunk.arrived_ms = image.arrived_ms
     if image.seqs is not None:
         chunk.seqs = array(TIME_TYPE)
         chunk.seqs.frombytes(image.seqs)

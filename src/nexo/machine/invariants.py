@@ -75,7 +75,7 @@ def _check_chunks(queue: Queue, spans: list[Span]) -> None:
             assert chunk.first == first
             assert chunk.live == live.pop(chunk, 0), f"chunk {first} counts its live wrong"
             assert chunk.live > 0, f"chunk {first} is dead and still there"
-            assert chunk.content is not None or chunk.end <= log.settled
+            assert chunk.content is not None or chunk.flushed == chunk.end
             resident += chunk.memory_bytes if chunk.content is not None else 0
         assert log.resident_bytes == resident, f"{log.resident_bytes} != {resident} resident"
     assert not live, f"spans of chunks that are gone: {live}"
@@ -99,7 +99,7 @@ def _check_claims(queue: Queue) -> None:
 def _check_groups(queue: Queue) -> None:
     assert queue.busy is not None
     counts: dict[str | None, int] = {}
-    for group in queue.released:
+    for group, _ in queue.released:
         counts[group] = counts.get(group, 0) + 1
     for held in queue.leases.values():
         for span in held if isinstance(held, list) else (held,):

@@ -8,7 +8,8 @@ pop cost more when the backlog is longer.
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from bisect import bisect_left
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from nexo.machine.span import Span
@@ -66,6 +67,50 @@ class Line:
         span.first = stop
         heap[0] = (stop, span)
         self.count -= stop - first
+        return taken
+
+    def cut(self, seq: int) -> Span | None:
+        """Take out one message, wherever it stands."""
+        for index, (_, span) in enumerate(self._heap):
+            if span.first <= seq < span.end:
+                rest = [(span.first, seq), (seq + 1, span.end)]
+                parts = [span.part(first, end) for first, end in rest if first < end]
+                self._heap[index : index + 1] = [(part.first, part) for part in parts]
+                heapify(self._heap)
+                if span is self._tail:
+                    self._tail = None
+                self.count -= 1
+                return span.part(seq, seq + 1)
+        return None
+
+    def cut_all(self, wanted: list[int]) -> list[Span]:
+        """Take out these messages, wherever they stand; what is not in line is passed over.
+        `wanted` is in order."""
+        kept: list[tuple[int, Span]] = []
+        taken: list[Span] = []
+        for entry in self._heap:
+            span = entry[1]
+            low, high = bisect_left(wanted, span.first), bisect_left(wanted, span.end)
+            if low == high:
+                kept.append(entry)
+                continue
+            if span is self._tail:
+                self._tail = None
+            at = span.first
+            while low < high:  # runs of messages side by side stay one span
+                first, end = wanted[low], wanted[low] + 1
+                low += 1
+                while low < high and wanted[low] == end:
+                    low, end = low + 1, end + 1
+                if at < first:
+                    kept.append((at, span.part(at, first)))
+                taken.append(span.part(first, end))
+                at = end
+            if at < span.end:
+                kept.append((at, span.part(at, span.end)))
+        heapify(kept)
+        self._heap = kept
+        self.count -= sum(span.end - span.first for span in taken)
         return taken
 
     def drop_below(self, seq: int) -> list[Span]:

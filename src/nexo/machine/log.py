@@ -36,6 +36,19 @@ class Flushed(NamedTuple):
     batch: Batch
 
 
+class Piece(NamedTuple):
+    """Messages that lie in rows of another owner, from message `row_start` of those on."""
+
+    rows: list[int]
+    row_start: int
+    messages: int
+    payload_bytes: int
+    groups: str | list[str | None] | None
+    created_first_ms: int
+    created_last_ms: int
+    content: Batch | None  # None: it is read back when it is needed
+
+
 class Log:
     __slots__ = (
         "_flushed",
@@ -43,12 +56,14 @@ class Log:
         "_open",
         "chunks",
         "end",
+        "evicts_oldest",
         "resident",
         "resident_bytes",
         "settled",
     )
 
-    def __init__(self, first: int) -> None:
+    def __init__(self, first: int, evicts_oldest: bool = False) -> None:
+        self.evicts_oldest = evicts_oldest  # else the newest, which is needed last
         self.end = first  # the number that the next message gets
         self.settled = first
         self.chunks: dict[int, Chunk] = {}  # by first number, oldest first
@@ -99,6 +114,21 @@ class Log:
         chunk.rows.append(row)
         chunk.row_start = row_start
         chunk.flushed = chunk.end
+        return chunk
+
+    def adopt(self, piece: Piece) -> Chunk:
+        """Messages that another owner has written, in memory or not."""
+        self.close_open()
+        chunk = Chunk(self.end, self.end + piece.messages, piece.content, piece.created_first_ms)
+        chunk.created_last_ms = piece.created_last_ms
+        chunk.groups = piece.groups
+        chunk.payload_bytes = piece.payload_bytes
+        chunk.rows, chunk.row_start = list(piece.rows), piece.row_start
+        chunk.flushed = self.end = chunk.end
+        self.chunks[chunk.first] = chunk
+        if chunk.content is not None:
+            self.resident[chunk.first] = chunk
+            self.resident_bytes += chunk.memory_bytes
         return chunk
 
     def flush(self, rows: Iterator[int]) -> list[Flushed]:

@@ -54,6 +54,19 @@ def glance(queue: Queue, limit: int) -> list[Glance]:
     flight; the highest priority first. Only what is on disk is shown."""
     if not 0 < limit <= limits.PEEK_MESSAGES_MAX:
         raise InvalidArgument(f"a peek shows 1 to {limits.PEEK_MESSAGES_MAX} messages")
+    shown = []
+    for each in everything(queue):
+        end = min(each.end, each.first + limit)
+        shown.append(msgspec.structs.replace(each, end=end))
+        limit -= end - each.first
+        if limit <= 0:
+            break
+    return shown
+
+
+def everything(queue: Queue) -> list[Glance]:
+    """All messages of the queue that are on disk, in the order of their numbers, the highest
+    priority first."""
     seen = [
         Glance(span.first, span.end, span.chunk, span, State.READY, 0, 0)
         for lane in queue.lanes
@@ -71,12 +84,9 @@ def glance(queue: Queue, limit: int) -> list[Glance]:
     seen.sort(key=lambda each: (order[queue.lane_of(each.first).priority], each.first))
     shown = []
     for each in seen:
-        end = min(each.end, settled[queue.lane_of(each.first).priority], each.first + limit)
+        end = min(each.end, settled[queue.lane_of(each.first).priority])
         if each.first < end:
-            shown.append(msgspec.structs.replace(each, end=end))
-            limit -= end - each.first
-        if limit <= 0:
-            break
+            shown.append(each if end == each.end else msgspec.structs.replace(each, end=end))
     return shown
 
 

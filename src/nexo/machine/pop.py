@@ -168,8 +168,10 @@ def grant(
         span.history = first_time if history is None else attempted(history)
         span.state = state
         span.deadline_ms = deadline_ms
+        span.delivered_ms = now_ms
         span.visibility_ms = visibility_ms
         span.consumer = consumer
+        span.timed_out_lease = 0
         taken += span.end - span.first
     if len(spans) == 1:
         ranges: tuple[int, ...] = (spans[0].first, spans[0].end)
@@ -179,7 +181,7 @@ def grant(
         queue.leases[lease] = spans
     if queue.busy is not None:
         for span in spans:
-            queue.busy.add(span.group, span.end - span.first)
+            queue.busy.depart(span)
     if queue.events is not None:
         for span in spans:
             tell(queue, EventKind.DELIVERED, span, now_ms)
@@ -209,6 +211,7 @@ def tell(queue: Queue, kind: EventKind, span: Span, now_ms: int, reason: str = "
             attempts,
             span.consumer,
             reason,
+            span.delivered_ms,
         )
     )
 

@@ -14,6 +14,7 @@ import msgspec
 from nexo.machine import deduplication
 from nexo.machine.accepted import Accepted, ranges_of
 from nexo.machine.producers import Producers
+from nexo.machine.settle import tell_pushed
 from nexo.machine.span import Span
 from nexo.vocabulary import limits
 from nexo.vocabulary.batch import batch_of
@@ -62,7 +63,7 @@ def push(queue: Queue, batch: Batch, now_ms: int, producer: str = "", number: in
             return Accepted(known, batch.count)
     _check(queue, batch)
     fresh, repeated = batch, None
-    keys = deduplication.keys_of(queue.settings, batch)
+    keys = deduplication.keys_of(queue.settings, batch, now_ms)
     if keys is not None:
         recent = deduplication.recent_of(queue)
         recent.forget(now_ms)
@@ -93,7 +94,9 @@ def push_shared(queue: Queue, batch: Batch, row: int, row_start: int, now_ms: in
     lane = queue.lane(0)
     chunk = lane.log.share(batch, row, row_start, now_ms)
     due_ms = now_ms + queue.settings.delay_ms if queue.settings.delay_ms else 0
-    _place(queue, chunk, chunk.first, chunk.end, due_ms)
+    place(queue, chunk, chunk.first, chunk.end, due_ms)
+    if queue.events is not None:
+        tell_pushed(queue, chunk.first, chunk.end, now_ms, now_ms)
     queue.changes.append(
         Pushed(
             row,
@@ -130,7 +133,7 @@ def _append(queue: Queue, batch: Batch, now_ms: int) -> list[int]:
     chunk = log.append(batch, now_ms)
     delay_ms = queue.settings.delay_ms if batch.delay_ms is None else batch.delay_ms
     if isinstance(delay_ms, int):
-        _place(queue, chunk, first, log.end, now_ms + delay_ms if delay_ms else 0)
+        place(queue, chunk, first, log.end, now_ms + delay_ms if delay_ms else 0)
     else:
         start, count = 0, batch.count
         while start < count:  # runs of one delay stay one span
@@ -138,7 +141,7 @@ def _append(queue: Queue, batch: Batch, now_ms: int) -> list[int]:
             while stop < count and delay_ms[stop] == delay_ms[start]:
                 stop += 1
             due_ms = now_ms + delay_ms[start] if delay_ms[start] else 0
-            _place(queue, chunk, first + start, first + stop, due_ms)
+            place(queue, chunk, first + start, first + stop, due_ms)
             start = stop
     return [first, log.end]
 
@@ -157,7 +160,8 @@ def _append_mixed(queue: Queue, batch: Batch, priority: bytes, now_ms: int) -> l
     return ranges_of(seqs)
 
 
-def _place(queue: Queue, chunk: Chunk, first: int, end: int, due_ms: int) -> None:
+def place(queue: Queue, chunk: Chunk, first: int, end: int, due_ms: int) -> None:
+    """Messages that have their numbers go in line, or aside until they are due."""
     queue.depth += end - first
     queue.totals.pushed += end - first
     if not due_ms:

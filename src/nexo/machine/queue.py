@@ -11,6 +11,7 @@ from __future__ import annotations
 from heapq import heapify, heappush
 from typing import TYPE_CHECKING
 
+from nexo.machine.fifo import FifoLine
 from nexo.machine.groups import Busy, GroupedLine
 from nexo.machine.line import Line
 from nexo.machine.log import Log
@@ -132,8 +133,9 @@ class Queue:
         self.kept_deadlines = 0  # how many were left when they were last swept
         self.first_time = History(1, 0)  # of all first deliveries of the same millisecond
         self.doomed: list[Doomed] = []
-        self.busy: Busy | None = Busy() if settings.fifo else None  # None: no groups here
-        self.released: list[str | None] = []  # groups to unlock once the ack is on disk
+        self.busy: Busy | None = Busy(fifo=True) if settings.fifo else None  # None: no groups
+        # What landed in a FIFO queue and counts as in flight until that is on disk.
+        self.released: list[tuple[str | None, int]] = []
         self.rate = Rate()
         self.recent: Recent | None = None
         self.producers: Producers | None = None
@@ -173,7 +175,11 @@ class Queue:
     def lane(self, priority: int) -> Lane:
         lane = self.lanes_by_priority.get(priority)
         if lane is None:
-            line = Line() if self.busy is None else GroupedLine(self.busy, self.settings.fifo)
+            line: Line | GroupedLine
+            if self.busy is None:
+                line = Line()
+            else:
+                line = FifoLine(self.busy) if self.settings.fifo else GroupedLine(self.busy)
             lane = self.lanes_by_priority[priority] = Lane(priority, line)
             self.lanes.append(lane)
             self.lanes.sort(key=lambda each: -each.priority)
@@ -187,9 +193,9 @@ class Queue:
         self.busy = Busy()
         for held in self.leases.values():
             for span in held if isinstance(held, list) else (held,):
-                self.busy.add(span.group, span.end - span.first)
+                self.busy.depart(span)
         for lane in self.lanes:
-            line = GroupedLine(self.busy, self.settings.fifo)
+            line = GroupedLine(self.busy)
             for span in lane.line.spans():
                 line.give_back(span)
             lane.line = line
@@ -233,13 +239,15 @@ class Queue:
         if self.busy is None:
             return
         if self.settings.fifo:
-            self.released.extend([span.group] * count)
+            self.released.extend([(span.group, seq) for seq in range(span.first, span.end)])
         else:
             self.calm(span.group, count)
 
-    def calm(self, group: str | None, count: int) -> None:
+    def calm(self, group: str | None, count: int = 0) -> None:
+        """Fewer messages of a group are in flight: `count` fewer, if that is not noted yet."""
         assert self.busy is not None
-        self.busy.add(group, -count)
+        if count:
+            self.busy.add(group, -count)
         for lane in self.lanes:
             assert isinstance(lane.line, GroupedLine)
             lane.line.calm(group)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 class Mark(NamedTuple):
     ends: list[tuple[Lane, int]]
-    released: list[str | None]
+    released: list[tuple[str | None, int]]
     rewritten: list[Chunk]
 
 
@@ -70,12 +70,17 @@ def flush(queue: Queue) -> list[Flushed]:
             )
         )
         if queue.events is not None:
-            at_ms = created_last_ms
-            queue.events.append(
-                Event(EventKind.PUSHED, queue.name, first, end - first, at_ms, at_ms, 0, "", "")
-            )
+            tell_pushed(queue, first, end, created_last_ms, created_first_ms)
     queue.unflushed_due.clear()
     return flushed
+
+
+def tell_pushed(queue: Queue, first: int, end: int, at_ms: int, created_ms: int) -> None:
+    """Add to the queue's events that these messages came."""
+    assert queue.events is not None
+    queue.events.append(
+        Event(EventKind.PUSHED, queue.name, first, end - first, at_ms, created_ms, 0, "", "")
+    )
 
 
 def settle(queue: Queue, mark: Mark) -> None:
@@ -85,15 +90,13 @@ def settle(queue: Queue, mark: Mark) -> None:
     for chunk in mark.rewritten:
         chunk.unsaved -= 1
     if mark.released:
-        counts: dict[str | None, int] = {}
-        for group in mark.released:
-            counts[group] = counts.get(group, 0) + 1
+        seqs_by_group: dict[str | None, list[int]] = {}
+        for group, seq in mark.released:
+            seqs_by_group.setdefault(group, []).append(seq)
         assert queue.busy is not None
-        for group, count in counts.items():
-            # A purge while the commit was under way has opened every group already.
-            locked = min(count, queue.busy.counts.get(group, 0))
-            if locked:
-                queue.calm(group, locked)
+        for group, seqs in seqs_by_group.items():
+            queue.busy.land(group, seqs)
+            queue.calm(group)
 
 
 def times_of(flushed: Flushed) -> tuple[int, int]:

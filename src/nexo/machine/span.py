@@ -36,11 +36,13 @@ class Span:
         "chunk",
         "consumer",
         "deadline_ms",
+        "delivered_ms",
         "end",
         "first",
         "group",
         "history",
         "state",
+        "timed_out_lease",
         "visibility_ms",
     )
 
@@ -54,16 +56,20 @@ class Span:
         self.group = group
         self.state = State.READY
         self.deadline_ms = 0
+        self.delivered_ms = 0  # of the lease that it is on; 0 if that was before the last start
         self.visibility_ms = 0
         self.consumer = ""
+        self.timed_out_lease = 0  # of a message in line: its last delivery, if that timed out
 
     def part(self, first: int, end: int) -> Span:
         """A span like this one over some of its messages."""
         part = Span(self.chunk, first, end, self.history, self.group)
         part.state = self.state
         part.deadline_ms = self.deadline_ms
+        part.delivered_ms = self.delivered_ms
         part.visibility_ms = self.visibility_ms
         part.consumer = self.consumer
+        part.timed_out_lease = self.timed_out_lease
         return part
 
     def __repr__(self) -> str:

@@ -23,7 +23,7 @@ from nexo.vocabulary.changes import Produced, Published, Trimmed
 from nexo.vocabulary.errors import InvalidArgument, MessageTooLarge, OffsetExpired
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from nexo.vocabulary.batch import Batch
     from nexo.vocabulary.changes import TopicChange
@@ -51,6 +51,7 @@ class Topic:
     __slots__ = (
         "changes",
         "dropped_rows",
+        "firsts",
         "kept_bytes",
         "log",
         "name",
@@ -66,10 +67,11 @@ class Topic:
         self.name = name
         self.settings = settings
         self.row_numbers = row_numbers
-        self.log = Log(0)
+        self.log = Log(0, evicts_oldest=True)  # most readers are near the end
         self.start = 0  # the oldest offset that can be read
         self.kept_bytes = 0  # payload of the chunks that are kept
         self.now_ms = 0
+        self.firsts: list[int] = []  # of the chunks, to look them up; see `_firsts`
         self.producers: Producers | None = None
         self.changes: list[TopicChange] = []
         self.new_rows: list[tuple[int, Batch]] = []
@@ -106,12 +108,25 @@ def publish(
 def archive(topic: Topic, batch: Batch, row: int, row_start: int, now_ms: int) -> None:
     """Messages of an archived queue, whose row the queue writes: nothing is copied."""
     now_ms = topic.advance(now_ms)
+    latest_ms = _latest_ms(topic)
     chunk = topic.log.share(batch, row, row_start, now_ms)
     topic.kept_bytes += chunk.payload_bytes
     if batch.created:  # what the queue knows better than this commit
-        chunk.created_first_ms, chunk.created_last_ms = batch.created[0], batch.created[-1]
-    flushed = Flushed(row, chunk, chunk.first, chunk.end, batch)
-    topic.changes.append(_published(row, row_start, flushed))
+        chunk.created_first_ms = batch.created[0]
+        # A commit brings one priority after the other; times are looked up, so they never go back.
+        chunk.created_last_ms = max(latest_ms, batch.created[-1])
+    topic.changes.append(
+        Published(
+            row,
+            row_start,
+            chunk.first,
+            chunk.first,
+            chunk.end,
+            chunk.created_first_ms,
+            chunk.created_last_ms,
+            chunk.payload_bytes,
+        )
+    )
 
 
 def read(
@@ -134,7 +149,7 @@ def read(
         offset = topic.start
     parts: list[Part] = []
     settled = topic.log.settled
-    for chunk in _chunks_from(topic, offset):
+    for chunk in chunks_from(topic, offset):
         if count <= 0 or bytes_max <= 0 or offset >= settled:
             break
         content = chunk.content
@@ -158,13 +173,20 @@ def read(
 
 
 def offset_at(topic: Topic, time_ms: int) -> int:
-    """The first offset that was published at or after a time."""
-    for chunk in topic.log.chunks.values():
-        if chunk.created_last_ms >= time_ms:
-            times = chunk.content.created if chunk.content is not None else None
-            inside = bisect_left(times, time_ms) if times else 0
-            return max(chunk.first + inside, topic.start)
-    return topic.log.end
+    """The first offset that was published at or after a time. Where the content is not in memory,
+    where its chunk begins: see `chunk_at`."""
+    chunk = chunk_at(topic, time_ms)
+    if chunk is None:
+        return topic.log.end
+    times = _times(chunk)
+    return max(chunk.first + (bisect_left(times, time_ms) if times else 0), topic.start)
+
+
+def chunk_at(topic: Topic, time_ms: int) -> Chunk | None:
+    """The chunk in which the first message lies that was published at or after a time."""
+    firsts, chunks = _firsts(topic), topic.log.chunks
+    at = bisect_left(firsts, time_ms, key=lambda first: chunks[first].created_last_ms)
+    return chunks[firsts[at]] if at < len(firsts) else None
 
 
 def flush_topic(topic: Topic) -> list[Flushed]:
@@ -172,7 +194,7 @@ def flush_topic(topic: Topic) -> list[Flushed]:
     flushed = topic.log.flush(topic.row_numbers)
     for each in flushed:
         topic.new_rows.append((each.row, each.batch))
-        topic.changes.append(_published(each.row, 0, each))
+        topic.changes.append(_published(each))
     return flushed
 
 
@@ -198,7 +220,8 @@ def trim(topic: Topic, now_ms: int) -> None:
     if settings.retention_ms is not None:
         start = max(start, min(log.settled, _first_after(topic, now_ms - settings.retention_ms)))
     kept_bytes = topic.kept_bytes
-    for chunk in list(log.chunks.values()):
+    for first in _firsts(topic):
+        chunk = log.chunks[first]
         beyond = (
             settings.retention_bytes is not None
             and kept_bytes > settings.retention_bytes
@@ -218,7 +241,9 @@ def trim(topic: Topic, now_ms: int) -> None:
 def drop_before(topic: Topic, start: int) -> None:
     """Offsets below `start` are gone, and with them the chunks that lie wholly below it."""
     topic.start = start
-    for chunk in list(topic.log.chunks.values()):
+    chunks = topic.log.chunks
+    for first in _firsts(topic):
+        chunk = chunks[first]
         if chunk.end > start:
             break
         topic.kept_bytes -= chunk.payload_bytes
@@ -230,46 +255,65 @@ def next_trim_ms(topic: Topic) -> int | None:
     retention_ms = topic.settings.retention_ms
     if retention_ms is None or topic.start >= topic.log.settled:
         return None
-    chunk = next(iter(topic.log.chunks.values()))
-    return chunk.created_ms(max(chunk.first, topic.start)) + retention_ms + 1
+    chunk = topic.log.chunks[_firsts(topic)[0]]
+    came_ms = max(chunk.created_ms(max(chunk.first, topic.start)), chunk.arrived_ms)
+    return came_ms + retention_ms + 1
 
 
-def _chunks_from(topic: Topic, offset: int) -> Iterator[Chunk]:
-    """The chunks from the one that holds `offset`. Readers are mostly near the end, so the way
-    there is looked for from the end if that is nearer."""
+def chunks_from(topic: Topic, offset: int) -> Iterator[Chunk]:
+    """The chunks from the one that holds `offset`, also those that come while one goes on."""
     chunks = topic.log.chunks
-    if not chunks:
-        return iter(())
-    newest = next(reversed(chunks))
-    if offset >= newest:
-        return iter((chunks[newest],))
-    firsts = list(chunks)
-    at = bisect_right(firsts, offset) - 1
-    return (chunks[first] for first in firsts[max(at, 0) :])
+    chunk = chunks.get(offset)
+    if chunk is None and chunks:
+        firsts = _firsts(topic)
+        chunk = chunks[firsts[max(bisect_right(firsts, offset) - 1, 0)]]
+    while chunk is not None:
+        yield chunk
+        chunk = chunks.get(chunk.end)
+
+
+def _firsts(topic: Topic) -> list[int]:
+    """Where the chunks begin, in order. They come at the end and go at the beginning, so the list
+    of the last time is brought up to date: a look costs the same however many there are."""
+    chunks, firsts = topic.log.chunks, topic.firsts
+    if not firsts or firsts[-1] not in chunks:
+        topic.firsts = list(chunks)
+        return topic.firsts
+    following = chunks.get(chunks[firsts[-1]].end)
+    while following is not None:
+        firsts.append(following.first)
+        following = chunks.get(following.end)
+    gone = len(firsts) - len(chunks)
+    if gone:
+        del firsts[:gone]
+    return firsts
+
+
+def _times(chunk: Chunk) -> Sequence[int] | None:
+    """When each of its messages was published, if that is known and they differ."""
+    return chunk.content.created if chunk.content is not None and not chunk.arrived_ms else None
+
+
+def _latest_ms(topic: Topic) -> int:
+    chunks = topic.log.chunks
+    return chunks[next(reversed(chunks))].created_last_ms if chunks else 0
 
 
 def _first_after(topic: Topic, cutoff_ms: int) -> int:
     """The first offset that was published after a time."""
-    for chunk in topic.log.chunks.values():
-        if chunk.created_last_ms > cutoff_ms:
-            times = chunk.content.created if chunk.content is not None else None
-            return chunk.first + (bisect_right(times, cutoff_ms) if times else 0)
-    return topic.log.end
+    firsts, chunks = _firsts(topic), topic.log.chunks
+    at = bisect_right(firsts, cutoff_ms, key=lambda first: chunks[first].created_last_ms)
+    if at == len(firsts):
+        return topic.log.end
+    times = _times(chunks[firsts[at]])
+    return firsts[at] + (bisect_right(times, cutoff_ms) if times else 0)
 
 
-def _published(row: int, row_start: int, flushed: Flushed) -> Published:
-    _, chunk, first, end, batch = flushed
+def _published(flushed: Flushed) -> Published:
+    row, chunk, first, end, batch = flushed
     created_first_ms, created_last_ms = times_of(flushed)
-    return Published(
-        row,
-        row_start,
-        chunk.first,
-        first,
-        end,
-        created_first_ms,
-        created_last_ms,
-        len(batch.payload),
-    )
+    size = len(batch.payload)
+    return Published(row, 0, chunk.first, first, end, created_first_ms, created_last_ms, size)
 
 
 def _check(topic: Topic, batch: Batch) -> None:

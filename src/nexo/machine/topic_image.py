@@ -82,10 +82,11 @@ def _fold_published(chunks: dict[int, ChunkImage], change: c.Published) -> None:
     chunks[change.chunk] = ChunkImage(
         change.first,
         change.end,
-        [change.row],
+        [change.row, *change.more_rows],
         change.row_start,
         change.created_first_ms,
         change.created_last_ms,
         None,
         change.payload_bytes,
+        arrived_ms=change.arrived_ms,
     )

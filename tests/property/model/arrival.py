@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -99,7 +99,7 @@ def _key(model: Model, batch: Batch, index: int) -> str | None:
         return None
     if mode == "id" or given:
         return given
-    return blake2b(batch.body(index), digest_size=20).hexdigest()
+    return sha256(batch.body(index)).hexdigest()
 
 
 def _fresh(model: Model, keys: list[str | None], now: int) -> list[int]:

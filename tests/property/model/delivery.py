@@ -37,7 +37,7 @@ def in_line(model: Model) -> list[Item]:
         ready = [
             item
             for item in ready
-            if item.group not in locked and item.seq < held.get(item.group, item.seq + 1)
+            if item.seq < min(m.get(item.group, item.seq + 1) for m in (locked, held))
         ]
     return sorted(ready, key=lambda item: (-item.priority, item.seq))
 
@@ -68,7 +68,9 @@ def check_choice(
     """Whether a pop that took `chosen` took the right messages in the right order, and `enough`
     of them. `noisy_min` is given for fair queues: below it a group is certainly quiet."""
     line = in_line(model)
-    if noisy_min is None:
+    if model.settings.fifo:
+        check_turns(line, chosen)
+    elif noisy_min is None:
         expected = [item.seq for item in line[: len(chosen)]]
         assert list(chosen) == expected, f"delivered {list(chosen)}, next in line are {expected}"
     else:
@@ -79,12 +81,30 @@ def check_choice(
     left = [item for item in line if item.seq not in set(chosen)]
     if enough and len(chosen) < count and sum(sizes) < bytes_max and left:
         # Which message a fair queue would have taken next is its choice: one of them is too big.
-        largest = max(len(item.body) for item in (left if noisy_min is not None else left[:1]))
+        free = noisy_min is not None or model.settings.fifo
+        largest = max(len(item.body) for item in (left if free else left[:1]))
         assert chosen, f"nothing delivered although {left[0].seq} is in line"
         assert sum(sizes) + largest > bytes_max, (
             f"{len(chosen)} of {count} messages and {sum(sizes)} of {bytes_max} bytes delivered "
             f"although {left[0].seq} would have fitted"
         )
+
+
+def check_turns(line: Sequence[Item], chosen: Sequence[int]) -> None:
+    """Each group in its order, and all that it has before the next group: whose turn it is, the
+    rules may say."""
+    by_group: dict[str | None, list[int]] = {}
+    for item in line:
+        by_group.setdefault(item.group, []).append(item.seq)
+    group_of = {item.seq: item.group for item in line}
+    at = 0
+    while at < len(chosen):
+        assert chosen[at] in group_of, f"{chosen[at]} was delivered and is not in line"
+        waiting = by_group.pop(group_of[chosen[at]], [])
+        taken = list(chosen[at : at + len(waiting)])
+        assert waiting, f"{chosen[at]} was delivered after messages of another group"
+        assert taken == waiting[: len(taken)], f"delivered {taken}, next in line are {waiting}"
+        at += len(taken)
 
 
 def check_fair(model: Model, chosen: Sequence[int], noisy_min: int) -> None:
@@ -196,6 +216,26 @@ def give_back(model: Model, lease: int, first: int, end: int, now: int) -> list[
     for item in items:
         come_back_unseen(model, item)
     return [item.seq for item in items]
+
+
+def holder_of(model: Model, seq: int) -> int | None:
+    """The lease on which a consumer holds a message."""
+    item = model.items.get(seq)
+    return item.lease if item is not None and item.state in HELD else None
+
+
+def discard(model: Model, seq: int, now: int) -> bool:
+    """A late consumer says that the work is done: the message goes from the line, the schedule or
+    another consumer. Claims and moves keep what they have."""
+    model.advance(now)
+    item = model.items.get(seq)
+    if item is None or item.state not in (State.READY, State.SCHEDULED, *HELD):
+        return False
+    if item.state in HELD:
+        model.land(item)
+    model.totals["acked"] += 1
+    model.remove(item)
+    return True
 
 
 # -- Coming back ------------------------------------------------------------------------------

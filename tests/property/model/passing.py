@@ -67,7 +67,8 @@ def retire(
     perhaps = [i for i in model.in_state(State.SCHEDULED) if i.due_latest and i.due <= model.now]
     may = {item.seq for item in (*waiting, *perhaps) if item.arrived <= cutoff}
     must = {item.seq for item in waiting if times[item.seq] <= cutoff}
-    head_is_old = any(times[item.seq] <= cutoff for item in heads(model, noisy_min))
+    old = [times[item.seq] <= cutoff for item in heads(model, noisy_min)]
+    head_is_old = bool(old) and all(old) if model.settings.fifo else any(old)
     gone = set(model.items) - left
     assert gone <= may, f"retention took {sorted(gone - may)}, which are young or not in line"
     if must - gone:
@@ -80,7 +81,13 @@ def retire(
 
 
 def heads(model: Model, noisy_min: int | None) -> list[Item]:
-    """The first message in line of each priority; in a fair queue, of a group that is quiet."""
+    """The first message in line of each priority; in a fair queue, of a group that is quiet. In a
+    FIFO queue the first of each group: the rules say whose turn it is."""
+    if model.settings.fifo:
+        firsts: dict[str | None, Item] = {}
+        for item in in_line(model):
+            firsts.setdefault(item.group, item)
+        return list(firsts.values())
     found: dict[int, Item] = {}
     flying = Counter(item.group for item in model.in_state(*IN_FLIGHT))
     for item in in_line(model):
@@ -94,7 +101,8 @@ def next_due(model: Model, times: dict[int, int], noisy_min: int | None) -> int 
     due = [item.due for item in model.in_state(State.SCHEDULED)]
     leased = model.in_state(State.SENT, State.RECEIVED, State.CLAIMED)
     due += [item.deadline for item in leased]
-    due += [times[item.seq] + model.settings.retention_ms for item in heads(model, noisy_min)]
+    ends = [times[item.seq] + model.settings.retention_ms for item in heads(model, noisy_min)]
+    due += [max(ends)] if ends and model.settings.fifo else ends
     return min(due, default=None)
 
 

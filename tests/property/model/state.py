@@ -79,7 +79,7 @@ class Commit:
     """What a commit on its way to the disk will make visible, and which groups it opens."""
 
     ends: dict[int, int]
-    landed: Counter[str | None]
+    landed: set[tuple[str | None, int]]
 
 
 @dataclass
@@ -92,7 +92,7 @@ class Model:
     keys: dict[str, tuple[int, int]] = field(default_factory=dict)  # → end of window, seq
     producers: dict[str, dict[int, list[int]]] = field(default_factory=dict)
     consumers: dict[str, Consumer] = field(default_factory=dict)
-    landed: Counter[str | None] = field(default_factory=Counter)  # by group, since last commit
+    landed: set[tuple[str | None, int]] = field(default_factory=set)  # since the last commit
     commits: list[Commit] = field(default_factory=list)
     totals: Counter[str] = field(default_factory=Counter)
     tokens: Fraction | None = None  # None: nothing was ever asked for
@@ -109,8 +109,8 @@ class Model:
                 name: replace(c, batches={n: replace(b) for n, b in c.batches.items()})
                 for name, c in self.consumers.items()
             },
-            landed=Counter(self.landed),
-            commits=[Commit(dict(c.ends), Counter(c.landed)) for c in self.commits],
+            landed=set(self.landed),
+            commits=[Commit(dict(c.ends), set(c.landed)) for c in self.commits],
             totals=Counter(self.totals),
         )
 
@@ -129,7 +129,7 @@ class Model:
         item.lease = item.deadline = 0
         item.consumer = ""
         if self.settings.fifo:
-            self.landed[item.group] += 1
+            self.landed.add((item.group, item.seq))
 
     def remove(self, item: Item) -> None:
         del self.items[item.seq]
@@ -138,7 +138,7 @@ class Model:
 
     def collect(self) -> None:
         self.commits.append(Commit(dict(self.ends), self.landed))
-        self.landed = Counter()
+        self.landed = set()
 
     def settle(self) -> None:
         commit = self.commits.pop(0)
@@ -146,16 +146,20 @@ class Model:
             if item.seq < commit.ends.get(item.priority, 0):
                 item.settled = True
 
-    def locked(self) -> set[str | None]:
-        """The groups of a FIFO queue from which nothing may be delivered now."""
-        waiting = [self.landed, *(commit.landed for commit in self.commits)]
-        groups = {item.group for item in self.in_state(*IN_FLIGHT)}
-        return groups.union(*waiting)
+    def locked(self) -> dict[str | None, int]:
+        """The groups of a FIFO queue of which something is in flight, as far as the disk knows,
+        and the first of that: nothing from it on may be delivered now."""
+        flying = {(item.group, item.seq) for item in self.in_state(*IN_FLIGHT)}
+        flying = flying.union(self.landed, *(commit.landed for commit in self.commits))
+        first: dict[str | None, int] = {}
+        for group, seq in flying:
+            first[group] = min(seq, first.get(group, seq))
+        return first
 
     def restart(self, now: int) -> None:
         """What a crash leaves of a state that was on disk: an image and a revival of it."""
         self.now = now
-        self.commits, self.landed, self.tokens = [], Counter(), None
+        self.commits, self.landed, self.tokens = [], set(), None
         for item in self.items.values():
             item.settled = True
             if item.state is State.MOVING:
@@ -174,6 +178,7 @@ class Model:
         count = len(self.items)
         self.items.clear()
         self.landed.clear()
+        self.keys.clear()
         for commit in self.commits:
             commit.landed.clear()
         for consumer in self.consumers.values():

@@ -4,6 +4,7 @@ not stored."""
 import msgspec
 
 from nexo.machine.ack import ack
+from nexo.machine.clear import purge
 from nexo.machine.push import push
 from tests.unit.machine.orders import batch, orders, put, take
 
@@ -74,3 +75,35 @@ def test_duplicates_need_no_room() -> None:
     queue = orders(**BY_ID, max_depth=1)
     put(queue, b"a", deduplication_ids=["x"])
     assert push(queue, batch(b"a", deduplication_ids=["x"]), 1_000).duplicates == 1
+
+
+GROUPS = {**BY_ID, "fifo": True, "deduplication_scope": "group"}
+
+
+def test_scope_of_groups_lets_another_group_repeat() -> None:
+    queue = orders(**GROUPS)
+    put(queue, b"a", groups="one", deduplication_ids=["x"])
+    assert push(queue, batch(b"b", groups="two", deduplication_ids=["x"]), 1_000).duplicates == 0
+    assert push(queue, batch(b"c", groups="one", deduplication_ids=["x"]), 1_000).duplicates == 1
+
+
+def test_scope_of_groups_holds_for_contents() -> None:
+    queue = orders(**{**GROUPS, "deduplication": "content"})
+    put(queue, b"a", groups="one")
+    accepted = push(queue, batch(b"a", b"a", groups=["two", "one"]), 1_000)
+    assert accepted.duplicates == 1
+
+
+def test_changed_scope_counts_from_its_time_on() -> None:
+    queue = orders(**{**GROUPS, "deduplication_scope_since_ms": 1_050})
+    put(queue, b"a", groups="one", deduplication_ids=["x"])
+    for now_ms, duplicates in ((1_049, 1), (1_050, 0)):
+        again = push(queue, batch(b"b", groups="two", deduplication_ids=["x"]), now_ms)
+        assert again.duplicates == duplicates, f"at {now_ms}"
+
+
+def test_purge_forgets_what_was_pushed() -> None:
+    queue = orders(**BY_ID)
+    put(queue, b"a", deduplication_ids=["x"])
+    purge(queue, 1_000)
+    assert push(queue, batch(b"a", deduplication_ids=["x"]), 1_000).duplicates == 0

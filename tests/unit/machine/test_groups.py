@@ -21,7 +21,7 @@ def test_group_in_flight_is_locked_and_others_are_not() -> None:
 def test_one_pop_takes_many_of_a_group_in_order() -> None:
     queue = orders(fifo=True)
     put(queue, b"a1", b"b1", b"a2", groups=["a", "b", "a"])
-    assert bodies(queue, take(queue)) == [b"a1", b"b1", b"a2"]
+    assert bodies(queue, take(queue)) == [b"a1", b"a2", b"b1"]
 
 
 def test_group_opens_when_the_ack_is_on_disk_and_not_before() -> None:
@@ -51,6 +51,50 @@ def test_delayed_message_holds_its_group() -> None:
     assert bodies(queue, take(queue)) == [b"b1"]
     expire(queue, 1_500)
     assert bodies(queue, take(queue, now_ms=1_500)) == [b"a1", b"a2"]
+
+
+def test_what_stands_before_the_first_in_flight_may_go() -> None:
+    queue = orders(fifo=True)
+    put(queue, b"a1", b"a2", b"a3", groups="a")
+    delivery = take(queue, 2)
+    nack(queue, delivery.lease, 0, 1, 1_000)
+    commit(queue)
+    assert bodies(queue, take(queue)) == [b"a1"]  # a2 is in flight, and a3 behind it
+    nack(queue, delivery.lease, 1, 2, 1_000)
+    commit(queue)
+    assert bodies(queue, take(queue)) == []  # a1 is in flight again
+
+
+def test_partly_acked_delivery_still_locks_its_group() -> None:
+    queue = orders(fifo=True)
+    put(queue, b"a1", b"a2", b"a3", groups="a")
+    delivery = take(queue, 2)
+    ack(queue, delivery.lease, 0, 1, 1_000)
+    commit(queue)
+    assert bodies(queue, take(queue)) == []
+
+
+def test_group_that_comes_back_waits_for_the_others() -> None:
+    queue = orders(fifo=True)
+    put(queue, b"a1", b"b1", b"c1", groups=["a", "b", "c"])
+    for _ in range(2):
+        delivery = take(queue, 1)
+        assert bodies(queue, delivery) == [b"a1"] or bodies(queue, delivery) == [b"b1"]
+        nack(queue, delivery.lease, delivery.parts[0].first, delivery.parts[0].first + 1, 1_000)
+        commit(queue)
+    assert bodies(queue, take(queue)) == [b"c1", b"a1", b"b1"]
+
+
+def test_group_not_on_disk_holds_nobody_up() -> None:
+    queue = orders(fifo=True)
+    push(queue, batch(b"a1", groups="a"), 1_000)
+    under_way = collect(queue)
+    assert bodies(queue, take(queue)) == []
+    settle(queue, under_way.mark)
+    push(queue, batch(b"b1", groups="b"), 1_000)
+    assert bodies(queue, take(queue)) == [b"a1"]
+    commit(queue)
+    assert bodies(queue, take(queue)) == [b"b1"]
 
 
 def test_messages_without_a_group_are_one_group() -> None:

@@ -1,0 +1,143 @@
+"""Binding from a start in the past: what a topic has kept goes into a queue.
+
+Nothing is copied: the queue holds the rows of the topic. The contents are looked at one by one,
+to choose by attributes and to know the groups; then everything arrives in one step, which is the
+step that binds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from nexo.machine.chunk import Growing
+from nexo.machine.log import Piece
+from nexo.machine.push import place
+from nexo.machine.settle import tell_pushed
+from nexo.vocabulary.attributes import matches
+from nexo.vocabulary.changes import Published, Pushed
+
+if TYPE_CHECKING:
+    from nexo.machine.chunk import Chunk, Content
+    from nexo.machine.queue import Queue
+    from nexo.machine.topic import Topic
+
+
+class Run(NamedTuple):
+    """Messages of a chunk side by side that a binding wants, and what has to be known of them."""
+
+    start: int
+    stop: int
+    payload_bytes: int
+    groups: str | list[str | None] | None
+    created_first_ms: int
+    created_last_ms: int
+
+
+def wanted_runs(
+    content: Content, start: int, where: dict[str, str] | None
+) -> list[tuple[int, int]]:
+    """Which messages from `start` on a binding wants: where each run begins and ends."""
+    count = content.count
+    if where is None:
+        return [(start, count)] if start < count else []
+    column = content.attributes
+    if not isinstance(column, list):
+        return [(start, count)] if start < count and matches(where, column) else []
+    runs: list[tuple[int, int]] = []
+    for index in range(start, count):
+        if matches(where, column[index]):
+            if runs and runs[-1][1] == index:
+                runs[-1] = (runs[-1][0], index + 1)
+            else:
+                runs.append((index, index + 1))
+    return runs
+
+
+def runs_of(chunk: Chunk, offset: int, where: dict[str, str] | None) -> list[Run]:
+    """What a binding wants of a chunk from an offset on; its content is in memory."""
+    content = chunk.content
+    assert content is not None
+    runs = []
+    for start, stop in wanted_runs(content, max(0, offset - chunk.first), where):
+        groups, created = content.groups, content.created
+        runs.append(
+            Run(
+                start,
+                stop,
+                content.offsets[stop] - content.offsets[start],
+                groups[start:stop] if isinstance(groups, list) else groups,
+                created[start] if created else chunk.created_first_ms,
+                created[stop - 1] if created else chunk.created_last_ms,
+            )
+        )
+    return runs
+
+
+def piece_of(chunk: Chunk, run: Run) -> Piece:
+    """A run as another owner takes it, with the content if that is in memory."""
+    content, batch = chunk.content, None
+    if isinstance(content, Growing):
+        batch = content.cut(run.start, run.stop)
+    elif content is not None:
+        batch = content.slice(run.start, run.stop)
+    return Piece(
+        chunk.rows,
+        chunk.row_start + run.start,
+        run.stop - run.start,
+        run.payload_bytes,
+        run.groups,
+        run.created_first_ms,
+        run.created_last_ms,
+        batch,
+    )
+
+
+def push_kept(queue: Queue, piece: Piece, now_ms: int) -> None:
+    """Messages that a topic had kept arrive. As in `push_shared`, nothing may refuse them."""
+    now_ms = queue.advance(now_ms)
+    if piece.groups is not None and queue.busy is None:
+        queue.begin_groups()
+    chunk = queue.lane(0).log.adopt(piece)
+    chunk.arrived_ms = now_ms
+    due_ms = now_ms + queue.settings.delay_ms if queue.settings.delay_ms else 0
+    place(queue, chunk, chunk.first, chunk.end, due_ms)
+    if queue.events is not None:
+        tell_pushed(queue, chunk.first, chunk.end, now_ms, piece.created_first_ms)
+    queue.changes.append(
+        Pushed(
+            piece.rows[0],
+            piece.row_start,
+            chunk.first,
+            chunk.first,
+            chunk.end,
+            piece.created_first_ms,
+            piece.created_last_ms,
+            due_ms,
+            piece.groups,
+            piece.payload_bytes,
+            tuple(piece.rows[1:]),
+            now_ms,
+        )
+    )
+
+
+def archive_kept(topic: Topic, piece: Piece, now_ms: int) -> None:
+    """The same for the archive of that queue, which counts from when they came to it."""
+    now_ms = topic.advance(now_ms)
+    chunk = topic.log.adopt(piece)
+    topic.kept_bytes += chunk.payload_bytes
+    chunk.created_first_ms = chunk.created_last_ms = chunk.arrived_ms = now_ms
+    topic.changes.append(
+        Published(
+            piece.rows[0],
+            piece.row_start,
+            chunk.first,
+            chunk.first,
+            chunk.end,
+            now_ms,
+            now_ms,
+            piece.payload_bytes,
+            tuple(piece.rows[1:]),
+            now_ms,
+        )
+    )
