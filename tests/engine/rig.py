@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from nexo.engine.queue_actor import QueueActor
-    from nexo.journal.port import Commit, Journal, Stored, Usage
+    from nexo.journal.port import Commit, Copy, Journal, Stored, Usage
     from nexo.machine.pop import Delivery, Part
     from nexo.machine.topic import Reading
+    from nexo.vocabulary.settings import TopicSettings
 
 
 class WatchedJournal:
@@ -60,12 +61,13 @@ class WatchedJournal:
     def last_row(self) -> int:
         return self.inner.last_row()
 
-    def commit(self, commit: Commit) -> None:
+    def commit(self, commit: Commit) -> float:
         if self.is_cut:
-            return
+            return 0.0
         _raise(self.refuse_commit(commit))
-        self.inner.commit(commit)
+        took_s = self.inner.commit(commit)
         self.commits.append(commit)
+        return took_s
 
     def fetch(self, rows: Sequence[int]) -> list[Batch]:
         _raise(self.refuse_fetch(rows))
@@ -77,6 +79,9 @@ class WatchedJournal:
 
     def tidy(self) -> bool:
         return self.inner.tidy()
+
+    def copy(self) -> Copy:
+        return self.inner.copy()
 
     def close(self) -> None:
         self.inner.close()
@@ -118,6 +123,7 @@ class Rig:
         self.runner: HeldRunner
         self.engine: Engine | None = None
         self.must_audit = True
+        self.events: TopicSettings | None = None  # most tests look at what a commit writes
         self._incarnations = count(1)
 
     async def start(self, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> Engine:
@@ -129,6 +135,7 @@ class Rig:
             clock=VirtualClock(),
             runner=self.runner,
             memory_limit_bytes=memory_limit_bytes,
+            events=self.events,
             new_incarnation=lambda: next(self._incarnations),
         )
         await engine.open()

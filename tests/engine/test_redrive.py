@@ -276,3 +276,18 @@ async def test_a_disk_failure_between_two_steps_leaves_nothing_aside(rig: Rig) -
     info = engine.queue("graves").info()
     assert info.in_flight == 0, "messages that nobody gives back"
     assert info.ready + engine.queue("a").info().ready == 40
+
+
+async def test_what_the_commit_under_way_brings_is_moved_too(rig: Rig) -> None:
+    engine = await rig.start()
+    await engine.create_queue("repair")
+    graves = await engine.create_queue("graves")
+    rig.runner.is_held = True
+    pushed = graves.push(bodies("one", "two"))
+    await settle()
+    task = await engine.redrive("graves", to="repair")
+    await settle()
+    rig.runner.release()
+    await pushed
+    assert await task.finished == 2
+    assert await peeked(engine.queue("repair")) == ["one", "two"]

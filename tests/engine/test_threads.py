@@ -29,11 +29,11 @@ class GatedJournal(WatchedJournal):
         self.entered = threading.Semaphore(0)
         self.threads: set[str] = set()
 
-    def commit(self, commit: Commit) -> None:
+    def commit(self, commit: Commit) -> float:
         self.threads.add(threading.current_thread().name)
         self.entered.release()
         assert self.gate.wait(20)
-        super().commit(commit)
+        return super().commit(commit)
 
 
 def test_a_slow_disk_does_not_stop_the_loop(tmp_path: Path) -> None:

@@ -328,6 +328,22 @@ async def test_the_archive_keeps_what_is_purged_at_once(rig: Rig) -> None:
     assert kept == [*map(str, range(50)), "small"]
 
 
+async def test_the_archive_keeps_what_expired_and_what_died(rig: Rig) -> None:
+    engine = await rig.start()
+    settings = QueueSettings(archive=True, max_attempts=1, retention_ms=5_000)
+    queue = await engine.create_queue("q", settings)
+    await queue.push(numbered(40))
+    await nack(queue, await queue.pop(10, one_ack=True))
+    await asyncio.sleep(6)
+    info = queue.info()
+    assert (info.depth, info.dead_lettered, info.expired) == (0, 10, 30)
+    engine = await rig.restart()
+    archive = engine.topic("nexo.archive.q")
+    assert texts(await archive.read(0, 100)) == [*map(str, range(40))]
+    with pytest.raises(InvalidArgument, match="belongs to the broker"):
+        await archive.publish(bodies("x"))
+
+
 async def test_switching_the_archive_on_and_deleting_the_queue(rig: Rig) -> None:
     engine = await rig.start()
     queue = await engine.create_queue("q")

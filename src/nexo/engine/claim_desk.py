@@ -1,24 +1,30 @@
-"""The commands of Spark on one queue: claims, seals and repeatable reads. See `machine.claims`."""
+"""The commands of Spark on one queue: claims, seals and repeatable reads, and snapshots. See
+`machine.claims`."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
+from nexo.engine.snapshots import SnapshotDesk
 from nexo.machine import claims
-from nexo.machine.pop import part_of
+from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.limits import POP_BYTES_MAX
 
 if TYPE_CHECKING:
-    import asyncio
-
     from nexo.engine.queue_actor import QueueActor
     from nexo.machine.claims import Claim
     from nexo.machine.pop import Part
 
 
+BATCH_END = 2**63  # of a read that takes all that is left of a batch
+
+
 class ClaimDesk:
     def __init__(self, actor: QueueActor) -> None:
         self._actor = actor
+        self.snapshots = SnapshotDesk(actor)
+        self.waiting: set[asyncio.Event] = set()  # of claims that found nothing
 
     def open(self, consumer: str) -> asyncio.Future[int]:
         """Begin as the only driver of this consumer; the future has the epoch."""
@@ -32,18 +38,35 @@ class ClaimDesk:
         count: int,
         timeout_ms: int,
         bytes_max: int = POP_BYTES_MAX,
+        wait_ms: int = 0,
     ) -> Claim:
-        """The batch after `after`; the same one each time it is asked for."""
+        """The batch after `after`; the same one each time it is asked for. Waits up to `wait_ms`
+        if there is nothing yet; that the batches before it are acked is on disk by then."""
         actor = self._actor
-        while True:
-            now_ms = actor.now_ms()
-            claim = claims.claim(
-                actor.queue, consumer, epoch, after, count, now_ms, timeout_ms, bytes_max
-            )
-            if claim.missing is None:
+        until_ms = actor.now_ms() + wait_ms
+        ready = asyncio.Event()
+        self.waiting.add(ready)
+        try:
+            while True:
+                ready.clear()
+                now_ms = actor.now_ms()
+                claim = claims.claim(
+                    actor.queue, consumer, epoch, after, count, now_ms, timeout_ms, bytes_max
+                )
+                if claim.missing is not None:
+                    await actor.read_back(claim.missing)
+                    continue
                 await actor.changed(None)
-                return claim
-            await actor.read_back(claim.missing)
+                if claim.number or now_ms >= until_ms:
+                    return claim
+                await _either(ready, until_ms - now_ms)
+        finally:
+            self.waiting.discard(ready)
+
+    def wake(self) -> None:
+        """Something is ready."""
+        for each in self.waiting:
+            each.set()
 
     def seal(self, consumer: str, epoch: int, number: int) -> asyncio.Future[Claim]:
         actor = self._actor
@@ -69,18 +92,38 @@ class ClaimDesk:
         claims.forget_claims(actor.queue, consumer, actor.now_ms())
         return actor.changed(None)
 
-    async def read(self, consumer: str, epoch: int, number: int) -> list[Part]:
-        """The messages of a claimed batch; the same ones each time."""
+    async def read(
+        self,
+        consumer: str,
+        epoch: int,
+        number: int,
+        start: int = 0,
+        count: int = BATCH_END,
+        bytes_max: int = POP_BYTES_MAX,
+    ) -> list[Part]:
+        """Messages of a claimed batch, from the one at `start` on; the same ones each time. Up to
+        `count` of them and about `bytes_max` bytes, but at least one if there is any."""
+        if start < 0 or count < 1:
+            raise InvalidArgument("a read takes a start from 0 on and at least one message")
         actor = self._actor
         with actor.pins() as pins:
             while True:
                 spans = claims.held_by(actor.queue, consumer, epoch, number)
-                missing = [span.chunk for span in spans if span.chunk.content is None]
                 if not spans:
                     # A release counts once it is on disk: a query that goes on with an empty
                     # batch before that would ack, unread, what a crash brings back.
                     await actor.changed(None)
-                if not missing:
-                    return [part_of(span) for span in spans]
-                await actor.read_back(missing[0])
-                pins.add(missing[0])
+                parts, missing = claims.slice_of(spans, start, count, bytes_max)
+                if missing is None:
+                    return parts
+                await actor.read_back(missing)
+                pins.add(missing)
+
+
+async def _either(ready: asyncio.Event, wait_ms: int) -> None:
+    """Until something is ready, or so long."""
+    try:
+        async with asyncio.timeout(wait_ms / 1000):
+            await ready.wait()
+    except TimeoutError:
+        return

@@ -8,6 +8,7 @@ fails, nobody is answered: the engine takes everything back to what the journal 
 from __future__ import annotations
 
 import asyncio
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nexo.journal.port import Commit, Write
@@ -60,12 +61,15 @@ class Committer:
         release_row: Callable[[int], bool],
         on_failed: Callable[[BaseException], None],
         on_settled: Callable[[list[Participant]], None],
+        on_committed: Callable[[float, float], None],
     ) -> None:
+        """`on_committed` is told how long a commit took, and what the disk took of it."""
         self._journal = journal
         self._desk = desk
         self._release_row = release_row
         self._on_failed = on_failed
         self._on_settled = on_settled
+        self._on_committed = on_committed
         self._dirty: dict[Participant, None] = {}
         self._waiters: list[tuple[_Future[Any], Any]] = []
         self._running_waiters: list[tuple[_Future[Any], Any]] = []
@@ -197,6 +201,7 @@ class Committer:
         self._running_waiters, self._waiters = self._waiters, []
         round_bytes, self._next_bytes = self._next_bytes, 0
         self._running = True
+        began_s = perf_counter()
         commit = Commit(
             draft.writes,
             draft.rows,
@@ -204,8 +209,10 @@ class Committer:
             draft.dropped_owners,
         )
 
-        def done(_: Any, error: BaseException | None) -> None:
+        def done(sync_s: float | None, error: BaseException | None) -> None:
             self._end(marks, round_bytes, error)
+            if sync_s is not None:
+                self._on_committed(perf_counter() - began_s, sync_s)
 
         if not (commit.writes or commit.rows or commit.dropped_rows or commit.dropped_owners):
             done(None, None)

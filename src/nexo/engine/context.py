@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from nexo.engine.queue_actor import QueueActor
     from nexo.engine.rows import SharedRows
     from nexo.journal.port import Journal
+    from nexo.machine.log import Piece
+    from nexo.telemetry.meters import Meters
     from nexo.vocabulary.batch import Batch
     from nexo.vocabulary.errors import NexoError
     from nexo.vocabulary.events import Event
@@ -29,6 +31,7 @@ class Context:
     desk: Desk
     committer: Committer
     memory: Memory
+    meters: Meters
     rows: SharedRows
     row_numbers: Iterator[int]
     first_lease: int
@@ -37,6 +40,7 @@ class Context:
     on_events: Callable[[list[Event]], None] | None
     queues_bound_to: Callable[[int], list[tuple[QueueActor, dict[str, str] | None]]]
     archive: Callable[[QueueActor, Batch, int, int], None]
+    archive_kept: Callable[[QueueActor, Piece], None]
 
     def boot(self, epoch: int) -> None:
         """Lease numbers carry the boot epoch, so a number never stands for two deliveries."""

@@ -11,27 +11,32 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from nexo.engine import following
+from nexo.engine.backups import Backups
 from nexo.engine.clock import SystemClock
 from nexo.engine.committer import CATALOG_RANK, Committer
 from nexo.engine.context import Context
 from nexo.engine.desk import AdaptiveRunner, Desk
+from nexo.engine.keys import Keys
 from nexo.engine.memory import Memory
 from nexo.engine.moves import Mover, MoveTask, MoveTasks
 from nexo.engine.queue_actor import QueueActor
 from nexo.engine.recorder import Recorder
-from nexo.engine.recovery import new_queue, new_topic, recover
+from nexo.engine.recovery import new_queue, recover
 from nexo.engine.rows import SharedRows
 from nexo.engine.supervisor import Supervisor
 from nexo.engine.topic_actor import TopicActor
+from nexo.engine.topics import EVENTS_SETTINGS, Kept, Topics, check_bindable, check_deletable
 from nexo.journal.port import CATALOG
 from nexo.machine.catalog import Catalog, encode_catalog_image
 from nexo.machine.clear import purge
-from nexo.machine.topic import drop_before
+from nexo.telemetry.meters import Meters
 from nexo.vocabulary.changes import Dropped
-from nexo.vocabulary.errors import InvalidArgument, NotReady, QueueNotFound, TopicNotFound
+from nexo.vocabulary.errors import InvalidArgument, NotReady, QueueNotFound
 from nexo.vocabulary.limits import MEMORY_LIMIT_BYTES
-from nexo.vocabulary.names import ARCHIVE_PREFIX, archive_name, dead_letter_name
+from nexo.vocabulary.names import check_name, dead_letter_name
 from nexo.vocabulary.settings import QueueSettings, TopicSettings
+from nexo.vocabulary.start import LATEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,11 +44,13 @@ if TYPE_CHECKING:
     from nexo.engine.clock import Clock
     from nexo.engine.committer import Draft, Participant
     from nexo.engine.desk import Runner
+    from nexo.engine.following import Found
+    from nexo.engine.moves import Chosen
     from nexo.journal.port import Journal
     from nexo.machine.queue import Queue
-    from nexo.machine.topic import Topic
-    from nexo.vocabulary.batch import Batch
+    from nexo.vocabulary.changes import QueueDefined
     from nexo.vocabulary.errors import NexoError
+    from nexo.vocabulary.start import Start
 
 _DEAD_LETTERS = QueueSettings(max_attempts=None, retention_ms=14 * 24 * 3_600_000)
 
@@ -58,13 +65,14 @@ class Engine:
         clock: Clock | None = None,
         runner: Runner | None = None,
         memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+        events: TopicSettings | None = EVENTS_SETTINGS,
         new_incarnation: Callable[[], int],
     ) -> None:
+        """`events` is what `nexo.events` keeps; None: the life of messages is not told."""
         self._journal = journal
         self._new_incarnation = new_incarnation
         self._catalog = Catalog()
         self._queues: dict[str, QueueActor] = {}
-        self._topics: dict[str, TopicActor] = {}
         self._queues_by_owner: dict[int, QueueActor] = {}
         self._recorder = Recorder(CATALOG)
         context = self._context = Context()
@@ -74,9 +82,9 @@ class Engine:
         context.rows = SharedRows()
         context.memory = Memory(memory_limit_bytes, journal, context.desk)
         context.refusal = None
-        context.on_events = None
+        context.meters = Meters()
         context.queues_bound_to = self._queues_bound_to
-        context.archive = self._archive
+        self._topics = Topics(context, events)
         self._supervisor = Supervisor(context, self._load, self._resume)
         context.committer = Committer(
             journal,
@@ -84,10 +92,16 @@ class Engine:
             context.rows.release,
             self._supervisor.commit_failed,
             self._settled,
+            context.meters.committed,
         )
         self._mover = Mover(context, self._dead_letters_of)
         context.on_doomed = self._mover.bury
+        self.keys = Keys(
+            lambda: self._catalog, context.clock.now_ms, self._durable, self._check_writable
+        )
+        self.committer, self.memory, self.meters = context.committer, context.memory, context.meters
         self.tasks = MoveTasks(self.redrive)
+        self.backups = Backups(context)
 
     # -- Life ---------------------------------------------------------------------------------
 
@@ -99,37 +113,35 @@ class Engine:
         except BaseException:
             self._journal.close()
             raise
+        self._define_events()
         self._supervisor.begin()
         return self
 
     async def close(self) -> None:
         """Write what waits, and let go of the journal."""
         self._supervisor.close()
+        await self.backups.close()
         try:
             if self._context.refusal is None:
-                await self._context.committer.drain()
+                await self.drain()
         finally:
             self._context.committer.stop()
             stopped = NotReady("the broker has stopped", "try again when it is back")
             for queue in self._queues.values():
                 queue.close(stopped)
-            for topic in self._topics.values():
+            for topic in self._topics.actors.values():
                 topic.close(stopped)
             self._context.desk.close()
             self._journal.close()
+
+    async def drain(self) -> None:
+        """Wait until everything that happened is on disk, and told in `nexo.events`."""
+        await self._topics.drain()
 
     @property
     def refusal(self) -> NexoError | None:
         """Why nothing new is accepted now; None while all is well."""
         return self._context.refusal
-
-    @property
-    def committer(self) -> Committer:
-        return self._context.committer
-
-    @property
-    def memory(self) -> Memory:
-        return self._context.memory
 
     # -- Queues -------------------------------------------------------------------------------
 
@@ -137,13 +149,20 @@ class Engine:
         self._catalog.queue(name)
         return self._queues[name]
 
+    def definition(self, name: str) -> QueueDefined:
+        """When a queue was created and last edited, and with which settings."""
+        return self._catalog.queue(name)
+
+    def now_ms(self) -> int:
+        return self._context.clock.now_ms()
+
     @property
     def queues(self) -> dict[str, QueueActor]:
         return self._queues
 
     @property
     def topics(self) -> dict[str, TopicActor]:
-        return self._topics
+        return self._topics.actors
 
     async def create_queue(self, name: str, settings: QueueSettings | None = None) -> QueueActor:
         """Create a queue; the same name with the same settings is the same queue."""
@@ -177,7 +196,11 @@ class Engine:
         await self._durable()
 
     async def redrive(
-        self, name: str, to: str | None = None, rate: float | None = None
+        self,
+        name: str,
+        to: str | None = None,
+        rate: float | None = None,
+        chosen: Chosen | None = None,
     ) -> MoveTask:
         """Send dead letters back to their source, or to another queue."""
         self._check_writable()
@@ -186,42 +209,86 @@ class Engine:
             raise InvalidArgument(f"queue {name!r} cannot be redriven into itself")
 
         def target_of(source_name: str | None) -> QueueActor | None:
-            wanted = to or source_name
-            return self._queues.get(wanted) if wanted is not None else None
+            if to is not None:
+                return self.queue(to)  # once it is gone, the redrive has failed
+            return self._queues.get(source_name) if source_name is not None else None
 
-        return MoveTask(self._context, source, target_of, rate)
+        return MoveTask(self._context, source, target_of, rate, to, chosen)
 
     # -- Topics -------------------------------------------------------------------------------
 
     def topic(self, name: str) -> TopicActor:
         self._catalog.topic(name)
-        return self._topics[name]
+        return self._topics.actors[name]
 
     async def create_topic(self, name: str, settings: TopicSettings | None = None) -> TopicActor:
         self._check_writable()
-        actor = self._define_topic(name, settings or TopicSettings())
+        now_ms = self._context.clock.now_ms()
+        actor = self._topics.add(
+            self._catalog.define_topic(name, settings or TopicSettings(), now_ms)
+        )
         await self._durable()
         return actor
 
-    async def delete_topic(self, name: str) -> None:
+    async def edit_topic(self, name: str, settings: TopicSettings) -> None:
         self._check_writable()
-        self.topic(name).fan_out()  # what it has accepted still goes to those who are bound
-        self._catalog.drop_topic(name)
-        actor = self._topics.pop(name)
-        drop_before(actor.topic, actor.topic.log.end)
-        self._context.committer.enlist(actor)
-        actor.close(TopicNotFound(f"topic {name!r} was deleted"))
-        self._context.memory.forget(actor)
+        check_name(name, "topic")  # what the broker's own keep is not for users to say
+        self._catalog.edit_topic(name, settings, self._context.clock.now_ms())
+        self._topics.actors[name].edit(settings)
         await self._durable()
 
-    async def bind(self, topic: str, queue: str, where: dict[str, str] | None = None) -> None:
-        """What is published to the topic arrives in the queue from now on."""
+    async def delete_topic(self, name: str) -> None:
         self._check_writable()
-        if topic.startswith(ARCHIVE_PREFIX):
-            raise InvalidArgument("an archive cannot be bound", "bind the topic that feeds it")
-        self.topic(topic).fan_out()
-        self._catalog.bind(topic, queue, where)
+        check_deletable(name, self._queues)
+        self.topic(name).fan_out()  # what it has accepted still goes to those who are bound
+        self._catalog.drop_topic(name)
+        self._topics.drop(name)
         await self._durable()
+
+    async def bind(
+        self,
+        topic: str,
+        queue: str,
+        where: dict[str, str] | None = None,
+        start: Start = LATEST,
+        create: bool = False,
+    ) -> None:
+        """What is published to the topic arrives in the queue from now on, and with a start in
+        the past what it has kept since then: in the same commit, and once, however often it is
+        bound. With `create` a queue that is not there is created."""
+        self._check_writable()
+        check_bindable(topic)
+        actor = self.topic(topic)
+        kept = Kept(actor, where)
+        if start != LATEST and not self._catalog.is_bound(topic, queue):
+            await kept.choose(start)  # from here on nothing else comes in between
+            self._check_writable()
+        if create and queue not in self._queues:
+            self._define_queue(queue, QueueSettings())
+        actor.fan_out()
+        is_new = self._catalog.bind(topic, queue, where)
+        if is_new and start != LATEST:
+            kept.hand_over(self._queues[queue], self._context.rows.share)
+        await self._durable()
+
+    async def starts(self, pattern: str, start: Start) -> dict[str, int]:
+        """Where to begin in each topic that a pattern stands for now."""
+        return await following.starts(self._topics, pattern, start)
+
+    async def follow(
+        self,
+        pattern: str,
+        offsets: dict[str, int],
+        count: int,
+        bytes_max: int,
+        wait_ms: int,
+        may_read: Callable[[str], bool] | None = None,
+    ) -> list[Found]:
+        """Messages of all topics that a pattern stands for, from these offsets on; with
+        `may_read` only of those that whoever follows may read."""
+        return await following.follow(
+            self._topics, pattern, offsets, count, bytes_max, wait_ms, may_read
+        )
 
     async def unbind(self, topic: str, queue: str) -> None:
         self._check_writable()
@@ -258,27 +325,14 @@ class Engine:
         self._queues[name] = actor
         self._queues_by_owner[actor.owner] = actor
 
-    def _define_topic(self, name: str, settings: TopicSettings, system: bool = False) -> TopicActor:
-        now_ms = self._context.clock.now_ms()
-        defined = self._catalog.define_topic(name, settings, now_ms, system)
-        actor = self._topics.get(name)
-        if actor is None:
-            topic = new_topic(defined, self._context.row_numbers)
-            actor = TopicActor(self._context, defined.owner, topic, name.startswith(ARCHIVE_PREFIX))
-            self._topics[name] = actor
-            actor.begin()
-        self._context.committer.enlist(self)
-        return actor
-
     def _define_archive(self, queue: QueueActor) -> None:
-        retention_ms = queue.queue.settings.archive_retention_ms
-        name = archive_name(queue.name)
-        settings = TopicSettings(retention_ms=retention_ms)
-        if name in self._topics:
-            self._catalog.edit_topic(name, settings, self._context.clock.now_ms())
-            self._topics[name].topic.settings = settings
-        else:
-            self._define_topic(name, settings, system=True)
+        self._topics.define_archive(self._catalog, queue)
+        self._context.committer.enlist(self)
+
+    def _define_events(self) -> None:
+        self._topics.define_events(self._catalog)
+        if self._catalog.changes:
+            self._context.committer.enlist(self)
 
     def _dead_letters_of(self, source: QueueActor) -> QueueActor:
         """The dead-letter queue of a queue, created on first need."""
@@ -295,13 +349,6 @@ class Engine:
             (self._queues_by_owner[bound.queue], bound.where)
             for bound in self._catalog.bound_to(owner)
         ]
-
-    def _archive(self, queue: QueueActor, batch: Batch, row: int, row_start: int) -> None:
-        """Keep what came into a queue, if it has an archive."""
-        if queue.queue.settings.archive:
-            topic = self._topics.get(archive_name(queue.name))
-            if topic is not None:
-                topic.archive(batch, row, row_start)
 
     async def _durable(self) -> None:
         self._context.committer.enlist(self)
@@ -326,10 +373,11 @@ class Engine:
         context.clock.not_before(recovered.latest_ms)
         context.rows.recount(recovered.held_rows)
         self._catalog = recovered.catalog
+        self.keys.tell()
         self._recorder = Recorder(CATALOG)
         context.committer.resume()
         self._load_queues(recovered.queues)
-        self._load_topics(recovered.topics)
+        self._topics.load(recovered.topics)
 
     def _load_queues(self, queues: dict[int, Queue]) -> None:
         known, self._queues, self._queues_by_owner = self._queues_by_owner, {}, {}
@@ -344,22 +392,8 @@ class Engine:
         for actor in known.values():  # they were created in a commit that failed
             actor.close(QueueNotFound(f"queue {actor.name!r} could not be created"))
 
-    def _load_topics(self, topics: dict[int, Topic]) -> None:
-        known = {actor.owner: actor for actor in self._topics.values()}
-        self._topics = {}
-        for owner, topic in topics.items():
-            actor = known.pop(owner, None)
-            if actor is None:
-                archive = topic.name.startswith(ARCHIVE_PREFIX)
-                actor = TopicActor(self._context, owner, topic, archive)
-                actor.begin()
-            else:
-                actor.adopt(topic)
-            self._topics[topic.name] = actor
-        for actor in known.values():
-            actor.close(TopicNotFound(f"topic {actor.name!r} could not be created"))
-
     def _resume(self) -> None:
         """The disk takes payloads again: go on with what had to wait for it."""
+        self._define_events()
         for actor in list(self._queues.values()):  # burying may create dead-letter queues
             actor.tick()

@@ -1,8 +1,8 @@
 """Memory: payloads beyond the budget leave RAM and are read back in order.
 
-What a consumer needs last goes first: the newest chunks of the queue that takes the most. Chunks
-that were read back go after all others, the longest there first, since those read last are about
-to be used. Chunks that somebody is working on are pinned and stay.
+What is needed last goes first: the newest chunks of a queue, the oldest of a topic, of whoever
+takes the most. Chunks that were read back go after all others, the longest there first, since
+those read last are about to be used. Chunks that somebody is working on are pinned and stay.
 """
 
 from __future__ import annotations
@@ -164,7 +164,8 @@ class Memory:
     def _evict(self, holder: Holder, excess: int) -> None:
         """Evict about that many bytes of one actor, but not what was read back."""
         for log in holder.logs():
-            for first in reversed(list(log.resident)):
+            firsts = list(log.resident)
+            for first in firsts if log.evicts_oldest else reversed(firsts):
                 if excess <= 0:
                     break
                 chunk = log.resident[first]

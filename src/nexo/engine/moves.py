@@ -13,7 +13,13 @@ import msgspec
 
 from nexo.machine import depart
 from nexo.machine.push import push_moved
-from nexo.vocabulary.errors import InvalidArgument, NexoError, ReadOnly
+from nexo.vocabulary.errors import (
+    InvalidArgument,
+    MessageTooLarge,
+    NexoError,
+    ReadOnly,
+    RedriveNotFound,
+)
 from nexo.vocabulary.limits import MOVE_MESSAGES, RECEIVE_RATE_MAX
 from nexo.vocabulary.states import Cause
 
@@ -86,22 +92,31 @@ class MoveTasks:
 
     async def progress(self, number: int, wait_ms: int = 0) -> Progress:
         """How far it is; waits up to `wait_ms` for its end. Raises what stopped it."""
-        task = self._find(number)
+        task = self.find(number)
         if wait_ms > 0:
             await asyncio.wait([task.finished], timeout=wait_ms / 1000)
         if task.finished.done():
             task.finished.result()
         return task.progress()
 
+    def of(self, source: QueueActor) -> list[tuple[int, MoveTask]]:
+        """The redrives of a queue, the latest first."""
+        found = [(number, task) for number, task in self._tasks.items() if task.source is source]
+        return found[::-1]
+
+    def source_of(self, number: int) -> str:
+        """The queue that a redrive takes messages from."""
+        return self.find(number).source.name
+
     def cancel(self, number: int) -> Progress:
-        task = self._find(number)
+        task = self.find(number)
         task.cancel()
         return task.progress()
 
-    def _find(self, number: int) -> MoveTask:
+    def find(self, number: int) -> MoveTask:
         task = self._tasks.get(number)
         if task is None:
-            raise InvalidArgument(f"there is no redrive {number}", "it ended long ago")
+            raise RedriveNotFound(f"there is no redrive {number}", "it ended long ago")
         return task
 
 
@@ -112,9 +127,17 @@ class Progress(msgspec.Struct, frozen=True):
     finished: bool
 
 
+class Chosen(msgspec.Struct, frozen=True):
+    """Messages to move, by their sequence numbers in order; with bodies, each gets a new one."""
+
+    seqs: list[int]
+    bodies: list[bytes] | None = None
+
+
 class MoveTask:
     """A redrive under way. It moves what was in line when it began, each message to the queue it
-    came from, or all to one target. Messages without such a queue stay where they are."""
+    came from, or all to one target. Messages without such a queue stay where they are. What was
+    chosen moves in one commit; what of it is not in line any more is passed over."""
 
     def __init__(
         self,
@@ -122,19 +145,47 @@ class MoveTask:
         source: QueueActor,
         target_of: Callable[[str | None], QueueActor | None],
         rate: float | None,
+        to: str | None = None,
+        chosen: Chosen | None = None,
     ) -> None:
         if rate is not None and not 0 < rate <= RECEIVE_RATE_MAX:
             raise InvalidArgument("a redrive's rate is a number of messages a second above 0")
         self._context = context
         self._source = source
         self._target_of = target_of
-        self._rate = rate
-        self._total = source.queue.ready
+        self._rate = self.rate = rate
+        self.to = to
+        self.started_ms = context.clock.now_ms()
+        self._chosen = chosen
+        self._total = source.queue.ready if chosen is None else len(chosen.seqs)
+        bodies = chosen.bodies if chosen is not None else None
+        self._bodies = dict(zip(chosen.seqs, bodies, strict=True)) if chosen and bodies else {}
         self._moved = 0
         self._skipped: list[tuple[Queue, int]] = []
         self._skipped_count = 0
         self._cancelled = False
         self.finished: asyncio.Task[int] = asyncio.get_running_loop().create_task(self._run())
+        # Why it ended is asked for later, or never.
+        self.finished.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+    @property
+    def source(self) -> QueueActor:
+        return self._source
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What stopped it."""
+        ended = self.finished.done() and not self.finished.cancelled()
+        return self.finished.exception() if ended else None
+
+    @property
+    def status(self) -> str:
+        """In the words of SQS."""
+        if not self.finished.done():
+            return "CANCELLING" if self._cancelled else "RUNNING"
+        if self.failure is not None:
+            return "FAILED"
+        return "CANCELLED" if self._cancelled or self.finished.cancelled() else "COMPLETED"
 
     def progress(self) -> Progress:
         return Progress(self._moved, self._total, self._skipped_count, self.finished.done())
@@ -144,14 +195,26 @@ class MoveTask:
         self._cancelled = True
 
     async def _run(self) -> int:
+        committer, has_waited = self._context.committer, False
         try:
+            if self._chosen is not None:
+                picked = depart.pick_these(self._source.queue, self._chosen.seqs)
+                self._moved = await self._move(picked) if picked else 0
+                return self._moved
             while self._moved + self._skipped_count < self._total and not self._cancelled:
                 step = min(MOVE_MESSAGES, self._total - self._moved - self._skipped_count)
                 if self._rate is not None:
                     step = min(step, max(1, int(self._rate * _BURST_MS / 1000)))
                 picked = depart.pick(self._source.queue, step)
                 if not picked:
-                    break
+                    if has_waited:
+                        break
+                    # What came in with the commit under way counts, and is not there before it.
+                    has_waited = True
+                    committer.enlist(self._source)
+                    await committer.when_durable(None)
+                    continue
+                has_waited = False
                 moved = await self._move(picked)
                 self._moved += moved
                 if self._rate is not None:
@@ -177,6 +240,7 @@ class MoveTask:
                 raise self._context.refusal
             if source.queue is not queue:  # what was picked is of a state that was given up
                 raise ReadOnly("the journal was loaded anew during the move", "try again")
+            self._check_bodies(picked)
             moved = 0
             while left:
                 lease, span = left[0]
@@ -192,6 +256,20 @@ class MoveTask:
         await self._context.committer.when_durable(None)
         return moved
 
+    def _check_bodies(self, picked: list[tuple[int, Span]]) -> None:
+        """Before anything moves: what a target does not take is not taken from the source."""
+        for lease, span in picked if self._bodies else ():
+            if self._source.queue.leases.get(lease) is not span:
+                continue
+            for seq, name in enumerate(depart.sources(span), span.first):
+                target = self._target_of(name)
+                size = len(self._bodies[seq])
+                if target is not None and size > target.queue.settings.max_message_bytes:
+                    raise MessageTooLarge(
+                        f"a new body of {size} bytes is larger than queue {target.name!r} takes",
+                        "nothing was moved: make it shorter, or raise max_message_bytes",
+                    )
+
     def _move_span(self, lease: int, span: Span) -> int:
         """Split a span by where its messages go, and send each part there."""
         queue, now_ms = self._source.queue, self._context.clock.now_ms()
@@ -202,8 +280,8 @@ class MoveTask:
             while stop < span.end and names[stop - base] == name:
                 stop += 1
             last = stop == span.end
+            target = self._target_of(name)  # before anything is split: it may be refused
             own, part = depart.split(queue, lease, span, stop)
-            target = self._target_of(name)
             if target is None or target is self._source:
                 self._skipped.append((queue, own))
                 self._skipped_count += part.end - part.first
@@ -216,6 +294,9 @@ class MoveTask:
     def _send(self, lease: int, part: Span, target: QueueActor, now_ms: int) -> int:
         queue, committer = self._source.queue, self._context.committer
         batch = depart.redriven(queue, part)
+        if self._bodies:
+            bodies = [self._bodies[seq] for seq in range(part.first, part.end)]
+            batch = depart.with_bodies(batch, bodies)
         gone = depart.depart(queue, lease, part, Cause.REDRIVEN, "", now_ms)
         assert gone, "what was picked is there until it departs"
         push_moved(target.queue, batch, now_ms)

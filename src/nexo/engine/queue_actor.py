@@ -12,12 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from nexo.engine.claim_desk import ClaimDesk
 from nexo.engine.committer import QUEUE_RANK
+from nexo.engine.events import tell_or_not
+from nexo.engine.late_desk import LateDesk, catch_up, groups_opened
+from nexo.engine.receive_attempts import ReceiveAttempts
 from nexo.engine.recorder import Recorder
-from nexo.engine.shelf import Shelf
+from nexo.engine.shelf import Shelf, look
 from nexo.engine.timer import Timer
 from nexo.engine.waiting import PendingPop, Waiter, WaitingRoom
 from nexo.machine import ack as acks
 from nexo.machine import clear, compact, peek, settle
+from nexo.machine.bind import push_kept
 from nexo.machine.expire import expire, next_ms
 from nexo.machine.fail import give_back, give_back_lease, nack
 from nexo.machine.image import encode_image, image_of
@@ -32,7 +36,7 @@ if TYPE_CHECKING:
     from nexo.engine.context import Context
     from nexo.machine.accepted import Accepted
     from nexo.machine.chunk import Chunk
-    from nexo.machine.log import Log
+    from nexo.machine.log import Log, Piece
     from nexo.machine.pop import Delivery
     from nexo.machine.queue import Queue
     from nexo.machine.settle import Mark
@@ -57,10 +61,16 @@ class QueueActor:
         self._recorder = Recorder(owner)
         self._gone: NexoError | None = None  # why nothing is taken any more
         self.claims = ClaimDesk(self)
+        self.late = LateDesk(self)
+        self.attempts = ReceiveAttempts(self)
 
     @property
     def name(self) -> str:
         return self.queue.name
+
+    @property
+    def is_writable(self) -> bool:
+        return self._context.refusal is None
 
     # -- Producers ----------------------------------------------------------------------------
 
@@ -98,6 +108,12 @@ class QueueActor:
         self._context.archive(self, batch, row, row_start)
         self._committer.enlist(self)
 
+    def arrive_kept(self, piece: Piece) -> None:
+        """Messages that a topic had kept, in the commit that binds the queue to it."""
+        push_kept(self.queue, piece, self.now_ms())
+        self._context.archive_kept(self, piece)
+        self._committer.enlist(self)
+
     # -- Consumers ----------------------------------------------------------------------------
 
     async def pop(
@@ -111,37 +127,30 @@ class QueueActor:
         one_ack: bool = False,
     ) -> Delivery:
         """Up to `count` messages; waits up to `wait_ms` for the first one."""
+        wanted: dict[str, Any] = {
+            "bytes_max": bytes_max,
+            "consumer": consumer,
+            "visibility_ms": visibility_ms,
+            "one_ack": one_ack,
+        }
+        catch_up(self)
+        if one_ack:  # an SQS client that just gave something back expects to find it
+            await groups_opened(self)
         while True:
             if self._gone is not None:
                 raise self._gone
-            delivery = pop(
-                self.queue,
-                count,
-                self.now_ms(),
-                bytes_max=bytes_max,
-                consumer=consumer,
-                visibility_ms=visibility_ms,
-                one_ack=one_ack,
-            )
+            delivery = pop(self.queue, count, self.now_ms(), **wanted)
             if delivery.parts:
                 self._delivered(delivery)
                 return delivery
-            if delivery.missing is None:
+            if delivery.missing is not None:
+                await self.read_back(delivery.missing)
+            elif not await groups_opened(self):
                 break
-            await self.read_back(delivery.missing)
         if wait_ms <= 0:
             return delivery
         pending = PendingPop(self._return_unseen)
-        waiter = Waiter(
-            count,
-            pending.deliver,
-            pending.fail,
-            standing=False,
-            consumer=consumer,
-            bytes_max=bytes_max,
-            visibility_ms=visibility_ms,
-            one_ack=one_ack,
-        )
+        waiter = Waiter(count, pending.deliver, pending.fail, standing=False, **wanted)
         self.room.enter(waiter)
         self._watch_rate()
         try:
@@ -238,14 +247,7 @@ class QueueActor:
 
     async def peek(self, limit: int = 10) -> list[Message]:
         """The first messages, whatever their state; nothing is taken."""
-        with self.pins() as pins:
-            while True:
-                glances = peek.glance(self.queue, limit)
-                missing = [each.chunk for each in glances if each.chunk.content is None]
-                if not missing:
-                    return peek.show(self.queue, glances)
-                await self.read_back(missing[0])
-                pins.add(missing[0])
+        return await look(self, limit)
 
     # -- The engine's side --------------------------------------------------------------------
 
@@ -293,6 +295,8 @@ class QueueActor:
     def serve(self) -> None:
         """Deliver to those who wait, in turn, what is ready."""
         queue, room = self.queue, self.room
+        if self.claims.waiting and queue.ready:
+            self.claims.wake()
         while len(room) and queue.ready:
             turn = room.next(queue.ready)
             if turn is None:
@@ -327,9 +331,8 @@ class QueueActor:
         self.begin()
 
     def begin(self) -> None:
-        """Take up work after a start."""
-        if self._context.on_events is not None and self.queue.settings.events:
-            self.queue.events = []
+        """Take up work after a start, or with other settings."""
+        tell_or_not(self.queue, self._context.on_events)
         self._timer.cancel()
         self._timer.at(self.now_ms())
 

@@ -6,13 +6,16 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from nexo.engine.memory import Pins
+from nexo.machine import peek
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nexo.engine.memory import Holder, Memory
+    from nexo.engine.queue_actor import QueueActor
     from nexo.machine.chunk import Chunk
     from nexo.machine.log import Log
+    from nexo.vocabulary.message import Message
 
 _RETRY_S = 0.2  # a read that failed is tried again, while someone waits for it
 
@@ -59,3 +62,15 @@ class Shelf:
     def pins(self) -> Pins:
         """For a work that needs several chunks at once."""
         return Pins(self._memory)
+
+
+async def look(actor: QueueActor, limit: int) -> list[Message]:
+    """The first messages of a queue, their contents read back if need be."""
+    with actor.pins() as pins:
+        while True:
+            glances = peek.glance(actor.queue, limit)
+            missing = [each.chunk for each in glances if each.chunk.content is None]
+            if not missing:
+                return peek.show(actor.queue, glances)
+            await actor.read_back(missing[0])
+            pins.add(missing[0])

@@ -7,29 +7,33 @@ row, and every bound queue gets a reference to it. So a crash leaves all of them
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nexo.engine.committer import ARCHIVE_RANK, TOPIC_RANK
+from nexo.engine.committer import TOPIC_RANK
 from nexo.engine.recorder import Recorder
 from nexo.engine.shelf import Shelf
 from nexo.engine.timer import Timer
 from nexo.machine import topic as rules
+from nexo.machine.bind import archive_kept, wanted_runs
 from nexo.machine.topic_image import encode_topic_image, image_of_topic
-from nexo.vocabulary.attributes import matches
+from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.limits import POP_BYTES_MAX
 from nexo.vocabulary.settings import TopicSettings
+from nexo.vocabulary.start import check_start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from nexo.engine.committer import Draft
     from nexo.engine.context import Context
-    from nexo.machine.log import Flushed, Log
+    from nexo.machine.chunk import Chunk
+    from nexo.machine.log import Log, Piece
     from nexo.machine.topic import Reading, Topic
     from nexo.vocabulary.batch import Batch
     from nexo.vocabulary.errors import NexoError
+    from nexo.vocabulary.start import Start
 
 
 class TopicInfo(msgspec.Struct, frozen=True):
@@ -42,12 +46,10 @@ class TopicInfo(msgspec.Struct, frozen=True):
 
 
 class TopicActor:
-    def __init__(
-        self, context: Context, owner: int, topic: Topic, is_archive: bool = False
-    ) -> None:
+    def __init__(self, context: Context, owner: int, topic: Topic, rank: int = TOPIC_RANK) -> None:
         self.owner = owner
         self.topic = topic
-        self.rank = ARCHIVE_RANK if is_archive else TOPIC_RANK
+        self.rank = rank
         self._context = context
         self._committer = context.committer
         self._now_ms = context.clock.now_ms
@@ -65,6 +67,10 @@ class TopicActor:
         self, batch: Batch, producer: str = "", number: int = 0
     ) -> asyncio.Future[tuple[int, int]]:
         """The future has the range of the offsets once the batch is on disk."""
+        if self.rank != TOPIC_RANK:
+            raise InvalidArgument(
+                f"topic {self.name!r} belongs to the broker", "publish to a topic of your own"
+            )
         if self._context.refusal is not None:
             raise self._context.refusal
         if self._committer.congested:
@@ -98,22 +104,38 @@ class TopicActor:
             if reading.parts or (reading.missing is None and left_ms <= 0):
                 return reading
             if reading.missing is not None:
-                await self._shelf.read_back(self.topic.log, reading.missing)
+                await self.read_back(reading.missing)
             else:
                 await self._news(left_ms)
+
+    async def offset_of(self, start: Start) -> int:
+        """The offset that a start stands for now."""
+        check_start(start)
+        time_ms = start.time_ms
+        if time_ms is None:
+            settled = self.topic.log.settled
+            return settled if start.offset is None else max(start.offset, self.topic.start)
+        while (chunk := rules.chunk_at(self.topic, time_ms)) is not None:
+            if chunk.content is not None or chunk.created_first_ms >= time_ms:
+                break
+            await self.read_back(chunk)
+        return rules.offset_at(self.topic, time_ms)
 
     def info(self) -> TopicInfo:
         """The figures of the topic."""
         topic = self.topic
-        bound = [queue.name for queue, _ in self._context.queues_bound_to(self.owner)]
         return TopicInfo(
             topic.name,
             topic.start,
             topic.log.settled,
             topic.kept_bytes,
             topic.settings,
-            bound,
+            [queue for queue, _ in self.bindings()],
         )
+
+    def bindings(self) -> list[tuple[str, dict[str, str] | None]]:
+        """The queues that are bound to it, each with the attributes that it asks for."""
+        return [(each.name, where) for each, where in self._context.queues_bound_to(self.owner)]
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener` whenever there is something new; returns how to stop that."""
@@ -126,7 +148,22 @@ class TopicActor:
         self._context.rows.share(row)
         self._committer.enlist(self)
 
+    def archive_kept(self, piece: Piece) -> None:
+        """The same for what a topic had kept when the queue was bound to it."""
+        archive_kept(self.topic, piece, self._now_ms())
+        for row in piece.rows:
+            self._context.rows.share(row)
+        self._committer.enlist(self)
+
     # -- The engine's side --------------------------------------------------------------------
+
+    async def read_back(self, chunk: Chunk) -> None:
+        """Wait until the content of a chunk is in memory."""
+        await self._shelf.read_back(self.topic.log, chunk)
+
+    def edit(self, settings: TopicSettings) -> None:
+        self.topic.settings = settings
+        self.begin()
 
     def logs(self) -> Iterable[Log]:
         return (self.topic.log,)
@@ -135,11 +172,11 @@ class TopicActor:
         """Give what was published since the last commit to the queues that are bound now."""
         for flushed in rules.flush_topic(self.topic):
             for queue, where in self._context.queues_bound_to(self.owner):
-                for start, part in _chosen(flushed, where):
+                for start, stop in wanted_runs(flushed.batch, 0, where):
                     self._context.rows.share(flushed.row)
-                    queue.arrive(part, flushed.row, start)
+                    queue.arrive(flushed.batch.slice(start, stop), flushed.row, start)
 
-    def collect(self, draft: Draft) -> int:
+    def collect(self, draft: Draft) -> Any:
         self.fan_out()
         collected = rules.collect_topic(self.topic)
         draft.rows += collected.rows
@@ -149,7 +186,8 @@ class TopicActor:
         )
         return collected.end
 
-    def settle(self, end: int) -> None:
+    def settle(self, mark: Any) -> None:
+        end: int = mark
         news = end > self.topic.log.settled
         rules.settle_topic(self.topic, end)
         self._trim()
@@ -195,24 +233,3 @@ class TopicActor:
             pass
         finally:
             stop()
-
-
-def _chosen(flushed: Flushed, where: dict[str, str] | None) -> list[tuple[int, Batch]]:
-    """The runs of a batch that a binding wants: where each begins in the row, and its messages."""
-    batch = flushed.batch
-    if where is None:
-        return [(0, batch)]
-    column = batch.attributes
-    wanted = [
-        matches(where, column[index] if isinstance(column, list) else column)
-        for index in range(batch.count)
-    ]
-    runs, start = [], 0
-    while start < batch.count:
-        stop = start
-        while stop < batch.count and wanted[stop]:
-            stop += 1
-        if stop > start:
-            runs.append((start, batch.slice(start, stop)))
-        start = stop + 1
-    return runs

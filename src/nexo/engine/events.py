@@ -1,0 +1,133 @@
+"""The actor of `nexo.events`: what the queues tell of a commit is published in that same commit.
+
+It is collected after all queues, has no bound queues, and tells nothing of itself, so there is no
+end to wait for. Nothing is told that is not on disk. A broker with thousands of commits a second
+tells of several at once: events wait a few milliseconds if others were told just now, since each
+publication costs a row and a record. They also wait, up to a limit, while the disk takes no
+payloads. What waits in memory is lost in a crash: then a change is not told of, never the other
+way round.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from nexo.engine.committer import EVENTS_RANK, LAZY_COMMIT_MS
+from nexo.engine.timer import Timer
+from nexo.engine.topic_actor import TopicActor
+from nexo.machine import topic as rules
+from nexo.vocabulary.events import batch_of_events
+from nexo.vocabulary.limits import (
+    EVENTS_PAUSE_MS,
+    EVENTS_PENDING_MAX,
+    EVENTS_PUBLISHED_MAX,
+    EVENTS_RESIDENT_BYTES,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nexo.engine.committer import Draft
+    from nexo.engine.context import Context
+    from nexo.machine.queue import Queue
+    from nexo.vocabulary.errors import NexoError
+    from nexo.vocabulary.events import Event
+
+
+class _Mark(NamedTuple):
+    end: int | None  # None: nothing of the topic is in this commit
+    paid: int  # how many of the owed events are
+    untold: list[Event]  # what this commit did and does not tell
+
+
+class EventsActor(TopicActor):
+    def __init__(self, context: Context, owner: int, topic: rules.Topic) -> None:
+        super().__init__(context, owner, topic, EVENTS_RANK)
+        self._told: list[Event] = []  # of the next commit
+        self._owed: list[Event] = []  # of earlier commits: true, and not told yet
+        self._paying = (0, 0)  # the offset and the number of those owed that are being written
+        self._published_ms = 0
+        self._is_due = False  # those that are owed are not to wait any longer
+        self._reminder = Timer(context.clock, self.hurry)
+
+    def tell(self, events: list[Event]) -> None:
+        """A queue has done this since the last commit."""
+        self._told += events
+        self._committer.enlist(self)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether something is on disk and not told."""
+        return bool(self._owed)
+
+    def hurry(self) -> None:
+        """Tell now what has waited."""
+        if self._owed:
+            self._is_due = True
+            self._committer.enlist(self)
+
+    def collect(self, draft: Draft) -> _Mark:
+        told, self._told = self._told, []
+        now_ms = self._now_ms()
+        if self._must_wait(now_ms, len(told)):
+            has_more = self.topic.changes or self.topic.dropped_rows
+            return _Mark(super().collect(draft) if has_more else None, 0, told)
+        events = self._owed + told if self._owed else told
+        self._paying = (self.topic.log.end, len(self._owed))
+        for start in range(0, len(events), EVENTS_PUBLISHED_MAX):
+            batch = batch_of_events(events[start : start + EVENTS_PUBLISHED_MAX])
+            rules.publish(self.topic, batch, now_ms)
+        self._published_ms, self._is_due = now_ms, False
+        return _Mark(super().collect(draft), len(self._owed), [])
+
+    def settle(self, mark: Any) -> None:
+        del self._owed[: mark.paid]
+        self._paying = (self.topic.log.end, 0)
+        if mark.untold:
+            self._owed += mark.untold
+            del self._owed[:-EVENTS_PENDING_MAX]
+            if self._context.refusal is None:
+                self._reminder.at(self._now_ms() + LAZY_COMMIT_MS)
+        if mark.end is not None:
+            super().settle(mark.end)
+            self._forget_old()
+
+    def adopt(self, topic: rules.Topic) -> None:
+        """What was told of a state that was given up did not happen. What is owed still is, unless
+        the commit that failed turns out to have happened."""
+        offset, paid = self._paying
+        if topic.log.end > offset:
+            del self._owed[:paid]
+        self._told, self._paying = [], (topic.log.end, 0)
+        super().adopt(topic)
+
+    def close(self, gone: NexoError) -> None:
+        self._reminder.cancel()
+        super().close(gone)
+
+    def _must_wait(self, now_ms: int, count: int) -> bool:
+        """For a disk that takes no payloads, or because others were told just now."""
+        if self._context.refusal is not None:
+            return True
+        is_soon = now_ms < self._published_ms + EVENTS_PAUSE_MS and not self._is_due
+        return is_soon and len(self._owed) + count < EVENTS_PUBLISHED_MAX
+
+    def _forget_old(self) -> None:
+        """Most of it is read once, by those who follow it; the rest is read back from the disk."""
+        log = self.topic.log
+        if log.resident_bytes > EVENTS_RESIDENT_BYTES:
+            for chunk in list(log.resident.values()):
+                if log.evictable(chunk):
+                    log.evict(chunk)
+                if log.resident_bytes <= EVENTS_RESIDENT_BYTES:
+                    break
+
+
+def tell_or_not(queue: Queue, on_events: Callable[[list[Event]], None] | None) -> None:
+    """Begin or end to tell the life of a queue's messages, as its settings say."""
+    if on_events is not None and queue.settings.events:
+        queue.events = [] if queue.events is None else queue.events
+    elif queue.events is not None:
+        if queue.events and on_events is not None:
+            on_events(queue.events)  # what happened before it was switched off
+        queue.events = None

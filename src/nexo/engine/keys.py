@@ -1,0 +1,76 @@
+"""The tokens and access keys of a broker: part of its definitions, durable like queues.
+
+Whoever guards the doors adopts them and is told of each change, as everything else when it is on
+disk: by the time that a revocation is confirmed it holds, for those who are connected too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nexo.access.tokens import Minted, mint
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from nexo.machine.catalog import Catalog
+    from nexo.vocabulary.changes import TokenDefined
+
+    Adopt = Callable[[Mapping[str, TokenDefined]], None]
+
+
+class Keys:
+    def __init__(
+        self,
+        catalog: Callable[[], Catalog],
+        now_ms: Callable[[], int],
+        write: Callable[[], Awaitable[None]],
+        check_writable: Callable[[], None],
+    ) -> None:
+        self._catalog = catalog
+        self._now_ms = now_ms
+        self._write = write
+        self._check_writable = check_writable
+        self._adopt: Adopt | None = None
+
+    def guard_with(self, adopt: Adopt) -> None:
+        """Tell the tokens now and whenever they change."""
+        self._adopt = adopt
+        self.tell()
+
+    def tell(self) -> None:
+        if self._adopt is not None:
+            self._adopt(self._catalog().tokens)
+
+    def all(self) -> list[TokenDefined]:
+        tokens = self._catalog().tokens
+        return [tokens[name] for name in sorted(tokens)]
+
+    async def create(
+        self,
+        name: str,
+        allow: Sequence[str],
+        *,
+        expires_after_ms: int | None = None,
+        aws: bool = False,
+    ) -> Minted:
+        """Draw a token, or with `aws` an access key. Its secret is in the answer and nowhere
+        else."""
+        self._check_writable()
+        now_ms = self._now_ms()
+        expires_ms = None if expires_after_ms is None else now_ms + expires_after_ms
+        minted = mint(name, allow, now_ms, expires_ms=expires_ms, aws=aws)
+        self._catalog().define_token(minted.defined)
+        await self._settle()
+        return minted
+
+    async def revoke(self, name: str) -> None:
+        self._check_writable()
+        self._catalog().revoke_token(name)
+        await self._settle()
+
+    async def _settle(self) -> None:
+        try:
+            await self._write()
+        finally:
+            self.tell()  # also if whoever asked has gone: it will be written all the same

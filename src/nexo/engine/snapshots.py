@@ -1,0 +1,250 @@
+"""Snapshots: all messages of a queue at one moment, to be read slice by slice.
+
+A snapshot takes nothing. It keeps hold of the contents that are in memory when it is made, so what
+is acked, moved or expires meanwhile can still be read. Of contents that are on disk alone it only
+knows the place: what is gone from there before it is read is missing, and is counted. A snapshot
+ends when nobody has read it for a while; it does not outlive the broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from nexo.machine.peek import everything
+from nexo.machine.pop import Part
+from nexo.machine.span import History
+from nexo.vocabulary.errors import InvalidArgument, LeaseLost
+from nexo.vocabulary.identity import priority_of
+from nexo.vocabulary.limits import SNAPSHOTS_MAX
+from nexo.vocabulary.states import State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nexo.engine.queue_actor import QueueActor
+    from nexo.machine.chunk import Chunk, Content
+    from nexo.machine.peek import Glance
+    from nexo.machine.queue import Queue
+
+IDLE_S = 600.0  # a snapshot that is not read to its end is kept this long …
+READ_IDLE_S = 60.0  # … and one that was, in case that a part of it is wanted again
+_UNDELIVERED = History(0, 0)
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """Which messages are of interest; what is ruled out by whole runs is left out."""
+
+    priority: tuple[int, int] = (0, 255)  # the lowest and the highest
+    attempts: tuple[int, int] = (0, 2**62)
+    created_ms: tuple[int, int] = (-(2**62), 2**62)
+
+
+class SnapshotInfo(msgspec.Struct, frozen=True):
+    snapshot: str
+    count: int
+    payload_bytes: int  # roughly
+    incarnation: int
+    at_ms: int
+
+
+class SnapshotReading(msgspec.Struct, frozen=True):
+    """`states` has one for each part; `missing` are messages that are gone from the disk."""
+
+    parts: list[Part]
+    states: list[State]
+    next: int
+    missing: int
+
+
+class _Run(NamedTuple):
+    """Messages that lay side by side and had lived through the same."""
+
+    first: int
+    end: int
+    chunk: Chunk
+    content: Content | None
+    place: int  # of the first one in the content
+    created_ms: int
+    state: State
+    history: History
+
+
+class Snapshot:
+    def __init__(self, queue: Queue, runs: list[_Run]) -> None:
+        self.queue = queue
+        self.runs = runs
+        self.starts = [0]  # the place of each run in the whole, and the end
+        for run in runs:
+            self.starts.append(self.starts[-1] + run.end - run.first)
+        self.read = 0  # how many messages were read, one that is read again counted again
+        self.expiry: asyncio.TimerHandle | None = None
+
+    @property
+    def count(self) -> int:
+        return self.starts[-1]
+
+
+class SnapshotDesk:
+    """The snapshots of one queue."""
+
+    def __init__(self, actor: QueueActor) -> None:
+        self._actor = actor
+        self._snapshots: dict[str, Snapshot] = {}  # the longest unread first
+        self._opened = 0
+
+    def open(self, wanted: Wanted) -> SnapshotInfo:
+        actor = self._actor
+        queue = actor.queue
+        runs = [_run(each) for each in everything(queue) if _matches(each, wanted)]
+        snapshot = Snapshot(queue, runs)
+        # The lease counter carries the boot, so a name is never given again after a restart.
+        self._opened += 1
+        name = f"{queue.next_lease:x}.{self._opened}"
+        if len(self._snapshots) >= SNAPSHOTS_MAX:
+            self.close(next(iter(self._snapshots)))
+        self._snapshots[name] = snapshot
+        self._touch(name, snapshot)
+        size = sum(_payload_bytes(run) for run in runs)
+        return SnapshotInfo(name, snapshot.count, size, queue.incarnation, actor.now_ms())
+
+    def close(self, name: str) -> None:
+        """It may be gone already."""
+        snapshot = self._snapshots.pop(name, None)
+        if snapshot is not None and snapshot.expiry is not None:
+            snapshot.expiry.cancel()
+
+    async def read(self, name: str, start: int, count: int, bytes_max: int) -> SnapshotReading:
+        """Messages from place `start` of the snapshot on: up to `count` and about `bytes_max`
+        bytes, but at least one if there is any. `next` is where to go on."""
+        if start < 0 or count < 1:
+            raise InvalidArgument("a read takes a start from 0 on and at least one message")
+        snapshot = self._snapshots.get(name)
+        if snapshot is None or snapshot.queue is not self._actor.queue:
+            raise LeaseLost(
+                f"there is no snapshot {name!r:.40} of queue {self._actor.name!r} any more",
+                "it was not read for too long, or the broker restarted: take a new one",
+            )
+        self._touch(name, snapshot)
+        parts: list[Part] = []
+        states: list[State] = []
+        at, stop, missing = start, min(start + count, snapshot.count), 0
+        while at < stop and bytes_max > 0:
+            number = bisect_right(snapshot.starts, at) - 1
+            run, skipped = snapshot.runs[number], at - snapshot.starts[number]
+            if run.content is None and parts:
+                break  # what is here need not wait for the disk
+            wanted = min(run.end - run.first - skipped, stop - at)
+            found = await self._parts(run, run.first + skipped, wanted)
+            kept = _fitting(found, bytes_max, bool(parts))
+            parts += kept
+            states += [run.state] * len(kept)
+            bytes_max -= sum(_size(part) for part in kept)
+            came = sum(part.count for part in kept)
+            is_cut = came < sum(part.count for part in found)
+            if is_cut:
+                wanted = kept[-1].first + kept[-1].count - run.first - skipped if kept else 0
+            missing += wanted - came
+            at += wanted
+            if is_cut:
+                break
+        snapshot.read += at - start
+        self._touch(name, snapshot)
+        return SnapshotReading(parts, states, at, missing)
+
+    async def _parts(self, run: _Run, first: int, count: int) -> list[Part]:
+        """Messages of a run, of which some may be gone if its content was not in memory."""
+        if run.content is not None:
+            index = run.place + first - run.first
+            return [Part(first, count, run.content, index, run.created_ms, run.history)]
+        chunk = run.chunk
+        if chunk.content is None and chunk.live:
+            await self._actor.read_back(chunk)
+        content = chunk.content
+        if content is None:
+            return []
+        return [
+            Part(low, high - low, content, chunk.index(low), run.created_ms, run.history)
+            for low, high in _present(chunk, first, first + count)
+        ]
+
+    def _touch(self, name: str, snapshot: Snapshot) -> None:
+        self._snapshots[name] = self._snapshots.pop(name)
+        if snapshot.expiry is not None:
+            snapshot.expiry.cancel()
+        idle_s = READ_IDLE_S if snapshot.read >= snapshot.count else IDLE_S
+        loop = asyncio.get_running_loop()
+        snapshot.expiry = loop.call_later(idle_s, self._snapshots.pop, name, None)
+
+
+def _matches(seen: Glance, wanted: Wanted) -> bool:
+    attempts = seen.span.history.attempts if seen.span.history is not None else 0
+    return (
+        wanted.priority[0] <= priority_of(seen.first) <= wanted.priority[1]
+        and wanted.attempts[0] <= attempts <= wanted.attempts[1]
+        and seen.chunk.created_first_ms <= wanted.created_ms[1]
+        and (seen.chunk.created_last_ms >= wanted.created_ms[0])
+    )
+
+
+def _run(seen: Glance) -> _Run:
+    chunk = seen.chunk
+    return _Run(
+        seen.first,
+        seen.end,
+        chunk,
+        chunk.content,
+        chunk.index(seen.first),
+        chunk.created_first_ms,
+        seen.state,
+        seen.span.history or _UNDELIVERED,
+    )
+
+
+def _payload_bytes(run: _Run) -> int:
+    chunk = run.chunk
+    return chunk.payload_bytes * (run.end - run.first) // max(1, chunk.end - chunk.first)
+
+
+def _present(chunk: Chunk, first: int, end: int) -> Iterator[tuple[int, int]]:
+    """The runs of messages `first` to `end` that a chunk still has."""
+    if chunk.seqs is None:
+        yield first, end
+        return
+    low = high = first
+    for seq in chunk.seqs:
+        if not first <= seq < end:
+            continue
+        if seq != high:
+            if high > low:
+                yield low, high
+            low = seq
+        high = seq + 1
+    if high > low:
+        yield low, high
+
+
+def _size(part: Part) -> int:
+    offsets = part.content.offsets
+    return offsets[part.index + part.count] - offsets[part.index]
+
+
+def _fitting(parts: list[Part], bytes_max: int, has_some: bool) -> list[Part]:
+    """The first of these that take about so many bytes, but at least one message if none is
+    taken yet."""
+    fitting: list[Part] = []
+    for part in parts:
+        offsets, index = part.content.offsets, part.index
+        stop = index + part.count
+        fits = bisect_right(offsets, offsets[index] + bytes_max, index, stop + 1) - 1 - index
+        if fits < 1 and not has_some and not fitting:
+            fits = 1
+        if fits:
+            fitting.append(msgspec.structs.replace(part, count=fits))
+            bytes_max -= _size(fitting[-1])
+        if fits < part.count:
+            break
+    return fitting

@@ -1,0 +1,218 @@
+"""The topics of an engine: those of users, the archives of queues, and the events.
+
+Only the catalog knows which there are for certain; here are their actors, and how queues are
+bound to them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nexo.engine.committer import ARCHIVE_RANK, TOPIC_RANK
+from nexo.engine.events import EventsActor
+from nexo.engine.recovery import new_topic
+from nexo.engine.topic_actor import TopicActor
+from nexo.machine import bind as rules
+from nexo.machine.topic import chunks_from, drop_before
+from nexo.vocabulary.errors import InvalidArgument, ReadOnly, TopicNotFound
+from nexo.vocabulary.limits import EVENTS_RETENTION_BYTES, EVENTS_RETENTION_MS
+from nexo.vocabulary.names import ARCHIVE_PREFIX, EVENTS_TOPIC, RESERVED_PREFIX, archive_name
+from nexo.vocabulary.settings import TopicSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from nexo.engine.context import Context
+    from nexo.engine.queue_actor import QueueActor
+    from nexo.machine.catalog import Catalog
+    from nexo.machine.chunk import Chunk
+    from nexo.machine.log import Piece
+    from nexo.machine.topic import Topic
+    from nexo.vocabulary.batch import Batch
+    from nexo.vocabulary.changes import TopicDefined
+    from nexo.vocabulary.events import Event
+    from nexo.vocabulary.start import Start
+
+    Selection = dict[Chunk, tuple[int, list[rules.Run]]]  # up to which number, and what of it
+
+
+EVENTS_SETTINGS = TopicSettings(
+    retention_ms=EVENTS_RETENTION_MS, retention_bytes=EVENTS_RETENTION_BYTES
+)
+
+
+class Topics:
+    def __init__(self, context: Context, events: TopicSettings | None) -> None:
+        """`events` is what `nexo.events` keeps; None: the life of messages is not told."""
+        self._context = context
+        self._events = events
+        self.actors: dict[str, TopicActor] = {}
+        self._listeners: set[Callable[[], None]] = set()
+        context.on_events = self._tell if events is not None else None
+        context.archive = self._archive
+        context.archive_kept = self._archive_kept
+
+    def load(self, topics: dict[int, Topic]) -> None:
+        """Topics as the journal has them; actors that exist stay, with new state."""
+        known = {actor.owner: actor for actor in self.actors.values()}
+        self.actors = {}
+        for owner, topic in topics.items():
+            actor = known.pop(owner, None)
+            if actor is None:
+                actor = self._new_actor(owner, topic)
+                actor.begin()
+            else:
+                actor.adopt(topic)
+            self.actors[topic.name] = actor
+        for actor in known.values():  # they were created in a commit that failed
+            actor.close(TopicNotFound(f"topic {actor.name!r} could not be created"))
+
+    def add(self, defined: TopicDefined) -> TopicActor:
+        """The actor of a topic that the catalog has just been told of."""
+        actor = self.actors.get(defined.name)
+        if actor is None:
+            topic = new_topic(defined, self._context.row_numbers)
+            actor = self.actors[defined.name] = self._new_actor(defined.owner, topic)
+            actor.begin()
+            for listener in list(self._listeners):
+                listener()
+        return actor
+
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener` whenever a topic is created; returns how to stop that."""
+        self._listeners.add(listener)
+        return lambda: self._listeners.discard(listener)
+
+    def drop(self, name: str) -> None:
+        actor = self.actors.pop(name)
+        drop_before(actor.topic, actor.topic.log.end)
+        self._context.committer.enlist(actor)
+        actor.close(TopicNotFound(f"topic {name!r} was deleted"))
+        self._context.memory.forget(actor)
+
+    # -- The broker's own ---------------------------------------------------------------------
+
+    async def drain(self) -> None:
+        """Wait until everything is on disk, and told unless the disk takes no payloads."""
+        context, events = self._context, self.actors.get(EVENTS_TOPIC)
+        await context.committer.drain()
+        while isinstance(events, EventsActor) and events.is_behind and context.refusal is None:
+            events.hurry()
+            await context.committer.drain()
+
+    def define_archive(self, catalog: Catalog, queue: QueueActor) -> None:
+        retention_ms = queue.queue.settings.archive_retention_ms
+        name, settings = archive_name(queue.name), TopicSettings(retention_ms=retention_ms)
+        self._define_own(catalog, name, settings)
+
+    def define_events(self, catalog: Catalog) -> None:
+        if self._events is not None:
+            events = self._define_own(catalog, EVENTS_TOPIC, self._events)
+            assert isinstance(events, EventsActor)
+            events.hurry()
+
+    def _define_own(self, catalog: Catalog, name: str, settings: TopicSettings) -> TopicActor:
+        """A topic of the broker, with what it is to keep from now on."""
+        now_ms = self._context.clock.now_ms()
+        actor = self.actors.get(name)
+        if actor is None:
+            return self.add(catalog.define_topic(name, settings, now_ms, system=True))
+        if actor.topic.settings != settings:
+            catalog.edit_topic(name, settings, now_ms)
+            actor.edit(settings)
+        return actor
+
+    def _tell(self, events: list[Event]) -> None:
+        self._context.meters.observe(events)
+        actor = self.actors.get(EVENTS_TOPIC)
+        if isinstance(actor, EventsActor):  # else its creation failed, and is tried again
+            actor.tell(events)
+
+    def _archive(self, queue: QueueActor, batch: Batch, row: int, row_start: int) -> None:
+        """Keep what came into a queue, if it has an archive."""
+        if queue.queue.settings.archive:
+            topic = self.actors.get(archive_name(queue.name))
+            if topic is not None:
+                topic.archive(batch, row, row_start)
+
+    def _archive_kept(self, queue: QueueActor, piece: Piece) -> None:
+        if queue.queue.settings.archive:
+            topic = self.actors.get(archive_name(queue.name))
+            if topic is not None:
+                topic.archive_kept(piece)
+
+    def _new_actor(self, owner: int, topic: Topic) -> TopicActor:
+        if topic.name == EVENTS_TOPIC:
+            return EventsActor(self._context, owner, topic)
+        is_archive = topic.name.startswith(ARCHIVE_PREFIX)
+        return TopicActor(self._context, owner, topic, ARCHIVE_RANK if is_archive else TOPIC_RANK)
+
+
+def check_bindable(topic: str) -> None:
+    if topic.startswith(RESERVED_PREFIX):
+        raise InvalidArgument(
+            f"{topic} belongs to the broker: archives and the events cannot be bound",
+            "read it, or subscribe to it without a group",
+        )
+
+
+def check_deletable(topic: str, queues: dict[str, QueueActor]) -> None:
+    """The broker's own go with what feeds them."""
+    queue = queues.get(topic.removeprefix(ARCHIVE_PREFIX)) if ARCHIVE_PREFIX in topic else None
+    is_fed = queue is not None and queue.queue.settings.archive
+    if topic == EVENTS_TOPIC or is_fed:
+        raise InvalidArgument(
+            f"{topic} belongs to the broker and is in use",
+            "switch off `archive` or `events` of the queues that it tells of",
+        )
+
+
+class Kept:
+    """What a topic keeps from a start on, chosen for a binding: looked at chunk by chunk, which
+    may have to wait for the disk, and then handed over in one step."""
+
+    def __init__(self, actor: TopicActor, where: dict[str, str] | None) -> None:
+        self._actor = actor
+        self._topic = actor.topic
+        self._where = where
+        self._offset = 0
+        self._chosen: Selection = {}
+
+    async def choose(self, start: Start) -> None:
+        """Look at all of it, also at what comes or changes while something is read back."""
+        self._offset = await self._actor.offset_of(start)
+        self._topic = self._actor.topic
+        unseen = True
+        while unseen:
+            unseen = False
+            for chunk in self._chunks():
+                if not self._is_known(chunk):
+                    unseen = True
+                    if chunk.content is None:
+                        await self._actor.read_back(chunk)
+                    self._look(chunk)
+            if self._actor.topic is not self._topic:
+                raise ReadOnly("the journal was loaded anew during the binding", "try again")
+
+    def hand_over(self, queue: QueueActor, share: Callable[[int], None]) -> None:
+        """Everything arrives, in the step that binds. What was dropped since was not kept."""
+        for chunk in self._chunks():
+            if not self._is_known(chunk):
+                self._look(chunk)
+            for run in self._chosen[chunk][1]:
+                for row in chunk.rows:
+                    share(row)
+                queue.arrive_kept(rules.piece_of(chunk, run))
+
+    def _chunks(self) -> Iterator[Chunk]:
+        """Not the one that ends where it begins, if nothing has come since."""
+        start = max(self._offset, self._topic.start)
+        return (chunk for chunk in chunks_from(self._topic, start) if chunk.end > start)
+
+    def _is_known(self, chunk: Chunk) -> bool:
+        return chunk in self._chosen and self._chosen[chunk][0] == chunk.end
+
+    def _look(self, chunk: Chunk) -> None:
+        if chunk.content is not None:
+            runs = rules.runs_of(chunk, self._offset, self._where)
+            self._chosen[chunk] = (chunk.end, runs)

@@ -1,0 +1,154 @@
+"""Snapshots of a queue, and claimed batches in slices: what Spark reads without a copy."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nexo.engine import snapshots
+from nexo.engine.snapshots import Wanted
+from nexo.vocabulary.errors import InvalidArgument, LeaseLost
+from nexo.vocabulary.states import State
+from tests.engine.rig import Rig, bodies_of, number_of, numbered
+
+if TYPE_CHECKING:
+    from nexo.engine.queue_actor import QueueActor
+    from nexo.machine.pop import Part
+
+COUNT = 100
+
+
+async def filled(rig: Rig) -> QueueActor:
+    queue = await (await rig.start()).create_queue("q")
+    await queue.push(numbered(COUNT))
+    return queue
+
+
+def numbers(parts: list[Part]) -> list[int]:
+    return [number_of(text) for part in parts for text in bodies_of(part)]
+
+
+async def read_all(queue: QueueActor, name: str, count: int, bytes_max: int) -> list[int]:
+    """A snapshot from its beginning to its end, in steps."""
+    found: list[int] = []
+    at = 0
+    while True:
+        got = await queue.claims.snapshots.read(name, at, count, bytes_max)
+        assert got.missing == 0
+        if got.next == at:
+            return found
+        assert sum(part.count for part in got.parts) <= count
+        assert len(got.states) == len(got.parts)
+        found += numbers(got.parts)
+        at = got.next
+
+
+@pytest.mark.parametrize(("count", "bytes_max"), [(1_000, 10**6), (7, 10**6), (1_000, 30), (3, 1)])
+async def test_a_snapshot_is_read_in_steps(rig: Rig, count: int, bytes_max: int) -> None:
+    queue = await filled(rig)
+    taken = queue.claims.snapshots.open(Wanted())
+    assert (taken.count, taken.incarnation) == (COUNT, queue.queue.incarnation)
+    assert await read_all(queue, taken.snapshot, count, bytes_max) == list(range(COUNT))
+
+
+async def test_it_shows_the_moment_it_was_taken(rig: Rig) -> None:
+    queue = await filled(rig)
+    delivery = await queue.pop(10, one_ack=True)
+    taken = queue.claims.snapshots.open(Wanted())
+    await queue.ack(delivery.lease, 0, 10)
+    await queue.pop(20, one_ack=True)
+    await queue.purge()
+    await queue.push(numbered(5))
+    got = await queue.claims.snapshots.read(taken.snapshot, 0, 1_000, 10**6)
+    assert numbers(got.parts) == list(range(COUNT))
+    states = {state: part.count for part, state in zip(got.parts, got.states, strict=True)}
+    assert states == {State.RECEIVED: 10, State.READY: 90}
+    assert [part.history.attempts for part in got.parts] == [1, 0]
+    assert queue.claims.snapshots.open(Wanted()).count == 5
+
+
+async def test_runs_that_are_not_wanted_are_left_out(rig: Rig) -> None:
+    queue = await filled(rig)
+    await queue.push_one(b"urgent", 9)
+    await queue.pop(11, one_ack=True)
+    snapshots_of = queue.claims.snapshots
+    assert snapshots_of.open(Wanted(priority=(1, 255))).count == 1
+    assert snapshots_of.open(Wanted(attempts=(1, 5))).count == 11
+    assert snapshots_of.open(Wanted(priority=(0, 0), attempts=(0, 0))).count == 90
+    now_ms = queue.now_ms()
+    assert snapshots_of.open(Wanted(created_ms=(now_ms + 1, now_ms + 9))).count == 0
+    assert snapshots_of.open(Wanted(created_ms=(0, now_ms))).count == 101
+
+
+async def test_what_is_on_disk_alone_is_read_back(rig: Rig) -> None:
+    queue = await filled(rig)
+    queue = (await rig.restart()).queue("q")
+    taken = queue.claims.snapshots.open(Wanted())
+    assert await read_all(queue, taken.snapshot, 40, 10**6) == list(range(COUNT))
+
+
+async def test_what_is_gone_from_the_disk_is_counted(rig: Rig) -> None:
+    queue = await filled(rig)
+    queue = (await rig.restart()).queue("q")
+    taken = queue.claims.snapshots.open(Wanted())
+    await queue.purge()
+    got = await queue.claims.snapshots.read(taken.snapshot, 0, 1_000, 10**6)
+    assert (got.parts, got.next, got.missing) == ([], COUNT, COUNT)
+
+
+async def test_it_ends(rig: Rig) -> None:
+    queue = await filled(rig)
+    desk = queue.claims.snapshots
+    read, unread, closed = (desk.open(Wanted()).snapshot for _ in range(3))
+    desk.close(closed)
+    desk.close(closed)
+    await desk.read(read, 0, 1_000, 10**6)
+    await asyncio.sleep(snapshots.READ_IDLE_S + 1)
+    for name in (read, closed, "another"):
+        with pytest.raises(LeaseLost, match="take a new one"):
+            await desk.read(name, 0, 1, 1)
+    await desk.read(unread, 0, 1, 1)
+    with pytest.raises(InvalidArgument):
+        await desk.read(unread, -1, 1, 1)
+    await asyncio.sleep(snapshots.IDLE_S + 1)
+    with pytest.raises(LeaseLost):
+        await desk.read(unread, 0, 1, 1)
+
+
+async def test_a_claim_waits_for_something(rig: Rig) -> None:
+    queue = await (await rig.start()).create_queue("q")
+    epoch = await queue.claims.open("c")
+    began = queue.now_ms()
+    assert (await queue.claims.claim("c", epoch, 0, 10, 10_000, wait_ms=500)).number == 0
+    assert queue.now_ms() - began == 500
+    waiting = asyncio.create_task(queue.claims.claim("c", epoch, 0, 10, 10_000, wait_ms=5_000))
+    await asyncio.sleep(0.1)
+    await queue.push(numbered(3))
+    got = await waiting
+    assert (got.number, got.count) == (1, 3)
+    assert queue.now_ms() - began == 600, "at once"
+    assert not queue.claims.waiting
+
+
+async def test_a_claimed_batch_in_slices(rig: Rig) -> None:
+    queue = await filled(rig)
+    epoch = await queue.claims.open("c")
+    await queue.claims.claim("c", epoch, 0, 60, 10_000)
+    await queue.claims.seal("c", epoch, 1)
+
+    async def read(start: int, count: int = 1_000, bytes_max: int = 10**6) -> list[int]:
+        return numbers(await queue.claims.read("c", epoch, 1, start, count, bytes_max))
+
+    assert await read(0) == list(range(60))
+    assert await read(50) == list(range(50, 60))
+    assert await read(10, 5) == list(range(10, 15))
+    assert await read(60) == []
+    assert await read(30, bytes_max=1) == [30], "at least one"
+    size = len(await read(0, bytes_max=100))
+    assert 0 < size < 60
+    queue = (await rig.restart()).queue("q")
+    assert await read(20, 10) == list(range(20, 30))
+    with pytest.raises(InvalidArgument):
+        await read(0, 0)
