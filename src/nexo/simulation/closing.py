@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 
 from nexo.simulation.history import Violation
 from nexo.simulation.letter import Acked, Status
-from nexo.vocabulary.names import archive_name
+from nexo.simulation.lives import check_lives
+from nexo.simulation.plan import End
+from nexo.vocabulary.names import EVENTS_TOPIC, archive_name
 
 if TYPE_CHECKING:
     from nexo.engine.queue_actor import QueueActor
     from nexo.simulation.letter import Copy, Letter
+    from nexo.simulation.plan import Plan
     from nexo.simulation.workload.cast import Cast
     from nexo.simulation.workload.stage import Stage
 
@@ -23,8 +26,9 @@ _VISIBILITY_MS = 3_600_000
 
 
 class Closing:
-    def __init__(self, stage: Stage, cast: Cast) -> None:
+    def __init__(self, stage: Stage, cast: Cast, plan: Plan) -> None:
         self._stage = stage
+        self._plan = plan
         self._cast = cast
         self._witness = stage.witness
         self._ledger = stage.witness.ledger
@@ -40,6 +44,7 @@ class Closing:
         for actor in list(self._witness.engine.queues.values()):
             await self._drain(actor)
         await self._read_topics()
+        await self._check_lives()
         for copy in list(self._ledger.copies.values()):
             self._account_for(copy)
         for letter in self._ledger.letters.values():
@@ -135,11 +140,22 @@ class Closing:
 
     async def _read_topics(self) -> None:
         for name, actor in self._witness.engine.topics.items():
+            if name == EVENTS_TOPIC:
+                continue
             offset = actor.topic.start
             while offset < actor.topic.log.settled:
                 following = await self._stage.topics.read(name, offset, 100)
                 assert following is not None
                 offset = following
+
+    async def _check_lives(self) -> None:
+        """Of queues that were there from the first: one that comes and goes counts anew."""
+        deleted = {book.name for book in self._ledger.books.values() if book.cleared}
+        names = [name for name in self._witness.engine.queues if name not in deleted]
+        boots, pause_ms = self._plan.boots, self._plan.limits["EVENTS_PAUSE_MS"]
+        is_sound = not any(boot.failures or boot.full_at is not None for boot in boots)
+        is_exact = is_sound and (pause_ms == 0 or all(boot.end is End.CLOSE for boot in boots))
+        await check_lives(self._witness.engine, names, is_exact)
 
     # -- Accounting ---------------------------------------------------------------------------
 

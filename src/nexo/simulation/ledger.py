@@ -126,7 +126,8 @@ class Ledger:
         )
 
     def _check_window(self, book: QueueBook, letter: Letter) -> None:
-        """A new message must not repeat the key of one that came within the window."""
+        """A new message must not repeat the key of one that came within the window; a purge
+        forgets keys."""
         for other in self.letters.values():
             if (
                 letter.key is not None
@@ -135,6 +136,7 @@ class Ledger:
                 and book.incarnation in other.copies
                 and other.called_ms <= letter.called_ms
                 and letter.last_called_ms < other.called_ms + book.window_ms
+                and not any(line > other.called_index for line in book.cleared)
             ):
                 raise Violation(
                     "a repeated key is not stored within the window",

@@ -48,6 +48,7 @@ class Plan(msgspec.Struct, frozen=True):
     queues: dict[str, QueueSettings]
     topics: dict[str, TopicSettings]
     bindings: list[tuple[str, str, dict[str, str] | None]]
+    late_bindings: list[tuple[str, str, dict[str, str] | None]]  # made while there are messages
     drivers: list[str]  # queues that Spark reads
     producers: int
     consumers: int
@@ -71,6 +72,12 @@ def draw(random: Random, steps: float) -> Plan:
         for queue in queues
         if random.random() < 0.6
     ]
+    late_bindings = [
+        (topic, queue, random.choice([None, None, {"colour": COLOURS[0]}]))
+        for topic in topics
+        for queue in queues
+        if (topic, queue) not in {bound[:2] for bound in bindings}
+    ]
     boots = random.choice([1, 2, 2, 3])
     return Plan(
         limits=squeeze.draw(random),
@@ -80,6 +87,7 @@ def draw(random: Random, steps: float) -> Plan:
         queues=queues,
         topics=topics,
         bindings=bindings,
+        late_bindings=late_bindings,
         drivers=[name for name in queues if random.random() < 0.25],
         producers=random.randint(1, 3),
         consumers=random.randint(1, 4),

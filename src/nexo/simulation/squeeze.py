@@ -24,6 +24,7 @@ USERS = {
     "RECORD_BYTES_BEFORE_SNAPSHOT": ("nexo.engine.recorder",),
     "UNSETTLED_BYTES_MAX": ("nexo.engine.committer",),
     "NOISY_IN_FLIGHT_MIN": ("nexo.machine.groups",),
+    "EVENTS_PAUSE_MS": ("nexo.engine.events",),
     "PRODUCER_RESULTS_KEPT": ("nexo.machine.fold", "nexo.machine.producers"),
 }
 
@@ -37,6 +38,7 @@ _CHOICES = {
     "RECORD_BYTES_BEFORE_SNAPSHOT": (64, 256, 1_000, 1024 * 1024),
     "UNSETTLED_BYTES_MAX": (200, 2_000, 64 * 1024 * 1024),
     "NOISY_IN_FLIGHT_MIN": (2, 5, 30),
+    "EVENTS_PAUSE_MS": (0, 0, 20),
     "PRODUCER_RESULTS_KEPT": (4, 64),
 }
 

@@ -11,10 +11,12 @@ from nexo.simulation.witness import batch_from
 from nexo.vocabulary.attributes import matches
 from nexo.vocabulary.errors import NexoError, OffsetExpired, ReadOnly
 from nexo.vocabulary.names import ARCHIVE_PREFIX
+from nexo.vocabulary.start import LATEST
 
 if TYPE_CHECKING:
     from nexo.machine.topic import Reading
     from nexo.simulation.witness import Witness
+    from nexo.vocabulary.start import Start
 
 
 class Binding:
@@ -111,12 +113,27 @@ class TopicWitness:
 
     # -- Binding ------------------------------------------------------------------------------
 
-    async def bind(self, topic: str, queue: str, where: dict[str, str] | None) -> bool | None:
+    async def bind(
+        self, topic: str, queue: str, where: dict[str, str] | None, start: Start = LATEST
+    ) -> bool | None:
+        """With a start in the past, what was confirmed before must be in the queue if it lies
+        behind that start, and only then; what comes at the same time may be."""
+        is_first = (topic, queue) not in self._bindings
         self._doubt(topic, queue)
-        index = self._history.add("bind", topic, queue, where)
-        return await self._bound(
-            topic, queue, self._witness.engine.bind(topic, queue, where), index, where
-        )
+        sent = self._letters.get(topic, []) if start != LATEST else []
+        confirmed = [letter for letter in sent if letter.status is Status.CONFIRMED]
+        for letter in sent:
+            letter.expected[queue] = None
+        engine = self._witness.engine
+        index = self._history.add("bind", topic, queue, where, start.offset)
+        answer = engine.bind(topic, queue, where, start)
+        is_bound = await self._bound(topic, queue, answer, index, where)
+        if is_bound and is_first and not _has_retention(engine.topic(topic).topic.settings):
+            for letter in confirmed:
+                is_wanted = where is None or matches(where, letter.attributes)
+                is_behind = (letter.offset or 0) >= (start.offset or 0)
+                letter.expected[queue] = is_wanted and is_behind
+        return is_bound
 
     async def unbind(self, topic: str, queue: str) -> bool | None:
         self._doubt(topic, queue)

@@ -12,7 +12,7 @@ from nexo.vocabulary.errors import ReadOnly
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nexo.journal.port import Commit, Journal, Stored, Usage
+    from nexo.journal.port import Commit, Copy, Journal, Stored, Usage
     from nexo.simulation.ledger import Ledger
     from nexo.vocabulary.batch import Batch
 
@@ -52,16 +52,18 @@ class WatchedJournal:
         self._alone("last_row")
         return self._inner.last_row()
 
-    def commit(self, commit: Commit) -> None:
+    def commit(self, commit: Commit) -> float:
         self._alone("commit")
         self.commits += 1
         mishap = self.mishaps.pop(self.commits, None)
         self._ledger.commits_begun += 1
+        took_s = 0.0
         if mishap is not Mishap.REFUSED:
-            self._inner.commit(commit)
+            took_s = self._inner.commit(commit)
             self._ledger.commits_done = self._ledger.commits_begun
         if mishap is not None:
             raise ReadOnly(f"commit {self.commits} failed as planned ({mishap.value})")
+        return took_s
 
     def fetch(self, rows: Sequence[int]) -> list[Batch]:
         self._alone("fetch")
@@ -74,6 +76,10 @@ class WatchedJournal:
     def tidy(self) -> bool:
         self._alone("tidy")
         return self._inner.tidy()
+
+    def copy(self) -> Copy:
+        self._alone("copy")
+        return self._inner.copy()
 
     def close(self) -> None:
         self._alone("close")

@@ -52,6 +52,7 @@ class World:
         self.stage = Stage(self.random, witness, TopicWitness(witness))
         self.stage.queues = dict(self.plan.queues)
         self.stage.topic_settings = dict(self.plan.topics)
+        self.stage.late_bindings = list(self.plan.late_bindings)
         self.cast = Cast(self.stage, self.plan)
         self._store: Store = (
             DiskStore(self.random, self.plan.reserve_bytes)
@@ -124,7 +125,7 @@ class World:
             await self._rest(work)
         self._store.heal(journal)
         self.history.add("-- healed")
-        await Closing(self.stage, self.cast).run()
+        await Closing(self.stage, self.cast, self.plan).run()
         await self.stage.witness.engine.close()
         self._store.verify()
 

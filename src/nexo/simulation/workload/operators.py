@@ -10,6 +10,7 @@ from nexo.simulation.plan import COLOURS
 from nexo.vocabulary.errors import NexoError
 from nexo.vocabulary.names import dead_letter_name
 from nexo.vocabulary.settings import QueueSettings
+from nexo.vocabulary.start import EARLIEST, Start
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -39,6 +40,8 @@ class Operator:
             actions.append(self._come_and_go)
         if self._binds:
             actions.append(self._rebind)
+        if self.stage.late_bindings:
+            actions.append(self._bind_late)
         await random.choice(actions)(name)
 
     async def _pause(self, name: str) -> None:
@@ -134,6 +137,14 @@ class Operator:
             await stage.topics.bind(topic, name, where)
         else:
             await stage.topics.unbind(topic, name)
+
+    async def _bind_late(self, name: str) -> None:
+        """A queue gets what a topic has kept, whatever the name that was drawn."""
+        stage, random = self.stage, self.stage.random
+        topic, queue, where = stage.late_bindings.pop()
+        start = random.choice([EARLIEST, EARLIEST, Start(offset=random.randrange(30))])
+        if queue in stage.witness.engine.queues and topic in stage.witness.engine.topics:
+            await stage.topics.bind(topic, queue, where, start)
 
     async def _sure(
         self, what: str, name: str, answer: Awaitable[Any], index: int | None = None

@@ -31,7 +31,7 @@ class Producer:
     async def act(self) -> None:
         stage = self.stage
         letters = self._unanswered
-        if letters and not self._name and self._is_too_late(letters[0]):
+        if letters and not self._name and self._is_forgotten(letters[0]):
             letters = []
         if not letters:
             letters = [self._letter() for _ in range(stage.random.randint(1, self._batch_max))]
@@ -48,14 +48,22 @@ class Producer:
             self._unanswered = letters  # a crash in the middle leaves them to be sent again
         if stage.chance(0.1):
             await stage.witness.engine.committer.room()
+            if not self._name and self._is_forgotten(letters[0]):
+                return
         answer = await stage.witness.push(self.queue, letters, self._name, self._number)
         if answer is not None and not (repeats and stage.chance(0.15)):  # else the answer is lost
             self._unanswered = []
 
-    def _is_too_late(self, letter: Letter) -> bool:
-        """Beyond the window a retry would not be recognised."""
+    def _is_forgotten(self, letter: Letter) -> bool:
+        """Beyond the window a retry would not be recognised, nor after a purge."""
+        witness = self.stage.witness
+        if not letter.called_index or self.queue not in witness.engine.queues:
+            return False
+        book = witness.ledger.book_of(witness.queue(self.queue).queue)
+        if any(line > letter.called_index for line in book.cleared):
+            return True
         window_ms = self.stage.queues[self.queue].deduplication_window_ms
-        return self.stage.witness.now_ms() - letter.called_ms > window_ms - _SAFE_WINDOW_MS
+        return witness.now_ms() - letter.called_ms > window_ms - _SAFE_WINDOW_MS
 
     def _letter(self) -> Letter:
         stage, settings = self.stage, self.stage.queues[self.queue]

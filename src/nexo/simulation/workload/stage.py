@@ -25,6 +25,7 @@ class Stage:
         self.history = witness.history
         self.queues: dict[str, QueueSettings] = {}
         self.topic_settings: dict[str, TopicSettings] = {}
+        self.late_bindings: list[tuple[str, str, dict[str, str] | None]] = []
         self.is_open = True  # actors work while it is
         self.large_share = 0.1  # of letters that are larger than small
         self._numbers = count(1)
