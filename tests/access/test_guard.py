@@ -1,0 +1,173 @@
+"""The guard, its limits, and the audit log, without doors."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nexo.access import audit as audit_module
+from nexo.access import sigv4, tokens
+from nexo.access.audit import AUDIT_FILE, Audit, AuditEntry, read_audit
+from nexo.access.failures import ADDRESSES_MAX, FAILURES_MAX, FAILURES_WINDOW_MS, Failures
+from nexo.access.guard import Guard, bearer_of
+from nexo.access.tokens import mint
+from nexo.vocabulary.errors import NexoError, RateLimited, Unauthorized
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Clock:
+    now_ms = 1_000_000
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def guard(clock: Clock) -> Guard:
+    return Guard(clock, is_required=True)
+
+
+def fail(guard: Guard, peer: str = "10.0.0.1") -> NexoError:
+    with pytest.raises(NexoError) as caught:
+        guard.admit("nexo_wrong", peer, "test")
+    return caught.value
+
+
+def test_many_failures_are_told_to_wait_and_leave_no_lines(
+    guard: Guard, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        for _ in range(FAILURES_MAX):
+            assert isinstance(fail(guard), Unauthorized)
+        said = len(caplog.records)
+        for _ in range(50):
+            assert isinstance(fail(guard), RateLimited)
+        assert len(caplog.records) == said
+        assert isinstance(fail(guard, "10.0.0.2"), Unauthorized), "another address is not meant"
+    clock.now_ms += FAILURES_WINDOW_MS
+    assert isinstance(fail(guard), Unauthorized)
+
+
+def test_a_right_token_is_admitted_after_any_number_of_wrong_ones(
+    guard: Guard, clock: Clock
+) -> None:
+    minted = mint("t", ["a:push"], clock.now_ms)
+    guard.adopt({"t": minted.defined})
+    for _ in range(3 * FAILURES_MAX):
+        fail(guard)
+    assert guard.admit(minted.token, "10.0.0.1", "test").name == "t"
+
+
+def test_the_table_of_failures_is_bounded(clock: Clock) -> None:
+    failures = Failures(clock)
+    for number in range(ADDRESSES_MAX + 1_000):
+        failures.count(f"address-{number}")
+    assert len(failures) == ADDRESSES_MAX
+
+
+def test_an_access_key_is_no_bearer_token(guard: Guard, clock: Clock) -> None:
+    minted = mint("t", ["*:*"], clock.now_ms, aws=True)
+    guard.adopt({"t": minted.defined})
+    for shown in (minted.secret_access_key, f"nexo_{minted.defined.id}_{'a' * 52}"):
+        with pytest.raises(Unauthorized):
+            guard.admit(shown, "10.0.0.1", "test")
+
+
+def test_a_token_ends_to_the_millisecond(guard: Guard, clock: Clock) -> None:
+    minted = mint("t", ["a:push"], clock.now_ms, expires_ms=clock.now_ms + 10)
+    guard.adopt({"t": minted.defined})
+    caller = guard.admit(minted.token, "10.0.0.1", "test")
+    clock.now_ms += 9
+    guard.expire()
+    caller.check_live()
+    clock.now_ms += 1
+    with pytest.raises(Unauthorized, match="has expired"):
+        guard.admit(minted.token, "10.0.0.1", "test")
+    with pytest.raises(Unauthorized, match="has expired"):
+        caller.check_live()
+
+
+def test_a_name_that_is_given_again_is_another_token(guard: Guard, clock: Clock) -> None:
+    first, second = (mint("t", ["a:push"], clock.now_ms) for _ in range(2))
+    guard.adopt({"t": first.defined})
+    caller = guard.admit(first.token, "10.0.0.1", "test")
+    guard.adopt({"t": second.defined})
+    with pytest.raises(Unauthorized, match="was revoked"):
+        caller.check_live()
+    assert guard.admit(second.token, "10.0.0.1", "test") is not caller
+
+
+@pytest.mark.parametrize(
+    ("headers", "token"),
+    [
+        ([], None),
+        ([(b"authorization", b"Bearer abc")], "abc"),
+        ([(b"authorization", b"bearer  abc ")], "abc"),
+        ([(b"authorization", b"Basic abc")], None),
+        ([(b"authorization", b"AWS4-HMAC-SHA256 Credential=x")], None),
+        ([(b"x-other", b"Bearer abc")], None),
+    ],
+)
+def test_a_bearer_header(headers: list[tuple[bytes, bytes]], token: str | None) -> None:
+    assert bearer_of(headers) == token
+
+
+def test_secrets_are_compared_in_constant_time() -> None:
+    """A reminder to whoever changes it: `==` on a secret ends at the first difference."""
+    for module in (tokens, sigv4):
+        assert "hmac.compare_digest" in inspect.getsource(module)
+    assert " == " not in inspect.getsource(tokens.proves)
+
+
+def entry(number: int) -> AuditEntry:
+    return AuditEntry(number, "me", "10.0.0.1", "rpc", "purge", f"queue-{number}", "done")
+
+
+def test_the_audit_log_is_rotated_and_read_across_its_files(tmp_path: Path) -> None:
+    audit = Audit(tmp_path, bytes_max=1_000, files_kept=2)
+    for number in range(100):
+        audit.write(entry(number))
+    names = sorted(each.name for each in tmp_path.iterdir())
+    assert names == [f"{AUDIT_FILE}.1", f"{AUDIT_FILE}.2"] or names == [
+        AUDIT_FILE,
+        f"{AUDIT_FILE}.1",
+        f"{AUDIT_FILE}.2",
+    ]
+    assert all(each.stat().st_size < 1_200 for each in tmp_path.iterdir())
+    newest = read_audit(tmp_path, 15)
+    assert [each.at_ms for each in newest] == list(range(99, 84, -1))
+
+
+def test_half_a_line_is_passed_over(tmp_path: Path) -> None:
+    audit = Audit(tmp_path)
+    audit.write(entry(1))
+    with (tmp_path / AUDIT_FILE).open("ab") as file:
+        file.write(b'{"at_ms": 2, "who')
+    assert [each.at_ms for each in audit.read(10)] == [1]
+
+
+def test_without_a_directory_the_last_entries_are_in_memory() -> None:
+    audit = Audit(None)
+    for number in range(audit_module.ENTRIES_IN_MEMORY + 10):
+        audit.write(entry(number))
+    assert [each.at_ms for each in audit.read(2)] == [1_009, 1_008]
+    assert len(audit.read(10_000)) == audit_module.ENTRIES_IN_MEMORY
+
+
+def test_a_log_whose_directory_is_gone_says_so_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    audit = Audit(tmp_path / "gone")
+    for number in range(3):
+        audit.write(entry(number))
+    assert [each.getMessage() for each in caplog.records] == ["the audit log cannot be written"]
