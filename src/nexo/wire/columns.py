@@ -50,6 +50,18 @@ class WirePart(msgspec.Struct, frozen=True, gc=False):
     batch: Batch
 
 
+class RawPart(msgspec.Struct, frozen=True, gc=False):
+    """The same, its columns still as bytes: for a reader that wraps them without a copy."""
+
+    first: int
+    created_ms: int
+    attempts: int
+    count: int
+    offsets: memoryview  # int32, one more than messages
+    payload: memoryview
+    extras: Extras
+
+
 _NO_EXTRAS = Extras()
 _encode_extras = msgspec.msgpack.Encoder().encode
 _decode_extras = msgspec.msgpack.Decoder(Extras).decode
@@ -115,6 +127,42 @@ def decode_parts(view: memoryview) -> list[WirePart]:
             raise ProtocolError("the delivery is cut off") from None
         batch, at = decode_batch(view, at + _PART.size)
         parts.append(WirePart(first, created_ms, first_delivered_ms, attempts, batch))
+    return parts
+
+
+def raw_parts(view: memoryview) -> list[RawPart]:
+    """The parts of an answer as they lie there. The sizes are checked, the offsets are not."""
+    parts: list[RawPart] = []
+    at = 0
+    while at < len(view):
+        try:
+            first, created_ms, _, attempts = _PART.unpack_from(view, at)
+            count, payload_size, extras_size = _BATCH.unpack_from(view, at + _PART.size)
+        except struct.error:
+            raise ProtocolError("the part is cut off") from None
+        offsets_at = at + _PART.size + _BATCH.size
+        payload_at = offsets_at + 4 * (count + 1)
+        extras_at = payload_at + payload_size
+        at = extras_at + extras_size
+        if at > len(view):
+            raise ProtocolError("the part is cut off")
+        extras = _NO_EXTRAS
+        if extras_size:
+            try:
+                extras = _decode_extras(view[extras_at:at])
+            except (msgspec.DecodeError, ValueError) as error:
+                raise ProtocolError(f"the columns of a part cannot be read: {error}") from None
+        parts.append(
+            RawPart(
+                first,
+                created_ms,
+                attempts,
+                count,
+                view[offsets_at:payload_at],
+                view[payload_at:extras_at],
+                extras,
+            )
+        )
     return parts
 
 

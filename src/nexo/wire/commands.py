@@ -15,6 +15,8 @@ import msgspec
 from nexo.wire.frame import ProtocolError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from nexo.vocabulary.errors import NexoError
 
 PROTOCOL_VERSION = 1
@@ -96,6 +98,31 @@ class Read(msgspec.Struct, frozen=True, array_like=True):
     bytes_max: int
     strict: bool = False
     wait_ms: int = 0
+    time_ms: int | None = None  # in place of the offset: the first message at or after a time
+
+
+class Follow(msgspec.Struct, frozen=True, array_like=True):
+    """The topics that match a pattern: a topic without an offset is read from its beginning."""
+
+    pattern: str
+    offsets: dict[str, int]
+    count: int
+    bytes_max: int
+    wait_ms: int = 0
+
+
+class FollowedTopic(msgspec.Struct, frozen=True, array_like=True):
+    """How much of the body is of this topic, and the offset to go on at."""
+
+    topic: str
+    next: int
+    body_bytes: int
+
+
+class Followed(msgspec.Struct, frozen=True, array_like=True):
+    """What a FOLLOW found, in the order of the body."""
+
+    topics: list[FollowedTopic]
 
 
 class Call(msgspec.Struct, frozen=True, array_like=True):
@@ -154,10 +181,23 @@ class DeliveryHead(msgspec.Struct, frozen=True, gc=False):
     visibility_ms: int = 0  # the visibility timeout of the queue
 
 
-pack = msgspec.msgpack.Encoder().encode
+pack: Callable[[object], bytes] = msgspec.msgpack.Encoder().encode
 _decoders = {
     kind: msgspec.msgpack.Decoder(kind)
-    for kind in (Hello, Welcome, Refusal, Ended, Nack, Extend, Subscribe, Publish, Read, Call)
+    for kind in (
+        Hello,
+        Welcome,
+        Refusal,
+        Ended,
+        Nack,
+        Extend,
+        Subscribe,
+        Publish,
+        Read,
+        Follow,
+        Followed,
+        Call,
+    )
 }
 
 

@@ -50,6 +50,7 @@ class Kind(IntEnum):
     CREDIT = 25  # a subscription has room for more
     PUBLISH = 26
     READ = 27  # a topic, from an offset
+    FOLLOW = 28  # all topics of a pattern, from an offset each
     CALL = 32  # everything else, by name
 
 

@@ -20,6 +20,9 @@ HEADS: list[Any] = [
     c.Subscribe("q", 1, 100, "me", 30_000, True),
     c.Publish("t", "p", 9),
     c.Read("t", 5, 10, 1_000, True, 20),
+    c.Read("t", 0, 10, 1_000, False, 20, 1_700_000_000_000),
+    c.Follow("fleet.>", {"fleet.a": 5}, 10, 1_000, 20),
+    c.Followed([c.FollowedTopic("fleet.a", 7, 80)]),
     c.Call("purge", {"name": "q"}),
 ]
 
