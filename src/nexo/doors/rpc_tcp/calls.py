@@ -7,10 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nexo.doors.rpc_tcp.deliveries import wire_parts
+from nexo.doors.rpc_tcp.backup_calls import BACKUP_CALLS
+from nexo.doors.rpc_tcp.definition_calls import DEFINITION_CALLS
+from nexo.doors.rpc_tcp.deliveries import WithParts, wire_parts
+from nexo.doors.rpc_tcp.needs import check_call, visible
+from nexo.doors.rpc_tcp.redrive_calls import REDRIVE_CALLS
+from nexo.doors.rpc_tcp.snapshot_calls import SNAPSHOT_CALLS
+from nexo.doors.rpc_tcp.token_calls import TOKEN_CALLS
 from nexo.vocabulary.errors import InvalidArgument
-from nexo.vocabulary.limits import POP_BYTES_MAX
+from nexo.vocabulary.limits import BATCH_MESSAGES_MAX, POP_BYTES_MAX
 from nexo.vocabulary.settings import QueueSettings, TopicSettings
+from nexo.vocabulary.start import LATEST, Start
 from nexo.wire import commands
 from nexo.wire.columns import encode_parts
 
@@ -21,6 +28,9 @@ if TYPE_CHECKING:
     from nexo.engine.engine import Engine
 
     Calling = Callable[[Engine, Any], Awaitable[Any]]
+
+
+CLAIM_WAIT_MS_MAX = 20_000  # as long as a pop waits on SQS
 
 
 class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -68,6 +78,18 @@ class Bind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     topic: str
     queue: str
     where: dict[str, str] | None = None
+    start: Start = LATEST
+    create: bool = False  # the queue, if it is not there
+
+
+class Unbind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    topic: str
+    queue: str
+
+
+class Starts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    pattern: str
+    start: Start = LATEST
 
 
 class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -89,6 +111,7 @@ class ClaimNext(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     count: int
     timeout_ms: int
     bytes_max: int = POP_BYTES_MAX
+    wait_ms: int = 0
 
 
 class ClaimBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -96,6 +119,16 @@ class ClaimBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     consumer: str
     epoch: int
     number: int
+
+
+class ClaimRead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    consumer: str
+    epoch: int
+    number: int
+    start: int = 0  # in messages from the beginning of the batch
+    count: int = BATCH_MESSAGES_MAX
+    bytes_max: int = POP_BYTES_MAX
 
 
 class ClaimKeep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -117,16 +150,17 @@ async def call(connection: Connection, correlation: int, wanted: commands.Call) 
         params = msgspec.convert(wanted.params, kind)
     except msgspec.ValidationError as error:
         raise InvalidArgument(f"{wanted.method}: {error}") from None
-    result = await calling(connection.engine, params)
-    if isinstance(result, _WithParts):
-        connection.reply_with(correlation, b"", encode_parts(wire_parts(result.parts)))
+    caller = connection.caller
+    with connection.told(wanted.method, params):
+        if caller.is_bound:
+            check_call(caller, connection.engine, wanted.method, params)
+        result = await calling(connection.engine, params)
+    if caller.is_bound:
+        result = visible(caller, wanted.method, result)
+    if isinstance(result, WithParts):
+        connection.reply_with(correlation, result.head, encode_parts(wire_parts(result.parts)))
     else:
         connection.reply_with(correlation, b"", [commands.pack(result)])
-
-
-class _WithParts:
-    def __init__(self, parts: Any) -> None:
-        self.parts = parts
 
 
 async def _create_queue(engine: Engine, wanted: CreateQueue) -> Any:
@@ -209,11 +243,15 @@ async def _topic_info(engine: Engine, wanted: Named) -> Any:
 
 
 async def _bind(engine: Engine, wanted: Bind) -> None:
-    await engine.bind(wanted.topic, wanted.queue, wanted.where)
+    await engine.bind(wanted.topic, wanted.queue, wanted.where, wanted.start, wanted.create)
 
 
-async def _unbind(engine: Engine, wanted: Bind) -> None:
+async def _unbind(engine: Engine, wanted: Unbind) -> None:
     await engine.unbind(wanted.topic, wanted.queue)
+
+
+async def _starts(engine: Engine, wanted: Starts) -> dict[str, int]:
+    return await engine.starts(wanted.pattern, wanted.start)
 
 
 async def _claim_open(engine: Engine, wanted: ClaimOpen) -> int:
@@ -228,14 +266,15 @@ async def _claim(engine: Engine, wanted: ClaimNext) -> Any:
         wanted.count,
         wanted.timeout_ms,
         wanted.bytes_max,
+        min(wanted.wait_ms, CLAIM_WAIT_MS_MAX),
     )
     return [got.number, got.count, got.payload_bytes]
 
 
 async def _claim_seal(engine: Engine, wanted: ClaimBatch) -> Any:
-    claims = engine.queue(wanted.name).claims
-    got = await claims.seal(wanted.consumer, wanted.epoch, wanted.number)
-    return [got.number, got.count, got.payload_bytes]
+    actor = engine.queue(wanted.name)
+    got = await actor.claims.seal(wanted.consumer, wanted.epoch, wanted.number)
+    return [got.number, got.count, got.payload_bytes, actor.queue.incarnation]
 
 
 async def _claim_keep(engine: Engine, wanted: ClaimKeep) -> None:
@@ -247,9 +286,20 @@ async def _claim_ack(engine: Engine, wanted: ClaimBatch) -> int:
     return await claims.ack(wanted.consumer, wanted.epoch, wanted.number)
 
 
-async def _claim_read(engine: Engine, wanted: ClaimBatch) -> Any:
+async def _claim_read(engine: Engine, wanted: ClaimRead) -> Any:
     claims = engine.queue(wanted.name).claims
-    return _WithParts(await claims.read(wanted.consumer, wanted.epoch, wanted.number))
+    if wanted.bytes_max > POP_BYTES_MAX:
+        raise InvalidArgument(f"one read takes at most {POP_BYTES_MAX} bytes", "read on after it")
+    return WithParts(
+        await claims.read(
+            wanted.consumer,
+            wanted.epoch,
+            wanted.number,
+            wanted.start,
+            wanted.count,
+            wanted.bytes_max,
+        )
+    )
 
 
 def _described(engine: Engine, name: str) -> dict[str, Any]:
@@ -281,11 +331,17 @@ CALLS: dict[str, tuple[type[msgspec.Struct], Calling]] = {
     "list_topics": (Nothing, _list_topics),
     "topic_info": (Named, _topic_info),
     "bind": (Bind, _bind),
-    "unbind": (Bind, _unbind),
+    "unbind": (Unbind, _unbind),
+    "starts": (Starts, _starts),
     "claim_open": (ClaimOpen, _claim_open),
     "claim": (ClaimNext, _claim),
     "claim_seal": (ClaimBatch, _claim_seal),
     "claim_keep": (ClaimKeep, _claim_keep),
     "claim_ack": (ClaimBatch, _claim_ack),
-    "claim_read": (ClaimBatch, _claim_read),
+    "claim_read": (ClaimRead, _claim_read),
+    **REDRIVE_CALLS,
+    **SNAPSHOT_CALLS,
+    **BACKUP_CALLS,
+    **TOKEN_CALLS,
+    **DEFINITION_CALLS,
 }

@@ -8,17 +8,22 @@ can make the broker hold is what was under way.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any, cast
 
+from nexo.access.caller import ANYONE
 from nexo.doors.rpc_tcp.handlers import HANDLERS
+from nexo.doors.rpc_tcp.needs import check_frame, is_told, resource_of
 from nexo.doors.rpc_tcp.subscriptions import Subscriptions
-from nexo.vocabulary.errors import NexoError, RateLimited, VersionMismatch
+from nexo.vocabulary.errors import NexoError, RateLimited, Unauthorized, VersionMismatch
 from nexo.wire import commands
 from nexo.wire.frame import Frame, FrameReader, Kind, ProtocolError, frame, frame_parts
 
 if TYPE_CHECKING:
+    from nexo.access.guard import Guard
     from nexo.engine.engine import Engine
 
+DOOR = "rpc"
 WRITE_HIGH_BYTES = 4 * 1024 * 1024  # a client that leaves more unread is waited for
 JOINED_BYTES_MAX = 64 * 1024  # above this a copy costs more than pieces do
 HANDSHAKE_MS = 10_000
@@ -31,12 +36,16 @@ class Connection(asyncio.Protocol):
     def __init__(
         self,
         engine: Engine,
+        guard: Guard,
         server_name: str,
         instance: int,
         peers: set[Connection],
         peers_max: int,
     ) -> None:
         self.engine = engine
+        self.caller = ANYONE  # until the greeting, before which nothing is done
+        self._guard = guard
+        self._peer = ""
         self.subscriptions = Subscriptions(self)
         self._server_name = server_name
         self._instance = instance
@@ -66,6 +75,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        self._peer = str((transport.get_extra_info("peername") or ("",))[0])
         if len(self._peers) >= self._peers_max:
             self.end(RateLimited(f"{self._peers_max} clients are connected already"))
             return
@@ -97,6 +107,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._peers.discard(self)
         self._transport = None
+        self.caller.forget(self._expel)
         if self._pulse is not None:
             self._pulse.cancel()
         self.subscriptions.close()
@@ -186,6 +197,12 @@ class Connection(asyncio.Protocol):
         self.send([frame(Kind.GOODBYE, 0)])
         self.end()
 
+    def told(self, method: str, wanted: Any) -> contextlib.AbstractContextManager[None]:
+        """Around a call: what changes something is told to the audit log, however it ends."""
+        if not is_told(self.engine, method, wanted):
+            return contextlib.nullcontext()
+        return self._guard.tell(self.caller, self._peer, DOOR, method, resource_of(wanted))
+
     # -- Inside -------------------------------------------------------------------------------
 
     def _take(self, received: Frame) -> None:
@@ -199,6 +216,8 @@ class Connection(asyncio.Protocol):
         if handler is None:
             raise ProtocolError(f"a client may not send {kind.name}")
         try:
+            if self.caller.is_bound:
+                check_frame(self.caller, received)
             handler(self, correlation, received.head, received.body)
         except ProtocolError:
             raise
@@ -221,6 +240,13 @@ class Connection(asyncio.Protocol):
                 )
             )
             return
+        try:
+            self.caller = self._guard.admit(hello.token, self._peer, DOOR)
+        except (Unauthorized, RateLimited) as error:
+            self.end(error)
+            return
+        if self.caller.is_bound:
+            self.caller.when_ended(self._expel)
         self._greeted = True
         self.name = hello.client
         beat_ms = min(max(hello.heartbeat_ms, HEARTBEAT_MS_MIN), HEARTBEAT_MS_MAX)
@@ -230,6 +256,14 @@ class Connection(asyncio.Protocol):
         self._beat_later()
         welcome = commands.Welcome(version, self._server_name, beat_ms, self._instance)
         self.send([frame(Kind.WELCOME, received.correlation, commands.pack(welcome))])
+
+    def _expel(self, reason: Unauthorized) -> None:
+        """The token was revoked or has expired: nothing more goes in or out."""
+        self.subscriptions.close()
+        for task in self._tasks:
+            if task is not asyncio.current_task():  # an admin may revoke the token at hand
+                task.cancel()
+        self.end(reason)
 
     async def _guarded(self, work: Any, correlation: int) -> None:
         try:

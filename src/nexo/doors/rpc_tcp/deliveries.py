@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from nexo.wire import commands
 from nexo.wire.columns import WirePart, encode_parts
@@ -11,6 +11,13 @@ from nexo.wire.frame import Kind, frame_parts
 if TYPE_CHECKING:
     from nexo.engine.queue_actor import QueueActor
     from nexo.engine.types import Delivery, Part
+
+
+class WithParts(NamedTuple):
+    """The result of a call whose answer is messages."""
+
+    parts: list[Part]
+    head: bytes = b""
 
 
 def delivery_frame(

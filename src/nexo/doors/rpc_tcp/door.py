@@ -6,7 +6,8 @@ import asyncio
 import secrets
 from typing import TYPE_CHECKING
 
-from nexo.doors.rpc_tcp.connection import Connection
+from nexo.access.guard import Guard
+from nexo.doors.rpc_tcp.connection import HANDSHAKE_MS, Connection
 
 if TYPE_CHECKING:
     import ssl
@@ -17,17 +18,33 @@ CONNECTIONS_MAX = 20_000
 
 
 class RpcDoor:
-    def __init__(self, engine: Engine, server_name: str) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        server_name: str,
+        guard: Guard | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """Without a guard anyone may do everything."""
         self._engine = engine
+        self._guard = guard or Guard(engine.now_ms)
+        self._tls = tls
         self._server_name = server_name
         self._instance = secrets.randbits(63)
         self._server: asyncio.Server | None = None
         self.connections: set[Connection] = set()
 
-    async def open(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
+    async def open(self, host: str, port: int) -> int:
         """Listen; returns the port, which is of the system's choice if 0 was asked for."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._connect, host, port, ssl=tls, backlog=1024)
+        self._server = await loop.create_server(
+            self._connect,
+            host,
+            port,
+            backlog=1024,
+            ssl=self._tls,
+            ssl_handshake_timeout=None if self._tls is None else HANDSHAKE_MS / 1000,
+        )
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
 
@@ -42,5 +59,10 @@ class RpcDoor:
 
     def _connect(self) -> Connection:
         return Connection(
-            self._engine, self._server_name, self._instance, self.connections, CONNECTIONS_MAX
+            self._engine,
+            self._guard,
+            self._server_name,
+            self._instance,
+            self.connections,
+            CONNECTIONS_MAX,
         )

@@ -11,6 +11,7 @@ from nexo.engine import receipts
 from nexo.engine.types import Waiter
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.limits import POP_MESSAGES_MAX
+from nexo.vocabulary.start import Start
 from nexo.wire import commands
 from nexo.wire.columns import decode_batch, encode_parts
 from nexo.wire.frame import Kind, ProtocolError
@@ -143,8 +144,11 @@ def _read(connection: Connection, correlation: int, head: bytes, body: memoryvie
     actor = connection.engine.topic(wanted.topic)
 
     async def work() -> None:
+        offset = wanted.offset
+        if wanted.time_ms is not None:
+            offset = await actor.offset_of(Start(time_ms=wanted.time_ms))
         reading = await actor.read(
-            wanted.offset,
+            offset,
             wanted.count,
             bytes_max=wanted.bytes_max,
             strict=wanted.strict,
@@ -152,6 +156,28 @@ def _read(connection: Connection, correlation: int, head: bytes, body: memoryvie
         )
         parts = encode_parts(wire_parts(reading.parts))
         connection.reply_with(correlation, commands.pack(reading.next), parts)
+
+    connection.spawn(work(), correlation)
+
+
+def _follow(connection: Connection, correlation: int, head: bytes, body: memoryview) -> None:
+    wanted: commands.Follow = commands.unpack(head, commands.Follow)
+
+    async def work() -> None:
+        found = await connection.engine.follow(
+            wanted.pattern,
+            wanted.offsets,
+            wanted.count,
+            wanted.bytes_max,
+            wanted.wait_ms,
+            connection.caller.may_read if connection.caller.is_bound else None,
+        )
+        topics, pieces = [], []
+        for name, reading in found:
+            parts = encode_parts(wire_parts(reading.parts))
+            topics.append(commands.FollowedTopic(name, reading.next, sum(map(len, parts))))
+            pieces += parts
+        connection.reply_with(correlation, commands.pack(commands.Followed(topics)), pieces)
 
     connection.spawn(work(), correlation)
 
@@ -185,5 +211,6 @@ HANDLERS: dict[Kind, Handler] = {
     Kind.CREDIT: _credit,
     Kind.PUBLISH: _publish,
     Kind.READ: _read,
+    Kind.FOLLOW: _follow,
     Kind.CALL: _call,
 }
