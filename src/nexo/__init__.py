@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from nexo.client.figures import Progress, QueueInfo, TopicInfo
     from nexo.client.messages import Messages
     from nexo.client.peeked import PeekedMessage
-    from nexo.client.settings import Backoff, QueueSettings, TopicSettings
+    from nexo.client.tokens import NewToken, TokenInfo
+    from nexo.client.worker.worker import Worker
+    from nexo.vocabulary.definitions import Definitions, Imported
     from nexo.vocabulary.errors import (
         DataCorrupt,
         Fenced,
@@ -41,8 +43,11 @@ if TYPE_CHECKING:
         QueueNotFound,
         RateLimited,
         ReadOnly,
+        RedriveNotFound,
         StaleReceipt,
         Timeout,
+        TokenExists,
+        TokenNotFound,
         TopicExists,
         TopicNotFound,
         Unauthorized,
@@ -50,6 +55,7 @@ if TYPE_CHECKING:
         VersionMismatch,
         WrongState,
     )
+    from nexo.vocabulary.spoken import Backoff, QueueSettings, TopicSettings
     from nexo.vocabulary.states import State
 
 __all__ = [
@@ -61,14 +67,17 @@ __all__ = [
     "Client",
     "DataCorrupt",
     "DeadLetter",
+    "Definitions",
     "Event",
     "Fenced",
     "Forbidden",
+    "Imported",
     "InvalidArgument",
     "LeaseLost",
     "Message",
     "MessageTooLarge",
     "Messages",
+    "NewToken",
     "NexoError",
     "NotReady",
     "OffsetExpired",
@@ -82,9 +91,13 @@ __all__ = [
     "QueueSettings",
     "RateLimited",
     "ReadOnly",
+    "RedriveNotFound",
     "StaleReceipt",
     "State",
     "Timeout",
+    "TokenExists",
+    "TokenInfo",
+    "TokenNotFound",
     "Topic",
     "TopicExists",
     "TopicInfo",
@@ -93,6 +106,7 @@ __all__ = [
     "Unauthorized",
     "Unreachable",
     "VersionMismatch",
+    "Worker",
     "WrongState",
     "connect",
     "connect_async",
@@ -104,34 +118,41 @@ _HOMES = {
     "AsyncMessage": "client.aio.message",
     "AsyncQueue": "client.aio.queue",
     "AsyncTopic": "client.aio.topic",
-    "Backoff": "client.settings",
+    "Backoff": "vocabulary.spoken",
     "Client": "client.blocking.client",
     "DeadLetter": "client.content",
+    "Definitions": "vocabulary.definitions",
     "Event": "client.event",
+    "Imported": "vocabulary.definitions",
     "Message": "client.blocking.message",
     "Messages": "client.messages",
+    "NewToken": "client.tokens",
     "PeekedMessage": "client.peeked",
     "Progress": "client.figures",
     "Queue": "client.blocking.queue",
     "QueueInfo": "client.figures",
-    "QueueSettings": "client.settings",
+    "QueueSettings": "vocabulary.spoken",
     "State": "vocabulary.states",
+    "TokenInfo": "client.tokens",
     "Topic": "client.blocking.topic",
     "TopicInfo": "client.figures",
-    "TopicSettings": "client.settings",
+    "TopicSettings": "vocabulary.spoken",
+    "Worker": "client.worker.worker",
     "connect": "client.blocking.client",
     "connect_async": "client.aio.client",
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'nexo' has no attribute {name!r}")
-    from importlib import import_module
+if not TYPE_CHECKING:  # a misspelt name is an error to type checkers, not anything
 
-    home = import_module(f"nexo.{_HOMES.get(name, 'vocabulary.errors')}")
-    value = globals()[name] = getattr(home, name)
-    return value
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module 'nexo' has no attribute {name!r}")
+        from importlib import import_module
+
+        home = import_module(f"nexo.{_HOMES.get(name, 'vocabulary.errors')}")
+        value = globals()[name] = getattr(home, name)
+        return value
 
 
 def __dir__() -> list[str]:

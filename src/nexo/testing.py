@@ -29,7 +29,10 @@ import threading
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from nexo import connect
+from nexo.doors.http.front import Front
+from nexo.doors.http.listener import HttpDoor
 from nexo.doors.rpc_tcp.door import RpcDoor
+from nexo.doors.sqs_http.app import SqsApp
 from nexo.engine.engine import Engine
 from nexo.journal.memory import MemoryJournal
 from nexo.journal.sqlite import SqliteJournal
@@ -57,6 +60,9 @@ class Broker:
         self._journal = journal
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
         self._thread = threading.Thread(target=self._live, name="nexo-testing")
+        self._sqs: SqsApp | None = None
+        self._http: HttpDoor | None = None
+        self._sqs_url: str | None = None
 
     @overload
     def call(self, action: Callable[[Engine], Awaitable[Result]]) -> Result: ...
@@ -79,6 +85,13 @@ class Broker:
     def client(self) -> Client:
         """A client of this broker, to be closed by the caller."""
         return connect(self.url)
+
+    @property
+    def sqs_url(self) -> str:
+        """The `endpoint_url` for boto3 and other SQS clients; the door opens when first asked."""
+        if self._sqs_url is None:
+            self._sqs_url = self._wait_for(self._open_sqs())
+        return self._sqs_url
 
     def __enter__(self) -> Self:
         self._loop = self._runner.get_loop()
@@ -103,7 +116,15 @@ class Broker:
         port = await self._door.open("127.0.0.1", 0)
         self.url = f"nexo://127.0.0.1:{port}"
 
+    async def _open_sqs(self) -> str:
+        self._sqs = SqsApp(self.engine)
+        self._http = HttpDoor(Front(self._sqs, {}, lambda: self.engine.refusal))
+        return f"http://127.0.0.1:{await self._http.open('127.0.0.1', 0)}"
+
     async def _close(self) -> None:
+        if self._sqs is not None and self._http is not None:
+            self._sqs.close()
+            await self._http.close()
         await self._door.close()
         await self.engine.close()
 

@@ -12,7 +12,7 @@ from nexo.server.configuration import Configuration
 
 
 async def main(data: str, port: int) -> None:
-    ports = await Broker(Configuration(data=data, rpc_port=port)).start()
+    ports = await Broker(Configuration(data=data, http_port=0, rpc_port=port, udp="off")).start()
     sys.stdout.write(f"{ports.rpc}\n")
     sys.stdout.flush()
     await asyncio.Event().wait()

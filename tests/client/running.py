@@ -20,6 +20,7 @@ class RunningBroker:
     def __init__(self, data: str) -> None:
         self._data = data
         self.port = 0
+        self.udp_port = 0
         self._loop: asyncio.AbstractEventLoop
         self.broker: Broker
 
@@ -31,8 +32,11 @@ class RunningBroker:
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="broker")
         self._thread.start()
-        self.broker = Broker(Configuration(data=self._data, rpc_port=self.port))
-        self.port = self.wait_for(self.broker.start()).rpc
+        self.broker = Broker(
+            Configuration(data=self._data, http_port=0, rpc_port=self.port, udp_port=self.udp_port)
+        )
+        ports = self.wait_for(self.broker.start())
+        self.port, self.udp_port = ports.rpc, ports.udp
         return self
 
     def stop(self) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from datetime import UTC, datetime, timedelta
+import time
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -70,7 +71,49 @@ def test_bind(client: Any) -> None:
     news.publish("4", attributes={"kind": "a"})
     assert client.queue("some").pop() is None
     with pytest.raises(nexo.InvalidArgument):
-        news.bind("late", start="earliest")
+        news.bind("late", start="yesterday")
+    with pytest.raises(nexo.TopicNotFound):
+        client.topic("nowhere").bind("all")
+
+
+def test_bind_from_a_start_in_the_past(client: Any) -> None:
+    news = client.create_topic("news")
+    news.publish_batch([str(number) for number in range(50)])
+    news.publish("50")
+    time.sleep(0.01)
+    moment = datetime.now(UTC)
+    news.publish("51", attributes={"kind": "a"})
+    wanted = {
+        "all": ("earliest", None, [str(number) for number in range(52)]),
+        "some": (49, None, ["49", "50", "51"]),
+        "later": (moment, None, ["51"]),
+        "chosen": ("earliest", {"kind": "a"}, ["51"]),
+        "none": ("latest", None, []),
+    }
+    for name, (start, where, texts) in wanted.items():
+        for _ in range(2):
+            news.bind(name, start=start, where=where)
+        got = client.queue(name).pop_batch(100)
+        assert [message.text for message in got] == texts, name
+        assert client.queue(name).info().depth == len(texts)
+    news.publish("52")
+    assert client.queue("later").pop(wait=5).text == "52"
+
+
+def test_read_by_time(client: Any) -> None:
+    news = client.create_topic("news")
+    news.publish("a")
+    time.sleep(0.01)
+    moment = datetime.now(UTC)
+    news.publish_batch(["b", "c"])
+    news.publish_batch([str(number) for number in range(40)])
+    assert [event.text for event in news.read(time=moment, limit=3)] == ["b", "c", "0"]
+    assert news.read(time=moment - timedelta(days=1), limit=1)[0].text == "a"
+    assert news.read(time=datetime.now(UTC) + timedelta(hours=1)) == []
+    elsewhere = moment.astimezone(timezone(timedelta(hours=5)))
+    assert news.read(time=elsewhere)[0].text == "b"
+    with pytest.raises(nexo.InvalidArgument):
+        news.read(time=moment.replace(tzinfo=None))
 
 
 def test_subscribe(client: Any) -> None:
@@ -91,6 +134,78 @@ def test_subscribe(client: Any) -> None:
     assert seen == ["before", "after"]
     with pytest.raises(nexo.InvalidArgument):
         news.subscribe(start="yesterday")
+    with news.subscribe(start=news.read(1)[0].published_at) as timed:
+        assert timed.get(timeout=5).text in ("before", "after")
+    with pytest.raises(nexo.TopicNotFound), client.topic("nowhere").subscribe() as never:
+        never.get(timeout=1)
+
+
+def test_subscribe_by_pattern(client: Any) -> None:
+    for name in ("fleet.one.position", "fleet.two.position", "fleet.two.fuel", "other"):
+        client.create_topic(name).publish(f"{name} before")
+    with (
+        client.topic("fleet.*.position").subscribe() as positions,
+        client.topic("fleet.>").subscribe(start="earliest") as everything,
+    ):
+        assert positions.get(timeout=0.05) is None
+        before = {everything.get(timeout=5).topic for _ in range(3)}
+        assert before == {"fleet.one.position", "fleet.two.position", "fleet.two.fuel"}
+        client.topic("fleet.two.position").publish("moved")
+        event = positions.get(timeout=5)
+        assert (event.topic, event.offset, event.text) == ("fleet.two.position", 1, "moved")
+        client.create_topic("fleet.three.position").publish("joined")
+        event = positions.get(timeout=5)
+        assert (event.topic, event.text) == ("fleet.three.position", "joined")
+        client.topic("fleet.two.fuel").publish("low")
+        client.topic("other").publish("unheard")
+        seen = {everything.get(timeout=5).text for _ in range(3)}
+        assert seen == {"moved", "joined", "low"}
+        assert everything.get(timeout=0.05) is None
+        client.topic("fleet.two.position").delete()
+        client.create_topic("fleet.two.position").publish("anew")
+        assert positions.get(timeout=5).text == "anew"
+    with client.topic("*").subscribe(start="earliest") as plain:
+        assert [plain.get(timeout=5).topic for _ in range(2)] == ["other", "other"]
+    client.queue("q", create=True).push("told in nexo.events")
+    with client.topic(">").subscribe(start="earliest") as users:
+        topics = {event.topic for event in iter(lambda: users.get(timeout=0.1), None)}
+    assert len(topics) == 5
+    assert "nexo.events" not in topics, "the broker's own topics are asked for by name"
+    for wrong in ("a.>.b", "fleet.x*"):
+        with pytest.raises(nexo.InvalidArgument):
+            client.topic(wrong).subscribe()
+    with pytest.raises(nexo.InvalidArgument):
+        client.topic("fleet.>").subscribe(group="g")
+
+
+def test_a_busy_topic_does_not_keep_the_others_waiting(client: Any) -> None:
+    client.create_topic("a.busy").publish_batch([b"x"] * 5_000)
+    client.create_topic("a.quiet").publish("hello")
+    with client.topic("a.*").subscribe(start="earliest") as both:
+        first = [both.get(timeout=5).topic for _ in range(1_000)]
+    assert "a.quiet" in first
+
+
+def test_the_events_of_the_broker(client: Any) -> None:
+    with client.topic("nexo.events").subscribe() as events:
+        queue = client.queue("orders", create=True)
+        queue.push_batch(["a", "b"])
+        told = events.get(timeout=5).json()
+        assert (told["kind"], told["queue"], told["count"]) == ("pushed", "orders", 2)
+    with pytest.raises(nexo.InvalidArgument):
+        client.topic("nexo.events").subscribe(group="g").get(timeout=1)
+    with pytest.raises(nexo.InvalidArgument):
+        client.topic("nexo.events").publish("mine")
+
+
+def test_archived_queues_can_be_read(client: Any) -> None:
+    client.create_queue("orders", archive=True)
+    orders = client.queue("orders")
+    orders.push_batch(["a", "b", "c"])
+    assert orders.ack_batch(orders.pop_batch(2)) == []
+    archive = client.topic("nexo.archive.orders")
+    assert [event.text for event in archive.read()] == ["a", "b", "c"]
+    assert orders.info().depth == 1
 
 
 def test_close_ends_the_loop(client: Any) -> None:
@@ -120,3 +235,29 @@ def test_groups_share_the_work(client: Any) -> None:
                 break
     assert sorted(seen, key=int) == [str(number) for number in range(40)]
     assert client.queue("news.mail").info().depth == 0
+
+
+def test_groups_begin_where_they_are_told(client: Any) -> None:
+    news = client.create_topic("news")
+    news.publish_batch(["a", "b"])
+    with news.subscribe(group="all", start="earliest", prefetch=1) as group:
+        event = group.get(timeout=5)
+        assert (event.text, event.topic, event.offset) == ("a", "news", None)
+        event.ack()
+        group.get(timeout=5).nack(delay=0)
+    with news.subscribe(group="all", start="earliest") as again:
+        event = again.get(timeout=5)
+        assert (event.text, event.attempts) == ("b", 2)
+        event.ack()
+        assert again.get(timeout=0.05) is None, "the start counts when the group is first named"
+    for wrong in ("", "a.b", "a b"):
+        with pytest.raises(nexo.InvalidArgument):
+            news.subscribe(group=wrong)
+
+
+def test_each_group_gets_everything(client: Any) -> None:
+    news = client.create_topic("news")
+    with news.subscribe(group="one") as one, news.subscribe(group="two") as two:
+        news.publish_batch(["a", "b"])
+        for group in (one, two):
+            assert [group.get(timeout=5).text for _ in range(2)] == ["a", "b"]

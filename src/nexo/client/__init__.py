@@ -2,7 +2,8 @@
 
 Lives here: the session (what a connection is about, without sockets), and the two that do I/O.
 May import: wire, vocabulary; msgspec and the standard library. It ships without the broker.
-Never: imports the broker, or keeps a rule of it; asyncio only in `aio`, threads in `blocking`.
+Never: imports the broker, or keeps a rule of it; asyncio only in `aio`, threads in `blocking`,
+    both in `worker`.
 Enter at: `nexo.connect` and `nexo.connect_async`; `session.Session` for what they share.
 Tests: `tests/client/`, every scenario on both twins.
 """

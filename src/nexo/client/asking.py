@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nexo.client import figures
-from nexo.client.event import read_events
+from nexo.client import figures, tracing
+from nexo.client.event import read_events, read_followed
 from nexo.client.operation import Request
 from nexo.client.peeked import read_peeked
 from nexo.client.pushes import Push, PushBatch
-from nexo.client.values import attributes_of, body_of, check_priority, milliseconds
+from nexo.client.values import attributes_of, body_of, check_priority
 from nexo.vocabulary.batch import batch_of
 from nexo.vocabulary.errors import InvalidArgument, QueueNotFound, TopicNotFound
 from nexo.vocabulary.limits import PEEK_MESSAGES_MAX, POP_BYTES_MAX, POP_MESSAGES_MAX
+from nexo.vocabulary.spoken import milliseconds
 from nexo.wire import commands
 from nexo.wire.frame import Frame, Kind, frame_parts
 
@@ -24,9 +25,10 @@ if TYPE_CHECKING:
     from nexo.client.operation import Pieces
     from nexo.client.session import Session
     from nexo.vocabulary.errors import NexoError
+    from nexo.vocabulary.start import Start
 
 _read_int = figures.decoder(int)
-POLL_MS = 20_000  # how long one READ of a topic's subscription waits
+_read_starts = figures.decoder(dict[str, int])
 READ_BYTES_MAX = 8 * 1024 * 1024
 
 
@@ -36,13 +38,15 @@ class Pop(Request):
 
     __slots__ = ("_auto_received", "_ends", "_pop", "is_ahead", "wait_s")
 
+    tries: int  # of Request; type checkers want it here too, where `pieces` counts
+
     def __init__(self, pop: commands.Pop, auto_received: bool) -> None:
         super().__init__(Kind.POP, b"", lambda _: None)
         self._pop = pop
         self._auto_received = auto_received
         self._ends = 0
-        self.is_ahead = False  # nobody has asked for it yet: it is received when someone does
-        self.wait_s = pop.wait_ms / 1000
+        self.is_ahead: bool = False  # nobody has asked for it yet: it is received when someone does
+        self.wait_s: float = pop.wait_ms / 1000
 
     def pieces(self, correlation: int, session: Session) -> Pieces:
         self.tries += 1
@@ -95,15 +99,17 @@ def push(
     deduplication_id: str | None,
     group_id: str | None,
 ) -> Push:
-    return Push(
-        (Kind.PUSH, queue),
+    lane = (Kind.PUSH, queue)
+    columns = (
         body if type(body) is bytes else body_of(body),
         check_priority(priority) if priority else 0,
         None if delay is None else milliseconds(delay, "delay"),
         group_id,
         deduplication_id,
-        attributes_of(attributes) if attributes else None,
     )
+    if tracing.tracer is not None:
+        return tracing.TracedPush(tracing.Sending(queue, attributes), lane, columns)
+    return Push(lane, *columns, attributes_of(attributes) if attributes else None)
 
 
 def push_batch(
@@ -125,6 +131,10 @@ def push_batch(
         batch = batch_of([body_of(body) for body in listed])
     if not batch.count:
         return None
+    sending = None
+    if tracing.tracer is not None:
+        sending = tracing.Sending(queue, attributes, batch.count)
+        attributes = sending.attributes
     priority = check_priority(priority) if priority else 0
     extras = (priority, delay, attributes, deduplication_ids, group_id)
     if any(each is not None and each != 0 for each in extras) or delay is not None:
@@ -139,18 +149,24 @@ def push_batch(
             deduplication_ids=deduplication_ids,
             attributes=attributes_of(attributes),
         )
+    if sending is not None:
+        return tracing.TracedPushBatch(sending, (Kind.PUSH, queue), batch)
     return PushBatch((Kind.PUSH, queue), batch)
 
 
 def publish(topic: str, body: Any, attributes: dict[str, str] | None) -> Push:
-    return Push((Kind.PUBLISH, topic), body_of(body), attributes=attributes_of(attributes))
+    asked = push(topic, body, 0, None, attributes, None, None)
+    asked.lane = (Kind.PUBLISH, topic)
+    return asked
 
 
 def publish_batch(
     topic: str, bodies: Iterable[Any], attributes: dict[str, str] | None
 ) -> PushBatch | None:
     asked = push_batch(topic, bodies, 0, None, attributes, None, None)
-    return asked and PushBatch((Kind.PUBLISH, topic), asked.batch)
+    if asked is not None:
+        asked.lane = (Kind.PUBLISH, topic)
+    return asked
 
 
 def pop(
@@ -167,12 +183,32 @@ def pop(
     return Pop(commands.Pop(queue, count, POP_BYTES_MAX, wait_ms, visibility_ms), auto_received)
 
 
-def read(topic: str, offset: int, limit: int, strict: bool, wait_ms: int = 0) -> Request:
+def read(
+    topic: str, offset: int, limit: int, strict: bool, wait_ms: int = 0, time_ms: int | None = None
+) -> Request:
     """The result is the events and the offset to go on at."""
-    head = commands.pack(commands.Read(topic, offset, limit, READ_BYTES_MAX, strict, wait_ms))
-    reading = _Read(Kind.READ, head, lambda answer: read_events(topic, answer))
+    wanted = commands.Read(topic, offset, limit, READ_BYTES_MAX, strict, wait_ms, time_ms)
+    reading = _Read(Kind.READ, commands.pack(wanted), lambda answer: read_events(topic, answer))
     reading.wait_s = wait_ms / 1000
     return reading
+
+
+def follow(pattern: str, offsets: dict[str, int], limit: int, wait_ms: int) -> Request:
+    """The result is the events and the offsets to go on at, of those topics that had any."""
+    wanted = commands.Follow(pattern, offsets, limit, READ_BYTES_MAX, wait_ms)
+    reading = _Read(Kind.FOLLOW, commands.pack(wanted), read_followed)
+    reading.wait_s = wait_ms / 1000
+    return reading
+
+
+def starts(pattern: str, start: Start) -> Request:
+    """The result is where to begin in each topic that the pattern stands for now."""
+    return call("starts", _read_starts, pattern=pattern, start=msgspec.to_builtins(start))
+
+
+def bind(topic: str, queue: str, start: Start, where: dict[str, str] | None) -> Request:
+    travelling = msgspec.to_builtins(start)
+    return call("bind", None, topic=topic, queue=queue, where=where, start=travelling, create=True)
 
 
 def call(method: str, read_body: Callable[[memoryview], Any] | None, **params: Any) -> Request:

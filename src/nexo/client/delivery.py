@@ -56,29 +56,32 @@ class Delivery:
         subscribed: Subscribed | None = None,
     ) -> None:
         self.ahead: Any = None  # where acks may take the next pop along
-        self.queue = queue
-        self.lease = head.lease
-        self.incarnation = head.incarnation
-        self.state = head.state
-        self.parts = parts
-        self.auto_received = auto_received
-        self.visibility_ms = head.visibility_ms if visibility_ms is None else visibility_ms
+        self.queue: str = queue
+        self.lease: int = head.lease
+        self.incarnation: int = head.incarnation
+        self.state: int = head.state
+        self.parts: list[WirePart] = parts
+        self.auto_received: bool = auto_received
+        self.visibility_ms: int = head.visibility_ms if visibility_ms is None else visibility_ms
         # By the clock of the broker. With the reception ack on its way the visibility timeout
         # counts; before, the retransmit timeout.
-        self.deadline_ms = head.now_ms + self.visibility_ms if auto_received else head.deadline_ms
-        self.latest_ms = self.deadline_ms  # when the last of its messages comes back
+        self.deadline_ms: int = (
+            head.now_ms + self.visibility_ms if auto_received else head.deadline_ms
+        )
+        self.latest_ms: int = self.deadline_ms  # when the last of its messages comes back
         self.moved: dict[int, int] | None = None  # deadlines that are not the delivery's
-        self.connection = connection  # which connection of the client it came on
-        self.instance = instance  # of the broker that made it
-        self.subscribed = subscribed
+        self.connection: int = connection  # which connection of the client it came on
+        self.instance: int = instance  # of the broker that made it
+        self.subscribed: Subscribed | None = subscribed
         count = 0
         starts: list[int] = []
         for part in parts:
             starts.append(count)
             count += len(part.batch.offsets) - 1
-        self.starts = starts
-        self.count = self.left = count
-        self.handed = 0  # messages given to the user, from the front
+        self.starts: list[int] = starts
+        self.count: int = count
+        self.left: int = count
+        self.handed: int = 0  # messages given to the user, from the front
         self.done: list[tuple[int, int]] = []  # finished in ranges, while all of them were …
         self.finished: set[int] | None = None  # … and then one by one: their numbers
 

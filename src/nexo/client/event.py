@@ -9,25 +9,24 @@ import msgspec
 from nexo.client.content import Content
 from nexo.client.values import time_of
 from nexo.vocabulary.attributes import decode_attributes
-from nexo.wire.columns import decode_parts
+from nexo.wire import commands
+from nexo.wire.columns import WirePart, decode_parts
 from nexo.wire.frame import ProtocolError
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from nexo.wire.columns import WirePart
     from nexo.wire.frame import Frame
 
 _read_next = msgspec.msgpack.Decoder(int).decode
 
 
-class Event(Content):
-    __slots__ = ("_at", "_part", "_topic")
+class Event(msgspec.Struct, Content, frozen=True, gc=False, eq=False):
+    """A struct, because readers of a million a second make as many of them."""
 
-    def __init__(self, topic: str, part: WirePart, at: int) -> None:
-        self._topic = topic
-        self._part = part
-        self._at = at
+    _topic: str
+    _part: WirePart
+    _at: int
 
     @property
     def topic(self) -> str:
@@ -40,7 +39,9 @@ class Event(Content):
 
     @property
     def body(self) -> bytes:
-        return self._part.batch.body(self._at)
+        batch, at = self._part.batch, self._at
+        offsets = batch.offsets
+        return batch.payload[offsets[at] : offsets[at + 1]]
 
     @property
     def published_at(self) -> datetime:
@@ -62,9 +63,19 @@ def read_events(topic: str, answer: Frame) -> tuple[list[Event], int]:
         following = _read_next(answer.head)
     except msgspec.DecodeError as error:
         raise ProtocolError(f"an answer that cannot be read: {error}") from None
-    events = [
-        Event(topic, part, at)
-        for part in decode_parts(answer.body)
-        for at in range(part.batch.count)
-    ]
-    return events, following
+    return _events(topic, answer.body), following
+
+
+def read_followed(answer: Frame) -> tuple[list[Event], dict[str, int]]:
+    """The same of a FOLLOW's answer, with an offset for each topic that had any."""
+    followed: commands.Followed = commands.unpack(answer.head, commands.Followed)
+    events: list[Event] = []
+    at = 0
+    for each in followed.topics:
+        events += _events(each.topic, answer.body[at : at + each.body_bytes])
+        at += each.body_bytes
+    return events, {each.topic: each.next for each in followed.topics}
+
+
+def _events(topic: str, body: memoryview) -> list[Event]:
+    return [Event(topic, part, at) for part in decode_parts(body) for at in range(part.batch.count)]

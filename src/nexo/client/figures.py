@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from nexo.client import settings
+from nexo.vocabulary import spoken as settings
 from nexo.wire.frame import ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Value = TypeVar("Value")
 
 
 class QueueInfo(msgspec.Struct, frozen=True):
@@ -86,11 +91,11 @@ class _Topic(msgspec.Struct, frozen=True):
     bound_queues: list[str]
 
 
-def decoder(kind: Any) -> Any:
+def decoder(kind: type[Value]) -> Callable[[bytes | memoryview], Value]:
     """Reads the body of an answer as a value of this type."""
     decode = msgspec.msgpack.Decoder(kind).decode
 
-    def read(body: bytes | memoryview) -> Any:
+    def read(body: bytes | memoryview) -> Value:
         try:
             return decode(body)
         except msgspec.DecodeError as error:
@@ -103,7 +108,7 @@ _read_queue = decoder(_Queue)
 _read_queues = decoder(list[_Queue])
 _read_topic = decoder(_Topic)
 _read_topics = decoder(list[_Topic])
-read_progress = decoder(Progress)
+read_progress: Callable[[bytes | memoryview], Progress] = decoder(Progress)
 
 
 def read_queue(body: memoryview) -> QueueInfo:

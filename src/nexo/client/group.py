@@ -1,30 +1,31 @@
-"""Consumer groups and where to begin: what both twins need to follow a topic."""
+"""Consumer groups: what both twins need to share the work on a topic."""
 
 from __future__ import annotations
 
+import re
+from typing import TYPE_CHECKING
+
 from nexo.client.held import HeldMessage
 from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.patterns import is_pattern
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+_GROUP = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def group_queue(topic: str, group: str) -> str:
     """The queue of a consumer group: it is bound to the topic and named after both."""
-    return f"{topic}.{group}"
-
-
-def check_start(start: str | int) -> None:
-    if isinstance(start, str) and start in ("latest", "earliest"):
-        return
-    if isinstance(start, int) and not isinstance(start, bool) and start >= 0:
-        return
-    raise InvalidArgument(f"start is {start!r:.40}", "write 'latest', 'earliest' or an offset")
-
-
-def check_bind_start(start: str) -> None:
-    if start != "latest":
+    if is_pattern(topic):
         raise InvalidArgument(
-            f"a queue is bound from now on, not from {start!r:.40}",
-            "read what came before with topic.read(), and push it",
+            f"a group follows one topic, not {topic!r:.80}", "bind a queue to each of them"
         )
+    if not _GROUP.fullmatch(str(group)):
+        raise InvalidArgument(
+            f"{group!r:.40} is not the name of a group", "use the characters A-Z a-z 0-9 _ -"
+        )
+    return f"{topic}.{group}"
 
 
 class GroupContent(HeldMessage):
@@ -37,7 +38,9 @@ class GroupContent(HeldMessage):
         """The queue of the group is named after the topic and the group."""
         return self._delivery.queue.rpartition(".")[0]
 
-    published_at = HeldMessage.created_at
+    @property
+    def published_at(self) -> datetime:
+        return self.created_at
 
     @property
     def offset(self) -> None:

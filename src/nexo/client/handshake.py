@@ -7,6 +7,7 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
+from nexo.client.tls import Untrusted, tls_failure
 from nexo.vocabulary.errors import NexoError, NotReady, RateLimited, Timeout, Unreachable
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def configure(sock: socket.socket) -> None:
 
 def is_final(error: NexoError) -> bool:
     """Whether trying again is of no use: the broker has spoken, or the name means nothing."""
-    return isinstance(error, UnknownHost) or not isinstance(
+    return isinstance(error, (UnknownHost, Untrusted)) or not isinstance(
         error, (Unreachable, NotReady, RateLimited, Timeout)
     )
 
@@ -74,6 +75,8 @@ def unreachable(address: Address, error: OSError) -> NexoError:
         return UnknownHost(
             f"there is no host {address.host!r}: {error.strerror}", "check the URL's spelling"
         )
+    if address.tls is not None and (failure := tls_failure(str(address), error)) is not None:
+        return failure
     if error.errno == errno.ECONNREFUSED:
         return Unreachable(
             f"nothing listens at {address}", "start a broker with `nexo serve`, or check the port"

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from nexo.client.content import Content, DeadLetter
 from nexo.client.receipts import AckOne, SettleAlone, SettleMany
-from nexo.client.values import milliseconds, time_of
+from nexo.client.values import time_of
 from nexo.vocabulary.attributes import decode_attributes
 from nexo.vocabulary.identity import message_id, priority_of
 from nexo.vocabulary.limits import REASON_CHARS_MAX
+from nexo.vocabulary.spoken import milliseconds
 from nexo.vocabulary.states import State
 from nexo.wire import commands
 from nexo.wire.frame import Kind

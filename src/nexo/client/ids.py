@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, ClassVar, overload
 
 from nexo.vocabulary.identity import message_id
 from nexo.vocabulary.limits import SEQUENCE_BITS
@@ -47,7 +47,7 @@ class MessageIds(Sequence[str]):
             return self._all() == list(other)
         return NotImplemented
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
     def __add__(self, other: Iterable[str]) -> list[str]:
         return [*self, *other]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
 from nexo.client.held import HeldMessage
-from nexo.client.receipts import SettleMany
+from nexo.client.receipts import SettleAlone, SettleMany
 from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.limits import REASON_CHARS_MAX
+from nexo.vocabulary.spoken import milliseconds
+from nexo.wire import commands
 from nexo.wire.frame import Kind
 
 if TYPE_CHECKING:
@@ -94,26 +97,61 @@ class Messages(Sequence[M], Generic[M]):
             )
         return NotImplemented
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         queue = "" if self._delivery is None else f" of {self._delivery.queue!r}"
         return f"<{len(self)} messages{queue}>"
 
-    def _acking(self, queue: str) -> SettleMany | None:
-        """Of all of them, without looking at each."""
+    def _held(self, queue: str) -> tuple[list[Range], dict[int, Delivery]]:
+        """All of them, without looking at each."""
         delivery = self._delivery
         if delivery is None:
-            return None
+            return [], {}
         _check_queue(queue, delivery.queue)
-        ranges = delivery.ranges(self._start, self._stop)
-        return SettleMany(Kind.ACK, queue, ranges, {delivery.lease: delivery})
+        return delivery.ranges(self._start, self._stop), {delivery.lease: delivery}
 
 
 def acking(queue: str, messages: Iterable[Any]) -> SettleMany | None:
     """The ack of many messages of one queue; None if there are none."""
+    ranges, deliveries = _held(queue, messages)
+    return SettleMany(Kind.ACK, queue, ranges, deliveries) if ranges else None
+
+
+def nacking(
+    queue: str, messages: Iterable[Any], delay: float | None, reason: str
+) -> SettleAlone | None:
+    """The nack of many messages of one queue, all for the same reason."""
+    ranges, deliveries = _held(queue, messages)
+    if not ranges:
+        return None
+    delay_ms = None if delay is None else milliseconds(delay, "delay")
+    head = commands.pack(commands.Nack(queue, ranges, delay_ms, reason[:REASON_CHARS_MAX]))
+    return SettleAlone(Kind.NACK, queue, ranges, deliveries, head)
+
+
+def extending(queue: str, messages: Iterable[Any], seconds: float) -> SettleAlone | None:
+    """The extension of many messages of one queue, all to the same time."""
+    ranges, deliveries = _held(queue, messages)
+    if not ranges:
+        return None
+    head = commands.pack(commands.Extend(queue, ranges, milliseconds(seconds, "seconds")))
+    return SettleAlone(Kind.EXTEND, queue, ranges, deliveries, head)
+
+
+def giving_back(queue: str, messages: Iterable[Any]) -> SettleAlone | None:
+    """The return of many messages that were not worked on."""
+    ranges, deliveries = _held(queue, messages)
+    if not ranges:
+        return None
+    head = commands.pack_ranges(queue, ranges)
+    return SettleAlone(Kind.GIVE_BACK, queue, ranges, deliveries, head)
+
+
+def _held(queue: str, messages: Iterable[Any]) -> tuple[list[Range], dict[int, Delivery]]:
+    """Which messages of which deliveries these are."""
     if isinstance(messages, Messages):
-        return messages._acking(queue)
+        return messages._held(queue)
     deliveries: dict[int, Delivery] = {}
     ranges: list[Range] = []
     for message in messages:
@@ -128,7 +166,7 @@ def acking(queue: str, messages: Iterable[Any]) -> SettleMany | None:
             ranges[-1] = (delivery.lease, ranges[-1][1], seq + 1)
         else:
             ranges.append((delivery.lease, seq, seq + 1))
-    return SettleMany(Kind.ACK, queue, ranges, deliveries) if ranges else None
+    return ranges, deliveries
 
 
 def refused_ids(

@@ -25,11 +25,11 @@ class Operation:
 
     __slots__ = ("abandoned", "done", "error", "future", "notify", "result")
 
-    wait_s = 0.0
+    wait_s: float = 0.0
 
     def __init__(self) -> None:
-        self.done = False
-        self.abandoned = False  # its caller has gone: nobody wants the answer
+        self.done: bool = False
+        self.abandoned: bool = False  # its caller has gone: nobody wants the answer
         self.result: Any = None
         self.error: NexoError | None = None
         self.notify: Callable[[Operation], None] | None = None
@@ -93,11 +93,11 @@ class Request(Operation, Exchange):
         body: Pieces | None = None,
     ) -> None:
         super().__init__()
-        self.kind = kind
-        self.head = head
+        self.kind: Kind = kind
+        self.head: bytes = head
         self.body: Pieces = body or []
-        self.decode = decode
-        self.tries = 0
+        self.decode: Callable[[Frame], Any] = decode
+        self.tries: int = 0
 
     def enter(self, session: Session) -> None:
         session.requests.append(self)

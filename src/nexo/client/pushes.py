@@ -24,6 +24,8 @@ from nexo.wire.columns import encode_batch
 from nexo.wire.frame import Frame, Kind, ProtocolError, frame_parts
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from nexo.client.operation import Pieces
     from nexo.client.session import Session
     from nexo.vocabulary.errors import NexoError
@@ -59,16 +61,20 @@ class Push(Operation):
         deduplication_id: str | None = None,
         attributes: bytes | None = None,
     ) -> None:
-        self.done = self.abandoned = self.alone = False
-        self.result = self.error = self.notify = None
-        self.lane = lane
-        self.body = body
-        self.priority = priority
-        self.delay_ms = delay_ms
-        self.group = group
-        self.deduplication_id = deduplication_id
-        self.attributes = attributes
-        self.plain = not (
+        self.done: bool = False
+        self.abandoned: bool = False
+        self.alone: bool = False
+        self.result: Any = None
+        self.error: NexoError | None = None
+        self.notify: Callable[[Operation], None] | None = None
+        self.lane: tuple[Kind, str] = lane
+        self.body: bytes = body
+        self.priority: int = priority
+        self.delay_ms: int | None = delay_ms
+        self.group: str | None = group
+        self.deduplication_id: str | None = deduplication_id
+        self.attributes: bytes | None = attributes
+        self.plain: bool = not (
             priority
             or delay_ms is not None
             or group is not None
@@ -87,8 +93,8 @@ class PushBatch(Operation):
 
     def __init__(self, lane: tuple[Kind, str], batch: Batch) -> None:
         super().__init__()
-        self.lane = lane
-        self.batch = batch
+        self.lane: tuple[Kind, str] = lane
+        self.batch: Batch = batch
 
     def enter(self, session: Session) -> None:
         session.lane(self.lane).waiting.append(self)
@@ -102,11 +108,11 @@ class Flight(Exchange):
     def __init__(
         self, lane: Lane, number: int, members: list[Push] | PushBatch, head: bytes, body: Pieces
     ) -> None:
-        self.lane = lane
-        self.number = number
-        self.members = members
-        self.head = head
-        self.frame_body = body
+        self.lane: Lane = lane
+        self.number: int = number
+        self.members: list[Push] | PushBatch = members
+        self.head: bytes = head
+        self.frame_body: Pieces = body
 
     def pieces(self, correlation: int) -> Pieces:
         return frame_parts(self.lane.kind, correlation, self.head, self.frame_body)
@@ -188,12 +194,12 @@ class Lane:
     __slots__ = ("again", "flying", "kind", "name", "next_number", "waiting")
 
     def __init__(self, kind: Kind, name: str) -> None:
-        self.kind = kind
-        self.name = name
+        self.kind: Kind = kind
+        self.name: str = name
         self.waiting: deque[Push | PushBatch] = deque()
         self.flying: dict[int, Flight] = {}  # by number, the oldest first
         self.again: list[Flight] = []
-        self.next_number = 1
+        self.next_number: int = 1
 
     def take(self, session: Session) -> list[Flight]:
         """The frames that may go out now."""

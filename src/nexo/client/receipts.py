@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -22,6 +22,8 @@ from nexo.wire import commands
 from nexo.wire.frame import Frame, Kind, ProtocolError, frame
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from nexo.client.delivery import Delivery, Range
     from nexo.client.operation import Pieces
     from nexo.client.session import Session
@@ -113,13 +115,16 @@ class AckOne(Settling):
     __slots__ = ("_delivery", "_seq")
 
     def __init__(self, delivery: Delivery, seq: int) -> None:
-        self.done = self.abandoned = False
-        self.result = self.error = self.notify = None
-        self.kind = Kind.ACK
-        self.queue = delivery.queue
+        self.done: bool = False
+        self.abandoned: bool = False
+        self.result: Any = None
+        self.error: NexoError | None = None
+        self.notify: Callable[[Operation], None] | None = None
+        self.kind: Kind = Kind.ACK
+        self.queue: str = delivery.queue
         self._delivery = delivery
         self._seq = seq
-        self.ranges = [(delivery.lease, seq, seq + 1)]
+        self.ranges: list[Range] = [(delivery.lease, seq, seq + 1)]
         self.tries = 0
 
     def delivery_of(self, lease: int) -> Delivery:
@@ -135,7 +140,7 @@ class AckOne(Settling):
 
 
 class SettleAlone(SettleMany, Exchange):
-    """A frame of its own: NACK and EXTEND say more than which messages."""
+    """A frame of its own: NACK and EXTEND say more than which messages, and GIVE_BACK is rare."""
 
     __slots__ = ("head",)
 
@@ -148,11 +153,11 @@ class SettleAlone(SettleMany, Exchange):
         head: bytes,
     ) -> None:
         super().__init__(kind, queue, ranges, deliveries)
-        self.head = head
+        self.head: bytes = head
 
     def enter(self, session: Session) -> None:
         session.receipts(self.queue).others.append(self)
-        if self.kind is Kind.NACK:
+        if self.kind is not Kind.EXTEND:
             self.release(session)
 
     def answered(self, session: Session, answer: Frame) -> None:
@@ -175,7 +180,7 @@ class MergedSettling(Exchange):
     __slots__ = ("members",)
 
     def __init__(self, members: list[Settling]) -> None:
-        self.members = members
+        self.members: list[Settling] = members
 
     def answered(self, session: Session, answer: Frame) -> None:
         refused = read_refused(answer)
@@ -210,7 +215,7 @@ class ReceiptLane:
     __slots__ = ("acks", "others", "queue", "quiet", "receptions")
 
     def __init__(self, queue: str) -> None:
-        self.queue = queue
+        self.queue: str = queue
         self.quiet: list[Range] = []  # receptions that nobody waits for
         self.receptions: list[Settling] = []
         self.acks: list[Settling] = []

@@ -50,10 +50,10 @@ class Session:
         self.producer = producer
         self.merging_window = merging_window  # frames of single pushes under way to one queue
         self._token = token
-        self.heartbeat_s = heartbeat_s
-        self.connected = False
-        self.connection = 0  # counts connections
-        self.instance = 0  # the run of the broker
+        self.heartbeat_s: float = heartbeat_s
+        self.connected: bool = False
+        self.connection: int = 0  # counts connections
+        self.instance: int = 0  # the run of the broker
         self.closed: NexoError | None = None
         self.requests: deque[Request] = deque()
         self._lanes: dict[tuple[Kind, str], Lane] = {}
@@ -62,14 +62,14 @@ class Session:
         self._busy_receipts: dict[ReceiptLane, None] = {}
         self._pending: dict[int, Exchange] = {}
         self.postponed: list[tuple[float, Exchange]] = []  # until when: the broker was not ready
-        self.subscriptions = Subscriptions(self)
+        self.subscriptions: Subscriptions = Subscriptions(self)
         self._out: Pieces = []
-        self.has_quiet = False  # receptions wait for the next output; they are in no hurry
+        self.has_quiet: bool = False  # receptions wait for the next output; they are in no hurry
         self._correlation = 0
         self._reader = FrameReader()
         self._heard = self._spoke = clock()
         self._skew_ms = 0
-        self.due = clock()  # when `tick` is to be called
+        self.due: float = clock()  # when `tick` is to be called
         self._popped: deque[tuple[float, str, Range]] = deque(maxlen=RECEPTIONS_KEPT)
 
     # -- The caller's side --------------------------------------------------------------------

@@ -53,17 +53,17 @@ class Subscribed:
         visibility_ms: int | None,
         wake: Callable[[], None],
     ) -> None:
-        self.session = session
-        self.number = 0  # 0: not open
-        self.queue = queue
-        self.prefetch = prefetch
-        self.auto_received = auto_received
-        self.auto_extend = auto_extend
-        self.visibility_ms = visibility_ms
-        self.wake = wake  # something came, or it is over
+        self.session: Session = session
+        self.number: int = 0  # 0: not open
+        self.queue: str = queue
+        self.prefetch: int = prefetch
+        self.auto_received: bool = auto_received
+        self.auto_extend: bool = auto_extend
+        self.visibility_ms: int | None = visibility_ms
+        self.wake: Callable[[], None] = wake  # something came, or it is over
         self.buffer: deque[Delivery] = deque()
         self.held: dict[int, Delivery] = {}  # by lease: what is not finished
-        self.owed = 0
+        self.owed: int = 0
         self.error: NexoError | None = None  # why it is over
 
     # -- The session's side -------------------------------------------------------------------

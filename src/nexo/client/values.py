@@ -12,7 +12,6 @@ from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.limits import PRIORITY_MAX
 
 _encode_json = msgspec.json.Encoder().encode
-_MS_MAX = 2**62
 
 
 def body_of(body: Any) -> bytes:
@@ -30,14 +29,6 @@ def body_of(body: Any) -> bytes:
             f"a body of type {type(body).__name__} is neither bytes, text nor JSON: {error}",
             "encode it yourself and push the bytes",
         ) from None
-
-
-def milliseconds(seconds: float, name: str) -> int:
-    if isinstance(seconds, bool) or type(seconds) not in (int, float):
-        raise InvalidArgument(f"{name} must be a number of seconds, not {seconds!r:.40}")
-    if not 0 <= seconds <= _MS_MAX / 1000:  # not a number is neither
-        raise InvalidArgument(f"{name} is {seconds} s, and must not be negative")
-    return round(seconds * 1000)
 
 
 def attributes_of(attributes: dict[str, str] | None) -> bytes | None:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from nexo.client import asking, figures
+from nexo.client import asking, figures, tokens, tracing
 from nexo.client.address import address_of, token_of
 from nexo.client.aio.connection import Connection
 from nexo.client.aio.queue import AsyncQueue
 from nexo.client.aio.topic import AsyncTopic
 from nexo.client.identity import client_name
-from nexo.client.settings import queue_params, topic_params
+from nexo.vocabulary.errors import NexoError
+from nexo.vocabulary.spoken import queue_params, topic_params
 
 if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable
     from typing import Unpack
 
     from nexo.client.figures import QueueInfo, TopicInfo
-    from nexo.client.settings import QueueOptions, TopicOptions
+    from nexo.client.tokens import NewToken, TokenInfo
+    from nexo.vocabulary.definitions import Definitions, Imported
+    from nexo.vocabulary.spoken import QueueOptions, TopicOptions
 
 
 class AsyncClient:
@@ -34,9 +39,16 @@ class AsyncClient:
         *,
         heartbeat: float = 5.0,
         name: str | None = None,
+        tls_ca: str | None = None,
+        tls_verify: bool = True,
     ) -> None:
+        tracing.look()
         self._connection = Connection(
-            address_of(url), token_of(token), timeout, heartbeat, name or client_name()
+            address_of(url, tls_ca, tls_verify),
+            token_of(token),
+            timeout,
+            heartbeat,
+            name or client_name(),
         )
 
     def queue(self, name: str, create: bool = False) -> AsyncQueue:
@@ -75,6 +87,65 @@ class AsyncClient:
         )
         return found
 
+    async def backup(
+        self,
+        file: str | os.PathLike[str],
+        *,
+        replace: bool = False,
+        progress: Callable[[str, int, int], None] | None = None,
+    ) -> int:
+        """Copy everything that the broker holds into a local file, while it goes on working;
+        returns its size. `progress` is told what is being done, the bytes so far and in all."""
+        from nexo.client.backup import take_backup  # hashing has no place in every start
+
+        steps = take_backup(file, progress, replace)
+        try:
+            asked = next(steps)
+            while True:
+                try:
+                    answer = await self._connection.run(asked)
+                except NexoError as error:
+                    asked = steps.throw(error)
+                else:
+                    asked = steps.send(answer)
+        except StopIteration as done:
+            return int(done.value)
+
+    async def create_token(
+        self, name: str, allow: Iterable[str], expires: float | None = None, aws: bool = False
+    ) -> NewToken:
+        """Make a token that allows this, such as `["orders.*:push,pop"]`, for so many seconds or
+        for ever; with `aws` an access key for the SQS API. Only admins may."""
+        made: NewToken = await self._connection.run(tokens.create(name, allow, expires, aws))
+        return made
+
+    async def tokens(self) -> list[TokenInfo]:
+        """All tokens by name, without their secrets."""
+        found: list[TokenInfo] = await self._connection.run(tokens.listing())
+        return found
+
+    async def revoke_token(self, name: str) -> None:
+        """From now on nobody gets anything with this token, on open connections either."""
+        await self._connection.run(tokens.revoke(name))
+
+    async def export_definitions(self) -> Definitions:
+        """Queues, topics and bindings with all their settings, as one document. Only admins
+        may."""
+        from nexo.client import definitions  # few ever ask for it
+
+        found: Definitions = await self._connection.run(definitions.exporting())
+        return found
+
+    async def import_definitions(
+        self, document: Definitions | dict[str, Any], *, dry_run: bool = False
+    ) -> list[Imported]:
+        """Create and change what a document of definitions says, and tell what was done with each.
+        All is checked first, and a dry run does no more. Only admins may."""
+        from nexo.client import definitions
+
+        done: list[Imported] = await self._connection.run(definitions.importing(document, dry_run))
+        return done
+
     async def close(self) -> None:
         """Close subscriptions and the connection; calls under way fail."""
         await self._connection.close()
@@ -94,8 +165,19 @@ def connect_async(
     *,
     heartbeat: float = 5.0,
     name: str | None = None,
+    tls_ca: str | None = None,
+    tls_verify: bool = True,
 ) -> AsyncClient:
     """A client of the broker at `nexo://host:port`, by default `$NEXO_URL`, else this machine. It
     connects with `async with`, or at its first call; while the broker is away that waits for it,
-    up to `timeout` seconds."""
-    return AsyncClient(url, token, timeout, heartbeat=heartbeat, name=name)
+    up to `timeout` seconds. With `nexos://host:port` TLS is spoken: `tls_ca` is a PEM file of whom
+    to trust, by default `$NEXO_TLS_CA`, else whom this machine trusts."""
+    return AsyncClient(
+        url,
+        token,
+        timeout,
+        heartbeat=heartbeat,
+        name=name,
+        tls_ca=tls_ca,
+        tls_verify=tls_verify,
+    )

@@ -32,7 +32,7 @@ class Connection:
     ) -> None:
         self._address = address
         self._timeout = timeout
-        self.session = Session(
+        self.session: Session = Session(
             time.monotonic,
             name=name,
             producer=os.urandom(8).hex(),
@@ -217,10 +217,11 @@ class Connection:
 
     async def _try(self) -> None:
         loop = asyncio.get_running_loop()
-        host, port = self._address
+        host, port, tls = self._address
+        context = None if tls is None else tls.context()
         wire = Wire(self, self.session)
         async with asyncio.timeout(CONNECT_S):
-            await loop.create_connection(lambda: wire, host, port)
+            await loop.create_connection(lambda: wire, host, port, ssl=context)
             try:
                 frames = await wire.greeted
                 self.session.connect(frames[0])

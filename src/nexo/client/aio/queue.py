@@ -12,9 +12,8 @@ from nexo.client.aio.message import AsyncMessage
 from nexo.client.aio.redrive import AsyncRedrive
 from nexo.client.aio.subscription import AsyncSubscription
 from nexo.client.attempt import Attempt
-from nexo.client.messages import Messages, acking, refused_ids
-from nexo.client.settings import queue_params
-from nexo.client.values import milliseconds
+from nexo.client.messages import Messages, acking, extending, giving_back, nacking, refused_ids
+from nexo.vocabulary.spoken import milliseconds, queue_params
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -25,7 +24,8 @@ if TYPE_CHECKING:
     from nexo.client.figures import QueueInfo
     from nexo.client.operation import Operation
     from nexo.client.peeked import PeekedMessage
-    from nexo.client.settings import QueueOptions
+    from nexo.client.receipts import SettleMany
+    from nexo.vocabulary.spoken import QueueOptions
 
 
 class AsyncQueue:
@@ -113,11 +113,25 @@ class AsyncQueue:
 
     async def ack_batch(self, messages: Iterable[AsyncMessage]) -> list[tuple[str, str]]:
         """Ack what can be acked; returns the id and the error code of what was refused."""
-        settling = acking(self._name, messages)
-        if settling is None:
-            return []
-        refused = await self._run(settling)
-        return refused_ids(settling, refused) if refused else []
+        return await self._settle(acking(self._name, messages))
+
+    async def nack_batch(
+        self, messages: Iterable[AsyncMessage], *, delay: float | None = None, reason: str = ""
+    ) -> list[tuple[str, str]]:
+        """Nack what can be nacked, as `nack` does with one; returns what was refused."""
+        return await self._settle(nacking(self._name, messages, delay, reason))
+
+    async def extend_batch(
+        self, messages: Iterable[AsyncMessage], seconds: float
+    ) -> list[tuple[str, str]]:
+        """Extend what can be extended: it comes back `seconds` from now; returns what was
+        refused."""
+        return await self._settle(extending(self._name, messages, seconds))
+
+    async def give_back(self, messages: Iterable[AsyncMessage]) -> list[tuple[str, str]]:
+        """Return messages that were not worked on: they are ready again at once, and this
+        delivery does not count as an attempt. Returns what was refused."""
+        return await self._settle(giving_back(self._name, messages))
 
     def subscribe(
         self,
@@ -248,6 +262,10 @@ class AsyncQueue:
         self, method: str, read: Callable[[memoryview], Any] | None, **params: Any
     ) -> Any:
         return await self._run(asking.call(method, read, name=self._name, **params))
+
+    async def _settle(self, settling: SettleMany | None) -> list[tuple[str, str]]:
+        refused = await self._run(settling) if settling is not None else None
+        return refused_ids(settling, refused) if settling is not None and refused else []
 
     async def _create(self) -> None:
         """The first use of a handle that creates."""

@@ -28,7 +28,7 @@ class Wire(asyncio.Protocol):
         self._greeting = True
         self._ended = asyncio.get_running_loop().create_future()
         self.greeted: asyncio.Future[list[Frame]] = asyncio.get_running_loop().create_future()
-        self.writable = True
+        self.writable: bool = True
 
     def take_over(self) -> None:
         """The greeting is done: what comes from here on is for the connection."""
@@ -92,7 +92,10 @@ class Wire(asyncio.Protocol):
         reason = Unreachable(f"the broker hung up{f': {error}' if error else ''}")
         if not self.greeted.done():
             self.greeted.set_exception(
-                Unreachable("the broker hung up during the greeting", "is it the RPC port?")
+                Unreachable(
+                    "the broker hung up during the greeting",
+                    "is it the RPC port, and does it speak TLS (nexos://)?",
+                )
             )
             self.greeted.exception()  # nobody may be waiting for it any more
         self._owner.lost(self, reason)

@@ -28,10 +28,9 @@ from nexo.client.session import Session, closed
 from nexo.vocabulary.errors import NexoError, Unreachable
 
 if TYPE_CHECKING:
-    import socket
-
     from nexo.client.address import Address
     from nexo.client.blocking.ahead import Ahead
+    from nexo.client.blocking.line import Channel
     from nexo.client.operation import Operation
     from nexo.client.subscribed import Subscribed
     from nexo.wire.frame import Frame
@@ -52,8 +51,8 @@ class Connection:
         fork.watch(self)
 
     def _begin(self) -> None:
-        self.lock = threading.Lock()  # guards the session and all fields; never held during I/O
-        self.session = Session(
+        self.lock: threading.Lock = threading.Lock()  # of session and all fields; not held in I/O
+        self.session: Session = Session(
             time.monotonic,
             name=self._name,
             producer=os.urandom(8).hex(),
@@ -245,7 +244,7 @@ class Connection:
         self._received(sock, count)
         return True
 
-    def _received(self, sock: socket.socket, count: int) -> None:
+    def _received(self, sock: Channel, count: int) -> None:
         with self.lock:
             if self._line.socket is not sock:
                 return
@@ -322,7 +321,7 @@ class Connection:
             self._keeper = Keeper(weakref.ref(self))
             self._keeper.start()
 
-    def _adopt(self, sock: socket.socket, frames: list[Frame]) -> None:
+    def _adopt(self, sock: Channel, frames: list[Frame]) -> None:
         """The broker has answered the greeting."""
         with self.lock:
             self._line.socket = sock
@@ -336,7 +335,7 @@ class Connection:
             self._failure = None
             self._backoff.connected(time.monotonic())
 
-    def _lose(self, sock: socket.socket, failure: NexoError) -> None:
+    def _lose(self, sock: Channel, failure: NexoError) -> None:
         """Under the lock: a connection is over."""
         if self._line.socket is sock:
             self._line.retire()

@@ -17,8 +17,11 @@ from nexo.vocabulary.errors import Unreachable
 
 if TYPE_CHECKING:
     from nexo.client.address import Address
+    from nexo.client.blocking.secure import SecureSocket
     from nexo.client.session import Session
     from nexo.wire.frame import Frame
+
+    Channel = socket.socket | SecureSocket
 
 RECEIVE_S = 1.0  # a read that brings nothing for this long looks around
 BUFFER_BYTES = 256 * 1024
@@ -26,8 +29,8 @@ BUFFER_BYTES = 256 * 1024
 
 class Line:
     def __init__(self) -> None:
-        self.socket: socket.socket | None = None
-        self._retired: list[socket.socket] = []
+        self.socket: Channel | None = None
+        self._retired: list[Channel] = []
 
     def retire(self) -> None:
         """Give the socket up, and wake whoever is in a call on it."""
@@ -52,12 +55,13 @@ class Line:
         self.close_retired()
 
 
-def dial(address: Address, seconds: float, session: Session) -> tuple[socket.socket, list[Frame]]:
+def dial(address: Address, seconds: float, session: Session) -> tuple[Channel, list[Frame]]:
     """A connection that was greeted, and what the broker answered. Nobody else uses the session's
     reader meanwhile: there is no other connection."""
-    sock = socket.create_connection(address, timeout=seconds)
+    plain = socket.create_connection((address.host, address.port), timeout=seconds)
     try:
-        configure(sock)
+        configure(plain)
+        sock = secured(plain, address)
         sock.sendall(session.hello())
         frames: list[Frame] = []
         while not frames:
@@ -65,14 +69,25 @@ def dial(address: Address, seconds: float, session: Session) -> tuple[socket.soc
             if not data:
                 raise Unreachable(
                     f"the broker at {address} hung up during the greeting",
-                    "does the URL name the RPC port?",
+                    "does the URL name the RPC port, and speak TLS (nexos://) where it does?",
                 )
             frames = session.read(data)
-        _make_blocking(sock)
+        _make_blocking(plain)
     except BaseException:
-        sock.close()
+        plain.close()
         raise
     return sock, frames
+
+
+def secured(plain: socket.socket, address: Address) -> Channel:
+    """The same connection with TLS, where the address asks for it."""
+    if address.tls is None:
+        return plain
+    from nexo.client.blocking.secure import SecureSocket
+
+    secure = SecureSocket(plain, address.tls.context(), address.host)
+    secure.shake_hands()
+    return secure
 
 
 def _make_blocking(sock: socket.socket) -> None:
@@ -83,13 +98,15 @@ def _make_blocking(sock: socket.socket) -> None:
     sock.settimeout(None)
 
 
-def readable(sock: socket.socket, seconds: float) -> bool:
+def readable(sock: Channel, seconds: float) -> bool:
+    if type(sock) is not socket.socket and sock.pending():  # type: ignore[union-attr]
+        return True
     poll = select.poll()
     poll.register(sock, select.POLLIN)
     return bool(poll.poll(seconds * 1000))
 
 
-def send_all(sock: socket.socket, data: bytes | memoryview) -> memoryview:
+def send_all(sock: Channel, data: bytes | memoryview) -> memoryview:
     """Send as much as goes; returns what the broker does not take yet."""
     rest = memoryview(data)
     try:

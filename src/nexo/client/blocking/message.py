@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Self
 
+from nexo.client import tracing
 from nexo.client.held import HeldMessage, reason_of
 from nexo.client.receipts import refusal_with
 from nexo.vocabulary.errors import NexoError, StaleReceipt, Timeout, Unreachable
@@ -25,7 +26,7 @@ class Message(HeldMessage):
     """One message. Finish it with `ack` or `nack`, or work in `with message:`, where leaving acks
     and an exception nacks with its text as the reason. Any thread may do so."""
 
-    __slots__ = ("_connection",)
+    __slots__ = ("_connection", "_handling")
 
     def __init__(self, connection: Connection, delivery: Delivery, part: WirePart, at: int) -> None:
         self._connection = connection
@@ -61,6 +62,8 @@ class Message(HeldMessage):
     def __enter__(self) -> Self:
         if not self._delivery.auto_received:
             self.received()
+        if tracing.tracer is not None:
+            self._handling: tracing.Handling | None = tracing.Handling([self])
         return self
 
     def __exit__(
@@ -69,6 +72,8 @@ class Message(HeldMessage):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if tracing.tracer is not None:
+            tracing.end_handling(self, error)
         if self._finished:
             return
         if error is None:

@@ -12,9 +12,8 @@ from nexo.client.blocking.ahead import Ahead
 from nexo.client.blocking.message import Message
 from nexo.client.blocking.redrive import Redrive
 from nexo.client.blocking.subscription import Subscription
-from nexo.client.messages import Messages, acking, refused_ids
-from nexo.client.settings import queue_params
-from nexo.client.values import milliseconds
+from nexo.client.messages import Messages, acking, extending, giving_back, nacking, refused_ids
+from nexo.vocabulary.spoken import milliseconds, queue_params
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -25,7 +24,8 @@ if TYPE_CHECKING:
     from nexo.client.figures import QueueInfo
     from nexo.client.operation import Operation
     from nexo.client.peeked import PeekedMessage
-    from nexo.client.settings import QueueOptions
+    from nexo.client.receipts import SettleMany
+    from nexo.vocabulary.spoken import QueueOptions
 
 
 class Queue:
@@ -116,11 +116,23 @@ class Queue:
 
     def ack_batch(self, messages: Iterable[Message]) -> list[tuple[str, str]]:
         """Ack what can be acked; returns the id and the error code of what was refused."""
-        settling = acking(self._name, messages)
-        if settling is None:
-            return []
-        refused = self._run(settling)
-        return refused_ids(settling, refused) if refused else []
+        return self._settle(acking(self._name, messages))
+
+    def nack_batch(
+        self, messages: Iterable[Message], *, delay: float | None = None, reason: str = ""
+    ) -> list[tuple[str, str]]:
+        """Nack what can be nacked, as `nack` does with one; returns what was refused."""
+        return self._settle(nacking(self._name, messages, delay, reason))
+
+    def extend_batch(self, messages: Iterable[Message], seconds: float) -> list[tuple[str, str]]:
+        """Extend what can be extended: it comes back `seconds` from now; returns what was
+        refused."""
+        return self._settle(extending(self._name, messages, seconds))
+
+    def give_back(self, messages: Iterable[Message]) -> list[tuple[str, str]]:
+        """Return messages that were not worked on: they are ready again at once, and this
+        delivery does not count as an attempt. Returns what was refused."""
+        return self._settle(giving_back(self._name, messages))
 
     def subscribe(
         self,
@@ -255,6 +267,10 @@ class Queue:
 
     def _call(self, method: str, read: Callable[[memoryview], Any] | None, **params: Any) -> Any:
         return self._run(asking.call(method, read, name=self._name, **params))
+
+    def _settle(self, settling: SettleMany | None) -> list[tuple[str, str]]:
+        refused = self._run(settling) if settling is not None else None
+        return refused_ids(settling, refused) if settling is not None and refused else []
 
     def _create(self) -> None:
         """The first use of a handle that creates."""

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections import deque
-from typing import TYPE_CHECKING, Any, Literal, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from nexo.client import asking, figures
 from nexo.client.blocking.message import Message
 from nexo.client.blocking.queue import Queue
-from nexo.client.group import GroupContent, check_bind_start, check_start, group_queue
-from nexo.client.values import milliseconds
-from nexo.vocabulary.errors import NotReady, Timeout, Unreachable
+from nexo.client.following import POLL_MS, Following, start_of, time_ms_of
+from nexo.client.group import GroupContent, group_queue
+from nexo.vocabulary.errors import Forbidden, NotReady, Timeout, Unreachable
+from nexo.vocabulary.spoken import milliseconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from datetime import datetime
 
     from nexo.client.blocking.connection import Connection
     from nexo.client.blocking.subscription import Subscription
     from nexo.client.event import Event
     from nexo.client.figures import TopicInfo
+    from nexo.client.following import StartAt
     from nexo.client.operation import Request
-
-Start = Literal["latest", "earliest"] | int
 
 
 class GroupMessage(GroupContent, Message):
@@ -55,53 +56,64 @@ class Topic:
         return self._connection.run(asked) if asked is not None else []
 
     def read(
-        self, offset: int = 0, limit: int = 100, *, strict: bool = False, wait: float = 0.0
+        self,
+        offset: int = 0,
+        limit: int = 100,
+        *,
+        time: datetime | None = None,
+        strict: bool = False,
+        wait: float = 0.0,
     ) -> list[Event]:
-        """Events from `offset` on; nothing is removed. Below what is kept it goes on at the
-        oldest, or with `strict` is refused. Waits up to `wait` seconds if there is none yet."""
+        """Events from `offset` on, or those published at or after a time; nothing is removed. Below
+        what is kept it goes on at the oldest, or with `strict` is refused. Waits up to `wait`
+        seconds if there is none yet."""
+        time_ms = None if time is None else time_ms_of(time)
         wait_ms = milliseconds(wait, "wait")
-        events, _ = self._connection.run(asking.read(self._name, offset, limit, strict, wait_ms))
+        asked = asking.read(self._name, offset, limit, strict, wait_ms, time_ms)
+        events, _ = self._connection.run(asked)
         found: list[Event] = events
         return found
 
     def bind(
         self,
         queue: str | Queue,
-        start: Literal["latest"] = "latest",
+        start: StartAt = "latest",
         where: dict[str, str] | None = None,
     ) -> None:
         """From now on what is published also goes to a queue, which is created if it is not there;
-        with `where` only what has these attributes."""
-        check_bind_start(start)
+        with `where` only what has these attributes. With a start in the past ("earliest", an
+        offset, a datetime) what the topic has kept since then is in the queue at once. Bound again,
+        a queue only gets another filter."""
         name = queue.name if isinstance(queue, Queue) else queue
-        self._connection.run(asking.call("create_queue", None, name=name, exist_ok=True))
-        asked = asking.call("bind", None, topic=self._name, queue=name, where=where)
-        self._connection.run(asked)
+        self._connection.run(asking.bind(self._name, name, start_of(start), where))
 
     def unbind(self, queue: str | Queue) -> None:
         name = queue.name if isinstance(queue, Queue) else queue
         self._connection.run(asking.call("unbind", None, topic=self._name, queue=name))
 
     @overload
-    def subscribe(self, group: None = None, start: Start = "latest") -> TopicSubscription: ...
+    def subscribe(self, group: None = None, start: StartAt = "latest") -> TopicSubscription: ...
 
     @overload
-    def subscribe(self, group: str, start: Start = "latest") -> Subscription[GroupMessage]: ...
+    def subscribe(
+        self, group: str, start: StartAt = "latest", *, prefetch: int = 100
+    ) -> Subscription[GroupMessage]: ...
 
     def subscribe(
-        self, group: str | None = None, start: Start = "latest"
+        self, group: str | None = None, start: StartAt = "latest", *, prefetch: int = 100
     ) -> TopicSubscription | Subscription[GroupMessage]:
-        """Events for ever, through reconnects: from now on, from the earliest that is kept, or from
-        an offset. With a group they are shared among all who name it, and each is to be acked:
-        the group is the queue `<topic>.<group>`, which begins when it is first named."""
+        """Events for ever, through reconnects: from now on, from the earliest that is kept, from an
+        offset or from a time. A topic named by a pattern stands for all that match (`*` is one word
+        between dots, `>` the rest), also those that are created later.
+
+        With a group the events are shared among all who name it, and each is to be acked: the group
+        is the queue `<topic>.<group>`, which begins at `start` when it is first named."""
         if group is None:
-            check_start(start)
-            return TopicSubscription(self._connection, self._name, start)
-        if start != "latest":
-            check_bind_start(str(start))
-        name = group_queue(self._name, group)
-        self.bind(name)
-        return GroupQueue(self._connection, name).subscribe()
+            return TopicSubscription(self._connection, Following(self._name, start))
+        queue = GroupQueue(self._connection, group_queue(self._name, group))
+        with contextlib.suppress(Forbidden):  # who may not bind may join a group that is there
+            self.bind(queue, start)
+        return queue.subscribe(prefetch)
 
     def info(self) -> TopicInfo:
         asked = asking.call("topic_info", figures.read_topic, name=self._name)
@@ -119,7 +131,7 @@ class Topic:
 class GroupQueue(Queue):
     """The queue of a consumer group."""
 
-    message_type = GroupMessage
+    message_type: type[Message] = GroupMessage
 
     def subscribe(self, *arguments: Any, **options: Any) -> Subscription[Any]:
         return super().subscribe(*arguments, **options)
@@ -128,33 +140,31 @@ class GroupQueue(Queue):
 class TopicSubscription:
     """Iterate over it; it reads on from where it is, also after a broken connection."""
 
-    def __init__(self, connection: Connection, topic: str, start: Start) -> None:
+    def __init__(self, connection: Connection, following: Following) -> None:
         self._connection = connection
-        self._topic = topic
-        self._events: deque[Event] = deque()
+        self._following = following
         self._reading: Request | None = None
         self._closed = False
-        self._next = start if isinstance(start, int) else 0
-        if start == "latest":
-            self._next = Topic(connection, topic).info().end
+        self._open()
 
     def get(self, timeout: float | None = None) -> Event | None:
         """The next event; None if none came for `timeout` seconds, or it was closed."""
         ends = None if timeout is None else time.monotonic() + timeout
-        while not self._events and not self._closed:
-            wait_ms = asking.POLL_MS
+        events = self._following.events
+        while not events and not self._closed:
+            wait_ms = POLL_MS
             if ends is not None:
                 wait_ms = min(wait_ms, round((ends - time.monotonic()) * 1000))
                 if wait_ms <= 0:
                     return None
             self._read(wait_ms)
-        return self._events.popleft() if self._events and not self._closed else None
+        return events.popleft() if events and not self._closed else None
 
     def close(self) -> None:
         self._closed = True
         with self._connection.lock:
             if self._reading is not None:
-                self._reading.finish(([], self._next))
+                self._reading.finish(None)
 
     def __iter__(self) -> Iterator[Event]:
         while (event := self.get()) is not None:
@@ -166,12 +176,18 @@ class TopicSubscription:
     def __exit__(self, *failure: object) -> None:
         self.close()
 
+    def _open(self) -> None:
+        opening = self._following.opening()
+        if opening is not None:
+            self._following.opened(self._connection.run(opening))
+
     def _read(self, wait_ms: int) -> None:
-        reading = self._reading = asking.read(self._topic, self._next, 1_000, False, wait_ms)
+        reading = self._reading = self._following.read(wait_ms)
         try:
-            events, self._next = self._connection.run(reading)
+            found = self._connection.run(reading)
         except (Unreachable, Timeout, NotReady):
             return  # a subscription waits for its broker as long as it takes
         finally:
             self._reading = None
-        self._events.extend(events)
+        if found is not None:  # else it was closed
+            self._following.take(found)

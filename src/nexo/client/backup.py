@@ -1,0 +1,102 @@
+"""Taking a backup of a running broker into a local file, without I/O to the broker: a generator
+that yields what to ask and is sent the answers. Both clients drive it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from nexo.client import asking
+from nexo.vocabulary.errors import DataCorrupt, InvalidArgument, NexoError, ReadOnly
+from nexo.vocabulary.limits import BACKUP_PIECE_BYTES_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from nexo.client.operation import Operation
+
+    Told = Callable[[str, int, int], None]  # what is being done, bytes so far, bytes in all
+
+WAIT_MS = 200  # one question after the progress
+
+
+class _Progress(msgspec.Struct, frozen=True):
+    """As the broker tells it."""
+
+    backup: int
+    copied_bytes: int
+    total_bytes: int
+    done: bool
+    sha256: str = ""
+
+
+_read_progress = msgspec.msgpack.Decoder(_Progress).decode
+_read_piece = msgspec.msgpack.Decoder(bytes).decode
+
+
+def take_backup(
+    file: str | os.PathLike[str], told: Told | None, replace: bool
+) -> Generator[Operation, Any, int]:
+    """Returns the size of the backup. The file appears only when it is whole."""
+    target = Path(file)
+    if target.exists() and not replace:
+        raise InvalidArgument(f"{target} is there already", "choose another name, or say replace")
+    part = target.with_name(f"{target.name}.part")
+    progress = yield asking.call("backup", _read_progress)
+    try:
+        while not progress.done:
+            if told is not None:
+                told("copying", progress.copied_bytes, progress.total_bytes)
+            waiting = asking.call(
+                "backup_progress", _read_progress, backup=progress.backup, wait_ms=WAIT_MS
+            )
+            progress = yield waiting
+        yield from _fetch(progress, part, told)
+        part.replace(target)
+        _synchronize(target.parent)
+    except OSError as error:
+        raise ReadOnly(
+            f"{target} cannot be written: {error.strerror}", "check the path and the room there"
+        ) from error
+    finally:
+        part.unlink(missing_ok=True)
+    with contextlib.suppress(NexoError):  # it is forgotten by itself, if somewhat later
+        yield asking.call("backup_end", None, backup=progress.backup)
+    return int(progress.total_bytes)
+
+
+def _fetch(progress: _Progress, part: Path, told: Told | None) -> Generator[Operation, Any, None]:
+    digest, offset = hashlib.sha256(), 0
+    with part.open("wb") as writing:
+        while True:
+            piece = yield asking.call(
+                "backup_read",
+                _read_piece,
+                backup=progress.backup,
+                offset=offset,
+                size=BACKUP_PIECE_BYTES_MAX,
+            )
+            if not piece:
+                break
+            writing.write(piece)
+            digest.update(piece)
+            offset += len(piece)
+            if told is not None:
+                told("fetching", offset, progress.total_bytes)
+        writing.flush()
+        os.fsync(writing.fileno())
+    if digest.hexdigest() != progress.sha256:
+        raise DataCorrupt("the backup changed on its way", "take it again")
+
+
+def _synchronize(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

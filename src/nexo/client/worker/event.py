@@ -1,0 +1,109 @@
+"""Messages as the event that Lambda makes of them for SQS.
+
+A body that is not UTF-8 travels as base64 and says so in the message attribute
+`Nexo.BodyEncoding`; a priority is the attribute `Nexo.Priority`, as at the SQS door. A receipt
+handle is the one that the SQS door would have given for the same delivery.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from binascii import crc32
+from hashlib import md5
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+from nexo.vocabulary.attributes import TEXT, decode_typed
+from nexo.vocabulary.names import scope_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nexo.client.held import HeldMessage
+    from nexo.client.worker.function import Function
+    from nexo.vocabulary.attributes import Typed
+
+BODY_ENCODING = "Nexo.BodyEncoding"
+PRIORITY = "Nexo.Priority"
+_RESERVED = "AWS."  # names under which the SQS door keeps what is not the user's
+_TRACE_HEADER, _SENDER_ID = "AWS.TraceHeader", "AWS.SenderId"
+_SEQUENCE_FIRST = 18_000_000_000_000_000_000  # so that all sequence numbers have twenty digits
+_RECEIPT = Struct(">QQQ")  # incarnation, lease, sequence number
+
+
+def event_of(
+    messages: Sequence[HeldMessage], queue: str, function: Function, fifo: bool
+) -> dict[str, Any]:
+    place = scope_of(queue) or (function.account, function.region, queue)
+    return {"Records": [_record(message, place, fifo) for message in messages]}
+
+
+def _record(message: HeldMessage, place: tuple[str, str, str], fifo: bool) -> dict[str, Any]:
+    account, region, _ = place
+    column = message._part.batch.attributes
+    kept = decode_typed(column[message._at] if isinstance(column, list) else column)
+    shown = {name: typed for name, typed in kept.items() if not name.startswith(_RESERVED)}
+    if message.priority and PRIORITY not in shown:
+        shown[PRIORITY] = ("Number", str(message.priority))
+    body = message.body
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        text = b64encode(body).decode()
+        shown[BODY_ENCODING] = (TEXT, "base64")
+    return {
+        "messageId": message.id,
+        "receiptHandle": _receipt_of(message),
+        "body": text,
+        "attributes": _system(message, kept, account, region, fifo),
+        "messageAttributes": {name: _shown(typed) for name, typed in shown.items()},
+        "md5OfBody": md5(text.encode(), usedforsecurity=False).hexdigest(),
+        "eventSource": "aws:sqs",
+        "eventSourceARN": _arn_of(place),
+        "awsRegion": region,
+    }
+
+
+def _system(
+    message: HeldMessage, kept: dict[str, Typed], account: str, region: str, fifo: bool
+) -> dict[str, str]:
+    dead = message.dead_letter
+    source = _arn_of(scope_of(dead.source) or (account, region, dead.source)) if dead else None
+    attempts = message.attempts + (dead.attempts if dead else 0)
+    sender, trace = kept.get(_SENDER_ID), kept.get(_TRACE_HEADER)
+    values: dict[str, Any] = {
+        "ApproximateReceiveCount": attempts,
+        "SentTimestamp": round(message.created_at.timestamp() * 1000),
+        "SenderId": sender[1] if sender else account,
+        "ApproximateFirstReceiveTimestamp": message._part.first_delivered_ms,
+        "SequenceNumber": _SEQUENCE_FIRST + message._seq if fifo else None,
+        "MessageDeduplicationId": message.deduplication_id if fifo else None,
+        "MessageGroupId": message.group_id,
+        "AWSTraceHeader": trace[1] if trace else None,
+        "DeadLetterQueueSourceArn": source,
+    }
+    return {name: str(value) for name, value in values.items() if value is not None}
+
+
+def _shown(typed: Typed) -> dict[str, Any]:
+    kind, value = typed
+    told: dict[str, Any] = {"stringListValues": [], "binaryListValues": [], "dataType": kind}
+    if isinstance(value, str):
+        told["stringValue"] = value
+    else:
+        told["binaryValue"] = b64encode(value).decode()
+    return told
+
+
+def _receipt_of(message: HeldMessage) -> str:
+    delivery = message._delivery
+    parts = _RECEIPT.pack(delivery.incarnation, delivery.lease, message._seq)
+    return b64encode(parts + crc32(parts).to_bytes(4, "big")).decode()
+
+
+def _arn_of(place: tuple[str, str, str]) -> str:
+    account, region, name = place
+    partition = "aws-cn" if region.startswith("cn-") else "aws"
+    if region.startswith("us-gov-"):
+        partition = "aws-us-gov"
+    return f"arn:{partition}:sqs:{region}:{account}:{name}"

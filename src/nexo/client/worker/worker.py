@@ -1,0 +1,279 @@
+"""`nexo.Worker`: runs a handler in the form of AWS Lambda on the messages of a queue.
+
+Each of its slots takes a batch, calls the handler, waits for its answer, and tells the broker.
+Leases are extended while a handler works. See `docs/worker.md` for the rules.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue as queues
+import signal
+import threading
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from nexo.client.subscribed import EXTEND_SHARE
+from nexo.client.worker.coroutine import LoopCaller
+from nexo.client.worker.event import event_of
+from nexo.client.worker.function import (
+    ACCOUNT,
+    REGION,
+    Function,
+    check_handler,
+    find_handler,
+    is_coroutine_function,
+)
+from nexo.client.worker.intake import Intake
+from nexo.client.worker.invocation import Invocation
+from nexo.client.worker.settling import settle
+from nexo.client.worker.thread import Stuck, ThreadCaller
+from nexo.client.worker.totals import Totals
+from nexo.vocabulary.errors import InvalidArgument, NexoError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+    from nexo.client.blocking.client import Client
+    from nexo.client.blocking.message import Message
+    from nexo.client.blocking.queue import Queue
+    from nexo.client.worker.invocation import Caller
+    from nexo.client.worker.totals import Figures
+
+BATCH_SIZE_MAX = 10_000  # Lambda's
+CONCURRENCY_MAX = 1_000  # a connection has at most so many subscriptions, and FIFO needs as many
+TIMEOUT_S = 900.0  # the longest that Lambda lets a function take
+PREFETCH_MAX = 100_000
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Worker:
+    """`handler` is called as `handler(event, context)`, with batches of up to `batch_size`
+    messages, or after `batch_window` seconds with fewer. Returning acks them, raising gives all
+    back, and `{"batchItemFailures": [{"itemIdentifier": id}]}` gives those back. It may be
+    `async def`, or a text `"module:handler"`.
+
+    `concurrency` batches are worked on at once: in threads, for coroutines in one event loop, or
+    with `processes=True` in processes, each of which first calls `initializer`. After `timeout`
+    seconds a batch counts as failed. `prefetch` messages, by default two batches for each slot,
+    are here or being worked on."""
+
+    def __init__(
+        self,
+        client: Client,
+        queue: str,
+        handler: Callable[..., Any] | str,
+        *,
+        batch_size: int = 10,
+        batch_window: float = 0.0,
+        concurrency: int = 1,
+        processes: bool = False,
+        timeout: float = TIMEOUT_S,
+        prefetch: int | None = None,
+        function_name: str | None = None,
+        account: str = ACCOUNT,
+        region: str = REGION,
+        initializer: Callable[[], object] | None = None,
+    ) -> None:
+        _check("batch_size", batch_size, 1, BATCH_SIZE_MAX)
+        _check("batch_window", batch_window, 0.0, 300.0)
+        _check("concurrency", concurrency, 1, CONCURRENCY_MAX)
+        _check("timeout", timeout, 0.001, 86_400.0)
+        wanted = min(2 * batch_size * concurrency, PREFETCH_MAX) if prefetch is None else prefetch
+        _check("prefetch", wanted, 1, PREFETCH_MAX)
+        self._queue: Queue = client.queue(queue)
+        self._handler = _handler(handler)
+        name = function_name or _name_of(handler)
+        self._function = Function(name, timeout, account, region)
+        self._batch_size = batch_size
+        self._batch_window = batch_window
+        self._concurrency = concurrency
+        self._processes = processes
+        self._prefetch = wanted
+        self._task: Any = None
+        if processes:
+            from nexo.client.worker.process import Task, check_picklable
+
+            self._task = Task(handler, self._function, initializer)
+            check_picklable(self._task)
+        self._fifo = False
+        self._visibility_s = 0.0
+        self._under_way: dict[int, list[Message]] = {}  # by slot
+        self._totals = Totals()
+        self._stuck = Stuck()
+        # A queue that a signal handler may put to whatever this thread is doing.
+        self._news: queues.SimpleQueue[_Ended | None] = queues.SimpleQueue()
+
+    @property
+    def figures(self) -> Figures:
+        """What it has done so far."""
+        return self._totals.figures
+
+    @property
+    def function_name(self) -> str:
+        return self._function.name
+
+    def run(self, *, idle: float | None = None, signals: bool = True) -> Figures:
+        """Work until `stop()`, or until nothing came for `idle` seconds. Batches under way are
+        finished, what was prefetched goes back at once. With `signals`, in the main thread,
+        SIGTERM and Ctrl-C are such a stop, and a second one interrupts."""
+        settings = self._queue.info().settings
+        self._fifo, self._visibility_s = settings.fifo, settings.visibility_timeout
+        intakes = self._intakes()
+        callers = self._callers()
+        slots = [
+            threading.Thread(
+                target=self._work,
+                args=(number, intakes[number % len(intakes)], callers[number % len(callers)]),
+                name=f"nexo-slot-{number}",
+                daemon=True,
+            )
+            for number in range(self._concurrency)
+        ]
+        before = _take_signals(self._signalled) if signals else {}
+        try:
+            for slot in slots:
+                slot.start()
+            self._attend(intakes, idle)
+        except KeyboardInterrupt:
+            self._let_go()
+            raise
+        finally:
+            for number, former in before.items():
+                signal.signal(number, former)
+            for caller in callers:
+                caller.close()
+        return self.figures
+
+    def stop(self) -> None:
+        """Begin to end; any thread may call it, and a signal handler too."""
+        self._news.put(None)
+
+    # -- Inside -------------------------------------------------------------------------------
+
+    def _attend(self, intakes: list[Intake], idle: float | None) -> None:
+        """Until all slots have ended, because of a stop or a failure."""
+        left, failure, stopping = self._concurrency, None, False
+        while left:
+            news: _Ended | None = None
+            try:
+                news = self._news.get(timeout=self._patience(idle, stopping))
+            except queues.Empty:
+                if stopping:
+                    self._extend()
+                    continue
+                if idle is None or self._totals.idle_s() < idle:
+                    continue
+            if news is not None:
+                left -= 1
+                failure = failure or news.failure
+            if not stopping:
+                stopping = True
+                self._stuck.end()
+                for intake in intakes:
+                    intake.stop()
+        if failure is not None:
+            raise failure
+
+    def _patience(self, idle: float | None, stopping: bool) -> float | None:
+        """How long to wait for news, in seconds."""
+        if stopping:
+            return self._visibility_s / EXTEND_SHARE
+        return None if idle is None else max(0.001, idle - self._totals.idle_s())
+
+    def _extend(self) -> None:
+        """Once the subscription is closed nobody else keeps the leases of what still runs."""
+        with contextlib.suppress(NexoError):  # what cannot be kept is too late, and counted so
+            self._queue.extend_batch(self._begun(), self._visibility_s)
+
+    def _let_go(self) -> None:
+        """Interrupted: what was begun is ready again at once, as if the connection had broken."""
+        with contextlib.suppress(NexoError):
+            self._queue.give_back(self._begun())
+
+    def _begun(self) -> list[Message]:
+        return [message for batch in list(self._under_way.values()) for message in batch]
+
+    def _work(self, number: int, intake: Intake, caller: Caller) -> None:
+        """One slot."""
+        failure: BaseException | None = RuntimeError("a slot ended; its traceback was printed")
+        try:
+            while True:
+                self._stuck.wait_for_room()
+                batch = intake.take()
+                if not batch:
+                    break
+                self._totals.begin(len(batch))
+                self._under_way[number] = batch
+                verdict = caller.call(self._invocation(batch))
+                del self._under_way[number]
+                settled = settle(self._queue, batch, verdict, self._fifo)
+                self._totals.end(len(batch), settled)
+            failure = None
+        except NexoError as error:
+            failure = error
+        finally:
+            self._news.put(_Ended(failure))
+
+    def _invocation(self, batch: list[Message]) -> Invocation:
+        event = event_of(batch, self._queue.name, self._function, self._fifo)
+        return Invocation(
+            str(uuid.uuid4()), [each["messageId"] for each in event["Records"]], event
+        )
+
+    def _intakes(self) -> list[Intake]:
+        size, window_s = self._batch_size, self._batch_window
+        if self._fifo:
+            return [Intake(self._queue, size, size, window_s) for _ in range(self._concurrency)]
+        return [Intake(self._queue, self._prefetch, size, window_s)]
+
+    def _callers(self) -> list[Caller]:
+        slots = range(self._concurrency)
+        if self._task is not None:
+            from nexo.client.worker.process import ProcessCaller
+
+            return [ProcessCaller(self._task) for _ in slots]
+        if is_coroutine_function(self._handler):
+            return [LoopCaller(self._handler, self._function)]
+        return [ThreadCaller(self._handler, self._function, self._stuck) for _ in slots]
+
+    def _signalled(self, number: int, frame: FrameType | None) -> None:
+        for each in SIGNALS:
+            signal.signal(each, _interrupt)
+        self.stop()
+
+
+class _Ended:
+    """A slot is over."""
+
+    def __init__(self, failure: BaseException | None) -> None:
+        self.failure = failure
+
+
+def _take_signals(handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]:
+    """Returns who had them before."""
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    return {number: signal.signal(number, handler) for number in SIGNALS}
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _handler(given: Callable[..., Any] | str) -> Callable[..., Any]:
+    return find_handler(given) if isinstance(given, str) else check_handler(given, _name_of(given))
+
+
+def _name_of(handler: Any) -> str:
+    """`app.handler`, as Lambda writes it."""
+    if isinstance(handler, str):
+        return handler.replace(":", ".")
+    name = getattr(handler, "__qualname__", type(handler).__qualname__)
+    return f"{getattr(handler, '__module__', '')}.{name}"
+
+
+def _check(name: str, value: float, least: float, most: float) -> None:
+    if not least <= value <= most:
+        raise InvalidArgument(f"{name} is {value!r}", f"it is {least:g} to {most:,.0f}")
