@@ -1,0 +1,8 @@
+"""The HTTP front: one port, on which several apps are served by the beginning of the path.
+
+Lives here: the listener, the front that routes, its limits, and `/health`.
+May import: engine, access, telemetry, vocabulary.
+Never: knows a protocol above HTTP, or lets a client hold a connection for nothing.
+Enter at: `listener.HttpDoor`.
+Tests: `tests/sqs/`.
+"""

@@ -1,0 +1,119 @@
+"""Every action with the type of its request and the function that does it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from nexo.access.permissions import ANY
+from nexo.access.permissions import Action as Permitted
+from nexo.doors.sqs_http import shapes
+from nexo.doors.sqs_http.attributes import get_queue_attributes, set_queue_attributes
+from nexo.doors.sqs_http.deliveries import receive_message
+from nexo.doors.sqs_http.errors import missing
+from nexo.doors.sqs_http.identity import GetCallerIdentityRequest, get_caller_identity
+from nexo.doors.sqs_http.move_tasks import (
+    cancel_message_move_task,
+    list_message_move_tasks,
+    start_message_move_task,
+)
+from nexo.doors.sqs_http.permissions import add_permission, remove_permission
+from nexo.doors.sqs_http.queues import (
+    create_queue,
+    delete_queue,
+    get_queue_url,
+    list_dead_letter_source_queues,
+    list_queues,
+    purge_queue,
+)
+from nexo.doors.sqs_http.sends import send_message, send_message_batch
+from nexo.doors.sqs_http.settlements import (
+    change_message_visibility,
+    change_message_visibility_batch,
+    delete_message,
+    delete_message_batch,
+)
+from nexo.doors.sqs_http.tags import list_queue_tags, tag_queue, untag_queue
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from nexo.doors.sqs_http.call import Call
+
+    Handler = Callable[[Call, Any], Awaitable[shapes.Shape | None]]
+
+
+class Action:
+    """`decode` takes JSON; `check` refuses a request that lacks what it must have. Who calls it
+    must be allowed one of what it `needs` on the queue."""
+
+    __slots__ = ("_required", "decode", "handler", "name", "needs", "request")
+
+    def __init__(self, name: str, request: type[shapes.Shape], handler: Handler) -> None:
+        self.name = name
+        self.needs = _NEEDS.get(name, _MANAGE)
+        self.request = request
+        self.handler = handler
+        self.decode: Callable[[bytes], shapes.Shape] = msgspec.json.Decoder(request).decode
+        words = dict(zip(request.__struct_encode_fields__, request.__struct_fields__, strict=True))
+        self._required = [(words[name], name) for name in shapes.REQUIRED.get(request, ())]
+
+    @property
+    def is_management(self) -> bool:
+        return self.needs is _MANAGE
+
+    def check(self, wanted: shapes.Shape) -> None:
+        for field, name in self._required:
+            if getattr(wanted, field) is None:
+                raise missing(name)
+
+
+_MANAGE = frozenset({Permitted.MANAGE})
+_PUSH, _POP = frozenset({Permitted.PUSH}), frozenset({Permitted.POP})
+_NEEDS = {
+    "ChangeMessageVisibility": _POP,
+    "ChangeMessageVisibilityBatch": _POP,
+    "DeleteMessage": _POP,
+    "DeleteMessageBatch": _POP,
+    "GetQueueAttributes": ANY,
+    "GetQueueUrl": ANY,
+    "ListDeadLetterSourceQueues": ANY,
+    "ListMessageMoveTasks": ANY,
+    "ListQueueTags": ANY,
+    "ListQueues": ANY,
+    "ReceiveMessage": _POP,
+    "SendMessage": _PUSH,
+    "SendMessageBatch": _PUSH,
+    "GetCallerIdentity": ANY,
+}
+_HANDLERS: dict[str, Handler] = {
+    "AddPermission": add_permission,
+    "CancelMessageMoveTask": cancel_message_move_task,
+    "ChangeMessageVisibility": change_message_visibility,
+    "ChangeMessageVisibilityBatch": change_message_visibility_batch,
+    "CreateQueue": create_queue,
+    "DeleteMessage": delete_message,
+    "DeleteMessageBatch": delete_message_batch,
+    "DeleteQueue": delete_queue,
+    "GetQueueAttributes": get_queue_attributes,
+    "GetQueueUrl": get_queue_url,
+    "ListDeadLetterSourceQueues": list_dead_letter_source_queues,
+    "ListMessageMoveTasks": list_message_move_tasks,
+    "ListQueueTags": list_queue_tags,
+    "ListQueues": list_queues,
+    "PurgeQueue": purge_queue,
+    "ReceiveMessage": receive_message,
+    "RemovePermission": remove_permission,
+    "SendMessage": send_message,
+    "SendMessageBatch": send_message_batch,
+    "SetQueueAttributes": set_queue_attributes,
+    "StartMessageMoveTask": start_message_move_task,
+    "TagQueue": tag_queue,
+    "UntagQueue": untag_queue,
+}
+ACTIONS = {
+    name: Action(name, shapes.ACTIONS[name][0], handler) for name, handler in _HANDLERS.items()
+}
+_WHO = "GetCallerIdentity"
+STS_ACTIONS = {_WHO: Action(_WHO, GetCallerIdentityRequest, get_caller_identity)}

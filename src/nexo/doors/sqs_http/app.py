@@ -1,0 +1,234 @@
+"""The SQS API as an ASGI app: it finds the action, calls it, and answers in the same protocol."""
+
+from __future__ import annotations
+
+import secrets
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from nexo.access.guard import Guard
+from nexo.access.refusals import SignatureRefused
+from nexo.doors.sqs_http import replies
+from nexo.doors.sqs_http.actions import ACTIONS, STS_ACTIONS, Action
+from nexo.doors.sqs_http.addresses import DEFAULT_ACCOUNT, DEFAULT_REGION, Addresses
+from nexo.doors.sqs_http.call import Call
+from nexo.doors.sqs_http.callers import DOOR, Callers
+from nexo.doors.sqs_http.errors import SqsError
+from nexo.doors.sqs_http.form import read_form, request_of
+from nexo.doors.sqs_http.identity import STS_NAMESPACE
+from nexo.doors.sqs_http.pauses import Pauses
+from nexo.doors.sqs_http.refusals import sqs_error
+from nexo.doors.sqs_http.request import Gone, Request
+from nexo.vocabulary.errors import NexoError
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Awaitable, Callable
+
+    from nexo.doors.sqs_http.callers import Caller
+    from nexo.doors.sqs_http.request import Receive
+    from nexo.doors.sqs_http.shapes import Shape
+    from nexo.engine.engine import Engine
+    from nexo.engine.types import Delivery
+
+    Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+_JSON = b"content-type: application/x-amz-json-1.0\r\n"
+_XML = b"content-type: text/xml\r\n"
+_PLAIN_JSON = b"content-type: application/json\r\n"
+_JSON_PREFIX = b"application/x-amz-json"
+_TARGET = b"AmazonSQS."
+_STS_TARGET = b"AWSSecurityTokenServiceV20110615."
+# Actions that name no queue: they are not for the URL of one.
+_ROOT_ONLY = frozenset({"CreateQueue", "ListQueues"})
+
+
+class SqsApp:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        account: str = DEFAULT_ACCOUNT,
+        region: str = DEFAULT_REGION,
+        has_pauses: bool = False,
+        guard: Guard | None = None,
+    ) -> None:
+        """Without a guard anyone may do everything."""
+        self._engine = engine
+        self._guard = guard or Guard(engine.now_ms)
+        self._addresses = Addresses(account, region)
+        self._callers = Callers(self._addresses.default, self._guard)
+        self._pauses = Pauses(has_pauses)
+        self._waits: set[asyncio.Task[Delivery]] = set()
+        self._life = f"{secrets.token_hex(4)}-{secrets.token_hex(2)}-4{secrets.token_hex(2)[1:]}-8"
+        self._numbers = count(secrets.randbits(32))
+        self._targets = {(_TARGET + name.encode()): name for name in ACTIONS}
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            target = request.target
+            if target or request.content_type.startswith(_JSON_PREFIX):
+                await self._answer_json(request, send, target)
+            else:
+                await self._answer_query(request, send)
+        except Gone:
+            return
+
+    def close(self) -> None:
+        """Answer those who wait: the broker stops."""
+        for wait in self._waits:
+            wait.cancel()
+
+    def _request_id(self) -> str:
+        """Unlike any other, and cheap: this life of the door, and a number."""
+        number = next(self._numbers)
+        return f"{self._life}{number >> 48 & 0xFFF:03x}-{number & 0xFFFFFFFFFFFF:012x}"
+
+    # -- The JSON protocol --------------------------------------------------------------------
+
+    async def _answer_json(self, request: Request, send: Send, target: bytes) -> None:
+        request_id = self._request_id()
+        try:
+            await request.read_body()
+            caller = self._callers.authenticate(request)
+            action = self._json_action(target)
+            wanted = _decode(action, request.body)
+            result = await self._run(action, wanted, caller, request, is_query=False)
+        except SqsError as error:
+            await self._refuse_json(request, send, error, request_id)
+            return
+        except SignatureRefused as error:
+            refused = SqsError(error.aws_code, error.message, status=error.http_status)
+            await self._refuse_json(request, send, refused, request_id)
+            return
+        except NexoError as error:
+            await self._refuse_json(request, send, sqs_error(error), request_id)
+            return
+        body = b"{}" if result is None else replies.encode_json(result)
+        await _send(request, send, 200, _JSON, body, request_id)
+
+    def _json_action(self, target: bytes) -> Action:
+        name = self._targets.get(target)
+        if name is not None:
+            return ACTIONS[name]
+        if target.startswith(_STS_TARGET):
+            sts = STS_ACTIONS.get(target[len(_STS_TARGET) :].decode("latin-1"))
+            if sts is not None:
+                return sts
+        raise SqsError("UnknownOperationException", "The operation is not known.")
+
+    async def _refuse_json(
+        self, request: Request, send: Send, error: SqsError, request_id: str
+    ) -> None:
+        told = f"{error.code};{error.fault}"
+        await _send(request, send, error.status, _JSON, replies.json_error(error), request_id, told)
+
+    # -- The query protocol -------------------------------------------------------------------
+
+    async def _answer_query(self, request: Request, send: Send) -> None:
+        request_id = self._request_id()
+        wants_json = b"application/json" in request.accept
+        kind = _PLAIN_JSON if wants_json else _XML
+        try:
+            await request.read_body()
+            fields = read_form(request.query) if request.query else {}
+            if request.body:
+                fields.update(read_form(request.body))
+            name = fields.get("Action")
+            if not fields and request.method != "POST":
+                await _send(request, send, 404, _XML, b"<UnknownOperationException/>\n", request_id)
+                return
+            if not name:
+                raise SqsError("MissingAction", "The request must contain the parameter Action.")
+            caller = self._callers.authenticate(request)
+            action = _query_action(name, fields, request.path)
+            wanted = request_of(fields, action.request)
+            result = await self._run(action, wanted, caller, request, is_query=True)
+        except SqsError as error:
+            await self._refuse_query(request, send, error, kind, request_id)
+            return
+        except SignatureRefused as error:
+            refused = SqsError(error.aws_code, error.message, status=error.http_status)
+            await self._refuse_query(request, send, refused, kind, request_id)
+            return
+        except NexoError as error:
+            await self._refuse_query(request, send, sqs_error(error), kind, request_id)
+            return
+        if wants_json:
+            body = replies.json_result(name, result, request_id)
+        else:
+            space = STS_NAMESPACE if name in STS_ACTIONS else replies.NAMESPACE
+            body = replies.xml_result(name, result, request_id, space)
+        await _send(request, send, 200, kind, body, request_id)
+
+    async def _refuse_query(
+        self, request: Request, send: Send, error: SqsError, kind: bytes, request_id: str
+    ) -> None:
+        render = replies.json_query_error if kind is _PLAIN_JSON else replies.xml_error
+        await _send(request, send, error.status, kind, render(error, request_id), request_id)
+
+    # -- Both ---------------------------------------------------------------------------------
+
+    async def _run(
+        self, action: Action, wanted: Shape, caller: Caller, request: Request, *, is_query: bool
+    ) -> Shape | None:
+        action.check(wanted)
+        call = Call(
+            self._engine,
+            self._addresses,
+            self._pauses,
+            self._waits,
+            caller,
+            request,
+            is_query,
+            action.needs,
+        )
+        if not (action.is_management and self._guard.is_required):
+            return await action.handler(call, wanted)
+        resource = str(getattr(wanted, "queue_url", None) or getattr(wanted, "queue_name", ""))
+        with self._guard.tell(caller.rights, request.peer, DOOR, action.name, resource):
+            return await action.handler(call, wanted)
+
+
+def _query_action(name: str, fields: dict[str, str], path: str) -> Action:
+    action = ACTIONS.get(name) or STS_ACTIONS.get(name)
+    at_queue = path.count("/") >= 2
+    if action is None or (at_queue and name in _ROOT_ONLY):
+        raise SqsError("InvalidAction", f"The action {name:.200} is not valid for this endpoint.")
+    if at_queue:
+        fields.setdefault("QueueUrl", path)
+    return action
+
+
+def _decode(action: Action, body: bytes) -> Shape:
+    try:
+        if not body.isascii():  # what the action does not know is not looked into, but must be text
+            body.decode()
+        return action.decode(body or b"{}")
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise SqsError("SerializationException", str(error)) from None
+    except RecursionError:
+        raise SqsError("SerializationException", "The request is nested too deep.") from None
+
+
+async def _send(
+    request: Request,
+    send: Send,
+    status: int,
+    kind: bytes,
+    body: bytes,
+    request_id: str,
+    refusal: str = "",
+) -> None:
+    """Answer in one write where the server has a way for that, else as ASGI says."""
+    told = f"x-amzn-query-error: {refusal}\r\n" if refusal else ""
+    head = f"x-amzn-requestid: {request_id}\r\ncontent-length: {len(body)}\r\n{told}".encode()
+    if request.reply is not None and request.reply(status, kind + head, body):
+        return
+    lines = (line.split(b": ", 1) for line in (kind + head).split(b"\r\n") if line)
+    headers = [(name, value) for name, value in lines]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

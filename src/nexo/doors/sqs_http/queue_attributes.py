@@ -1,0 +1,244 @@
+"""The attributes of a queue: its settings and figures in the words of SQS, and the way back."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from nexo.doors.sqs_http.errors import SqsError, invalid_attribute, unknown_attribute
+from nexo.doors.sqs_http.redrive_policy import allow_policy, redrive_policy
+from nexo.engine.late_desk import catch_up
+from nexo.vocabulary.names import dead_letter_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from nexo.doors.sqs_http.addresses import Addresses
+    from nexo.doors.sqs_http.call import Call
+    from nexo.engine.queue_actor import QueueActor
+    from nexo.vocabulary.settings import QueueSettings
+
+SCOPE_DELAY_MS = 60_000  # AWS takes up to a minute until other settings are in force
+# Attributes that are seconds here and milliseconds inside: their lowest and highest value.
+_SECONDS = {
+    "VisibilityTimeout": ("visibility_timeout_ms", 0, 43_200),
+    "MessageRetentionPeriod": ("retention_ms", 60, 1_209_600),
+    "DelaySeconds": ("delay_ms", 0, 900),
+    "ReceiveMessageWaitTimeSeconds": ("receive_wait_ms", 0, 20),
+}
+_SIZE_MIN, _SIZE_MAX = 1_024, 1_048_576
+_SCOPES = {"queue": "queue", "messageGroup": "group"}
+_THROUGHPUTS = ("perQueue", "perMessageGroupId")
+_KMS = ("KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds")
+
+
+def shown_settings(addresses: Addresses, name: str, settings: QueueSettings) -> dict[str, str]:
+    """What a queue does, as its attributes tell it."""
+    shown = {
+        attribute: str(getattr(settings, field) // 1000)
+        for attribute, (field, _, _) in _SECONDS.items()
+    }
+    shown["MaximumMessageSize"] = str(settings.max_message_bytes)
+    kept = settings.aws
+    shown["SqsManagedSseEnabled"] = kept.get("SqsManagedSseEnabled", "true")
+    for attribute in ("Policy", "RedriveAllowPolicy", "RedrivePolicy", *_KMS):
+        if attribute in kept:
+            shown[attribute] = kept[attribute]
+    if settings.max_attempts is not None:
+        target = addresses.arn_of(dead_letter_name(name, settings.dead_letter))
+        policy = {"deadLetterTargetArn": target, "maxReceiveCount": settings.max_attempts}
+        shown["RedrivePolicy"] = json.dumps(policy, separators=(",", ":"))
+    if settings.fifo:
+        shown["FifoQueue"] = "true"
+        is_content = settings.deduplication == "content"
+        shown["ContentBasedDeduplication"] = "true" if is_content else "false"
+        is_group = settings.deduplication_scope == "group"
+        shown["DeduplicationScope"] = "messageGroup" if is_group else "queue"
+        shown["FifoThroughputLimit"] = kept.get("FifoThroughputLimit", "perQueue")
+    return shown
+
+
+def shown_figures(call: Call, actor: QueueActor) -> dict[str, str]:
+    catch_up(actor)
+    queue, defined = actor.queue, call.engine.definition(actor.name)
+    return {
+        "QueueArn": call.addresses.arn_of(actor.name),
+        "ApproximateNumberOfMessages": str(queue.ready),
+        "ApproximateNumberOfMessagesNotVisible": str(queue.in_flight),
+        "ApproximateNumberOfMessagesDelayed": str(queue.scheduled_count),
+        "CreatedTimestamp": str(defined.created_ms // 1000),
+        "LastModifiedTimestamp": str(defined.modified_ms // 1000),
+    }
+
+
+def changed_settings(
+    call: Call, name: str, settings: QueueSettings, given: Mapping[str, str], now_ms: int = 0
+) -> QueueSettings:
+    """The settings after these attributes are set, or why that is refused. `now_ms` is given for
+    a queue that exists."""
+    _check_encryption(given)
+    changes = _Changes(call, name, settings, now_ms)
+    for attribute, value in given.items():
+        changes.set(attribute, value)
+    return changes.done()
+
+
+class _Changes:
+    """Attributes being set, one after the other."""
+
+    def __init__(self, call: Call, name: str, settings: QueueSettings, now_ms: int) -> None:
+        self._call = call
+        self._name = name
+        self._settings = settings
+        self._now_ms = now_ms
+        self._fields: dict[str, Any] = {}
+        self._kept = dict(settings.aws)
+        self._setters: dict[str, Callable[[str, str], None]] = {
+            **dict.fromkeys(_SECONDS, self._seconds),
+            "MaximumMessageSize": self._size,
+            "Policy": self._policy,
+            "RedrivePolicy": self._redrive,
+            "RedriveAllowPolicy": self._allow,
+            "KmsMasterKeyId": self._key,
+            "KmsDataKeyReusePeriodSeconds": self._reuse,
+            "SqsManagedSseEnabled": self._managed,
+            "FifoQueue": self._fifo,
+            "ContentBasedDeduplication": self._content,
+            "DeduplicationScope": self._scope,
+            "FifoThroughputLimit": self._throughput,
+        }
+
+    def set(self, attribute: str, value: str) -> None:
+        setter = self._setters.get(attribute)
+        if setter is None:
+            raise unknown_attribute(attribute)
+        setter(attribute, value)
+
+    def done(self) -> QueueSettings:
+        settings = self._settings
+        scope = self._fields.get("deduplication_scope", settings.deduplication_scope)
+        if self._kept.get("FifoThroughputLimit") == "perMessageGroupId" and scope != "group":
+            raise invalid_attribute(
+                "FifoThroughputLimit",
+                "The value perMessageGroupId is allowed only when the value for "
+                "DeduplicationScope is messageGroup.",
+            )
+        if scope != settings.deduplication_scope and self._now_ms:
+            self._fields["deduplication_scope_since_ms"] = self._now_ms + SCOPE_DELAY_MS
+        return msgspec.structs.replace(settings, **self._fields, aws=self._kept)
+
+    def _seconds(self, attribute: str, value: str) -> None:
+        field, low, high = _SECONDS[attribute]
+        self._fields[field] = _number(attribute, value, low, high) * 1000
+
+    def _size(self, attribute: str, value: str) -> None:
+        self._fields["max_message_bytes"] = _number(attribute, value, _SIZE_MIN, _SIZE_MAX)
+
+    def _policy(self, attribute: str, value: str) -> None:
+        if value and not _is_object(value):
+            raise invalid_attribute(attribute)
+        self._keep(attribute, value)
+
+    def _redrive(self, attribute: str, value: str) -> None:
+        self._kept.pop(attribute, None)
+        self._fields["max_attempts"], self._fields["dead_letter"] = None, "{name}_dlq"
+        if not value:
+            return
+        count, target = redrive_policy(self._call, self._name, self._settings.fifo, value)
+        if target == self._name:  # allowed on AWS, and without effect
+            self._kept[attribute] = value
+        else:
+            self._fields["max_attempts"], self._fields["dead_letter"] = count, target
+
+    def _allow(self, attribute: str, value: str) -> None:
+        if value:
+            allow_policy(value)
+        self._keep(attribute, value)
+
+    def _key(self, attribute: str, value: str) -> None:
+        self._keep(attribute, value)
+        if value:
+            self._kept["SqsManagedSseEnabled"] = "false"
+        else:
+            self._kept.pop("KmsDataKeyReusePeriodSeconds", None)
+
+    def _reuse(self, attribute: str, value: str) -> None:
+        _number(attribute, value, 60, 86_400)
+        if "KmsMasterKeyId" in self._kept:
+            self._kept[attribute] = value
+
+    def _managed(self, attribute: str, value: str) -> None:
+        self._kept[attribute] = _flag(attribute, value)
+        if self._kept[attribute] == "true":
+            for each in _KMS:
+                self._kept.pop(each, None)
+
+    def _fifo(self, attribute: str, value: str) -> None:
+        if not self._settings.fifo:
+            raise unknown_attribute(attribute)
+        if _flag(attribute, value) == "false":
+            raise invalid_attribute(attribute, "Modifying queue type is not supported.")
+
+    def _content(self, attribute: str, value: str) -> None:
+        if not self._settings.fifo:
+            raise unknown_attribute(attribute)
+        is_content = _flag(attribute, value) == "true"
+        self._fields["deduplication"] = "content" if is_content else "id"
+
+    def _scope(self, attribute: str, value: str) -> None:
+        self._check_fifo(attribute)
+        if value not in _SCOPES:
+            raise invalid_attribute(attribute)
+        self._fields["deduplication_scope"] = _SCOPES[value]
+
+    def _throughput(self, attribute: str, value: str) -> None:
+        self._check_fifo(attribute)
+        if value not in _THROUGHPUTS:
+            raise invalid_attribute(attribute)
+        self._kept[attribute] = value
+
+    def _check_fifo(self, attribute: str) -> None:
+        if not self._settings.fifo:
+            raise SqsError(
+                "InvalidAttributeName",
+                f"You can specify the {attribute} only when FifoQueue is set to true.",
+            )
+
+    def _keep(self, attribute: str, value: str) -> None:
+        """An empty value takes the attribute away."""
+        if value:
+            self._kept[attribute] = value
+        else:
+            self._kept.pop(attribute, None)
+
+
+def _check_encryption(given: Mapping[str, str]) -> None:
+    if given.get("KmsMasterKeyId") and given.get("SqsManagedSseEnabled", "").lower() == "true":
+        raise SqsError(
+            "InvalidAttributeName",
+            "You can use one type of server-side encryption (SSE) at one time. You can either "
+            "enable KMS SSE or SQS SSE.",
+        )
+
+
+def _number(attribute: str, value: str, low: int, high: int) -> int:
+    if not (value.isascii() and value.isdecimal() and len(value) < 10):
+        raise invalid_attribute(attribute)
+    if not low <= int(value) <= high:
+        raise invalid_attribute(attribute)
+    return int(value)
+
+
+def _flag(attribute: str, value: str) -> str:
+    if value.lower() not in ("true", "false"):
+        raise invalid_attribute(attribute)
+    return value.lower()
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(msgspec.json.decode(text), dict)
+    except msgspec.DecodeError:
+        return False

@@ -1,0 +1,265 @@
+"""SendMessage and SendMessageBatch."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from nexo.doors.sqs_http.batches import check_entries, failed
+from nexo.doors.sqs_http.digests import attributes_digest, digest
+from nexo.doors.sqs_http.errors import SqsError, check_id, invalid, invalid_value, missing
+from nexo.doors.sqs_http.message_attributes import (
+    FORBIDDEN,
+    SENDER_ID,
+    TRACE_HEADER,
+    priority_of,
+    size_of,
+    trace_header,
+    typed_attributes,
+)
+from nexo.doors.sqs_http.sequence import sequence_number
+from nexo.doors.sqs_http.shapes import (
+    SendMessageBatchResult,
+    SendMessageBatchResultEntry,
+    SendMessageResult,
+)
+from nexo.vocabulary.attributes import TEXT, encode_typed
+from nexo.vocabulary.batch import batch_of
+from nexo.vocabulary.identity import message_id
+from nexo.vocabulary.limits import MESSAGE_BYTES_MAX
+
+if TYPE_CHECKING:
+    from nexo.doors.sqs_http.call import Call
+    from nexo.doors.sqs_http.shapes import (
+        SendMessageBatchRequest,
+        SendMessageBatchRequestEntry,
+        SendMessageRequest,
+    )
+    from nexo.engine.queue_actor import QueueActor
+    from nexo.vocabulary.batch import Batch
+    from nexo.vocabulary.settings import QueueSettings
+
+DELAY_S_MAX = 900
+_ENTRY = "SendMessageBatchRequestEntry"
+
+
+class Outgoing(NamedTuple):
+    """A message that may be sent."""
+
+    body: bytes
+    digest: str
+    attributes_digest: str | None
+    system_digest: str | None
+    size: int
+    attributes: bytes | None
+    priority: int
+    delay_ms: int | None
+    group: str | None
+    deduplication_id: str | None
+
+    @property
+    def is_plain(self) -> bool:
+        """Nothing but a body and a priority."""
+        return (
+            self.attributes is None
+            and self.delay_ms is None
+            and self.group is None
+            and self.deduplication_id is None
+        )
+
+
+async def send_message(call: Call, request: SendMessageRequest) -> SendMessageResult:
+    actor = call.queue(request.queue_url)
+    settings = actor.queue.settings
+    if settings.fifo and request.message_group_id is None:
+        raise missing("MessageGroupId")
+    outgoing = _outgoing(call, settings, request)
+    if outgoing.size > settings.max_message_bytes:
+        raise invalid(
+            "One or more parameters are invalid. Reason: Message must be shorter than "
+            f"{settings.max_message_bytes} bytes."
+        )
+    if outgoing.is_plain:
+        seq = await actor.push_one(outgoing.body, outgoing.priority)
+    else:
+        accepted = await actor.push(_batch([outgoing], settings))
+        seq = accepted.ranges[0]
+    return SendMessageResult(
+        md5_of_message_body=outgoing.digest,
+        md5_of_message_attributes=outgoing.attributes_digest,
+        md5_of_message_system_attributes=outgoing.system_digest,
+        message_id=message_id(actor.queue.incarnation, seq),
+        sequence_number=sequence_number(seq) if settings.fifo else None,
+    )
+
+
+async def send_message_batch(
+    call: Call, request: SendMessageBatchRequest
+) -> SendMessageBatchResult:
+    actor = call.queue(request.queue_url)
+    entries = check_entries(request.entries, _ENTRY)
+    settings = actor.queue.settings
+    good: list[tuple[str, Outgoing]] = []
+    bad = []
+    size = 0
+    for number, entry in enumerate(entries, 1):
+        if not entry.message_body:
+            raise missing(f"{_ENTRY}.{number}.MessageBody")
+        if settings.fifo and entry.message_group_id is None:
+            raise invalid("The request must contain the parameter MessageGroupId.")
+        try:
+            outgoing = _outgoing(call, settings, entry)
+        except SqsError as error:
+            if error.message == _NO_DEDUPLICATION_ID:
+                raise
+            size += len(entry.message_body.encode())
+            bad.append(failed(entry.id, error))
+            continue
+        size += outgoing.size
+        if outgoing.size > settings.max_message_bytes:
+            too_long = invalid(
+                "One or more parameters cannot be validated. Reason: Message must be shorter than "
+                f"{settings.max_message_bytes} bytes."
+            )
+            bad.append(failed(entry.id, too_long))
+        else:
+            good.append((entry.id or "", outgoing))
+    if size > MESSAGE_BYTES_MAX:
+        raise SqsError(
+            "BatchRequestTooLong",
+            f"Batch requests cannot be longer than {MESSAGE_BYTES_MAX} bytes. "
+            f"You have sent {size} bytes.",
+        )
+    sent = await _send(actor, good, settings) if good else None
+    return SendMessageBatchResult(successful=sent, failed=bad or None)
+
+
+async def _send(
+    actor: QueueActor, good: list[tuple[str, Outgoing]], settings: QueueSettings
+) -> list[SendMessageBatchResultEntry]:
+    accepted = await actor.push(_batch([outgoing for _, outgoing in good], settings))
+    incarnation, fifo = actor.queue.incarnation, settings.fifo
+    return [
+        SendMessageBatchResultEntry(
+            id=entry_id,
+            message_id=message_id(incarnation, seq),
+            md5_of_message_body=outgoing.digest,
+            md5_of_message_attributes=outgoing.attributes_digest,
+            md5_of_message_system_attributes=outgoing.system_digest,
+            sequence_number=sequence_number(seq) if fifo else None,
+        )
+        for (entry_id, outgoing), seq in zip(good, accepted.seqs(), strict=True)
+    ]
+
+
+def _batch(messages: list[Outgoing], settings: QueueSettings) -> Batch:
+    """The messages as columns; a column that nobody needs is left out."""
+    batch = batch_of([each.body for each in messages])
+    columns: dict[str, object] = {}
+    if any(each.priority for each in messages):
+        columns["priority"] = bytes(each.priority for each in messages)
+    if any(each.delay_ms is not None for each in messages):
+        columns["delay_ms"] = [
+            settings.delay_ms if each.delay_ms is None else each.delay_ms for each in messages
+        ]
+    if any(each.group is not None for each in messages):
+        columns["groups"] = [each.group for each in messages]
+    if any(each.deduplication_id is not None for each in messages):
+        columns["deduplication_ids"] = [each.deduplication_id for each in messages]
+    if any(each.attributes is not None for each in messages):
+        columns["attributes"] = [each.attributes for each in messages]
+    return msgspec.structs.replace(batch, **columns) if columns else batch
+
+
+def _outgoing(
+    call: Call, settings: QueueSettings, given: SendMessageRequest | SendMessageBatchRequestEntry
+) -> Outgoing:
+    """What is sent, or why it is refused."""
+    text = given.message_body
+    if not text:
+        raise missing("MessageBody")
+    found = FORBIDDEN.search(text)
+    if found is not None:
+        raise SqsError(
+            "InvalidMessageContents",
+            f"Invalid binary character '#x{ord(found[0]):X}' was found in the message body, the "
+            "set of allowed characters is #x9 | #xA | #xD | [#x20-#xD7FF] | [#xE000-#xFFFD] | "
+            "[#x10000-#x10FFFF]",
+        )
+    body = text.encode()
+    delay_ms = _delay_ms(given.delay_seconds, settings.fifo)
+    group, deduplication_id = given.message_group_id, given.message_deduplication_id
+    if group is not None:
+        check_id(group, "MessageGroupId")
+    if settings.fifo or deduplication_id is not None:
+        deduplication_id = _deduplication_id(deduplication_id, body, settings)
+    attributes, size, priority = {}, len(body), 0
+    if given.message_attributes:
+        attributes = typed_attributes(given.message_attributes)
+        size += size_of(attributes)
+        priority = priority_of(attributes)
+        if priority and settings.fifo:
+            raise invalid_value(priority, "Nexo.Priority", "A FIFO queue keeps no priorities.")
+    attributes_md5 = attributes_digest(attributes)
+    trace, system_md5 = call.request.trace, None
+    if given.message_system_attributes:
+        kind, trace = trace_header(given.message_system_attributes)
+        system_md5 = attributes_digest({"AWSTraceHeader": (kind, trace)})
+    kept = attributes
+    if trace is not None:
+        kept = {**kept, TRACE_HEADER: (TEXT, trace)}
+    if call.caller.sender_id != call.addresses.default.account:
+        kept = {**kept, SENDER_ID: (TEXT, call.caller.sender_id)}
+    return Outgoing(
+        body,
+        digest(body),
+        attributes_md5,
+        system_md5,
+        size,
+        encode_typed(kept) if kept else None,
+        priority,
+        delay_ms,
+        group,
+        deduplication_id,
+    )
+
+
+_NO_DEDUPLICATION_ID = (
+    "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId "
+    "provided explicitly"
+)
+
+
+def _deduplication_id(given: str | None, body: bytes, settings: QueueSettings) -> str | None:
+    if given is None:
+        if settings.deduplication == "content":
+            return sha256(body).hexdigest()
+        if settings.deduplication == "id":
+            raise invalid(_NO_DEDUPLICATION_ID)
+        return None
+    if not settings.fifo:
+        raise invalid_value(
+            given,
+            "MessageDeduplicationId",
+            "The request include parameter that is not valid for this queue type.",
+        )
+    check_id(given, "MessageDeduplicationId")
+    return given
+
+
+def _delay_ms(given: int | None, fifo: bool) -> int | None:
+    if given is None or (fifo and given == 0):
+        return None
+    if fifo:
+        raise invalid_value(
+            given,
+            "DelaySeconds",
+            "The request include parameter that is not valid for this queue type.",
+        )
+    if not 0 <= given <= DELAY_S_MAX:
+        raise invalid_value(
+            given, "DelaySeconds", f"DelaySeconds must be >= 0 and <= {DELAY_S_MAX}."
+        )
+    return given * 1000

@@ -1,0 +1,148 @@
+"""DeleteMessage and ChangeMessageVisibility, one by one and in batches.
+
+A standard queue forgives: the handle of an earlier delivery still speaks for the message. A FIFO
+queue does not. What the engine calls a stale receipt is looked at once more for that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nexo.doors.sqs_http.batches import check_entries, failed
+from nexo.doors.sqs_http.deliveries import VISIBILITY_S_MAX
+from nexo.doors.sqs_http.errors import SqsError, invalid_value, missing
+from nexo.doors.sqs_http.receipts import read_handle
+from nexo.doors.sqs_http.shapes import (
+    ChangeMessageVisibilityBatchResult,
+    ChangeMessageVisibilityBatchResultEntry,
+    DeleteMessageBatchResult,
+    DeleteMessageBatchResultEntry,
+)
+from nexo.engine import receipts
+from nexo.vocabulary.errors import StaleReceipt, WrongState
+
+if TYPE_CHECKING:
+    import asyncio
+    from typing import Any
+
+    from nexo.doors.sqs_http.call import Call
+    from nexo.doors.sqs_http.receipts import Handle
+    from nexo.doors.sqs_http.shapes import (
+        ChangeMessageVisibilityBatchRequest,
+        ChangeMessageVisibilityRequest,
+        DeleteMessageBatchRequest,
+        DeleteMessageRequest,
+    )
+    from nexo.engine.queue_actor import QueueActor
+
+
+async def delete_message(call: Call, request: DeleteMessageRequest) -> None:
+    actor = call.queue(request.queue_url)
+    text = request.receipt_handle or ""
+    handle = read_handle(text, actor.queue.incarnation)
+    try:
+        await actor.ack(handle.lease, handle.seq, handle.seq + 1)
+    except (StaleReceipt, WrongState):
+        late = _delete_late(actor, handle, text)
+        if late is not None:
+            await late
+
+
+async def delete_message_batch(
+    call: Call, request: DeleteMessageBatchRequest
+) -> DeleteMessageBatchResult:
+    actor = call.queue(request.queue_url)
+    kind = "DeleteMessageBatchRequestEntry"
+    entries = check_entries(request.entries, kind)
+    good, bad = [], []
+    for number, entry in enumerate(entries, 1):
+        if entry.receipt_handle is None:
+            raise missing(f"{kind}.{number}.ReceiptHandle")
+        try:
+            handle = read_handle(entry.receipt_handle, actor.queue.incarnation)
+        except SqsError as error:
+            bad.append(failed(entry.id, error))
+            continue
+        good.append((entry, handle))
+    # All of them at once: neighbours of one delivery need not be told one by one.
+    refused = await receipts.ack(actor, [(h.lease, h.seq, h.seq + 1) for _, h in good])
+    stale = {(lease, first) for lease, first, _, _ in refused}
+    done = []
+    for entry, handle in good:
+        try:
+            if handle in stale:
+                late = _delete_late(actor, handle, entry.receipt_handle or "")
+                if late is not None:
+                    await late
+            done.append(DeleteMessageBatchResultEntry(id=entry.id))
+        except SqsError as error:
+            bad.append(failed(entry.id, error))
+    return DeleteMessageBatchResult(successful=done or None, failed=bad or None)
+
+
+async def change_message_visibility(call: Call, request: ChangeMessageVisibilityRequest) -> None:
+    actor = call.queue(request.queue_url)
+    wait = _change(actor, request.receipt_handle or "", request.visibility_timeout or 0)
+    if wait is not None:
+        await wait
+
+
+async def change_message_visibility_batch(
+    call: Call, request: ChangeMessageVisibilityBatchRequest
+) -> ChangeMessageVisibilityBatchResult:
+    actor = call.queue(request.queue_url)
+    kind = "ChangeMessageVisibilityBatchRequestEntry"
+    done, bad, waits = [], [], []
+    for number, entry in enumerate(check_entries(request.entries, kind), 1):
+        if entry.receipt_handle is None:
+            raise missing(f"{kind}.{number}.ReceiptHandle")
+        try:
+            waits.append(_change(actor, entry.receipt_handle, entry.visibility_timeout or 0))
+            done.append(ChangeMessageVisibilityBatchResultEntry(id=entry.id))
+        except SqsError as error:
+            bad.append(failed(entry.id, error))
+    for wait in waits:
+        if wait is not None:
+            await wait
+    return ChangeMessageVisibilityBatchResult(successful=done or None, failed=bad or None)
+
+
+def _delete_late(actor: QueueActor, handle: Handle, text: str) -> asyncio.Future[Any] | None:
+    """What was received again meanwhile, or is back in line; None if it is gone already."""
+    if not actor.queue.settings.fifo:
+        return actor.late.discard(handle.seq)
+    if actor.late.holds(handle.seq):
+        raise invalid_value(text, "ReceiptHandle", "The receipt handle has expired.")
+    return None
+
+
+def _change(actor: QueueActor, text: str, timeout_s: int) -> asyncio.Future[Any] | None:
+    if not 0 <= timeout_s <= VISIBILITY_S_MAX:
+        raise invalid_value(
+            timeout_s,
+            "VisibilityTimeout",
+            f"Must be >= 0 and <= {VISIBILITY_S_MAX}, if provided.",
+        )
+    lease, seq = read_handle(text, actor.queue.incarnation)
+    try:
+        return _apply(actor, lease, seq, timeout_s)
+    except (StaleReceipt, WrongState):
+        pass
+    if not actor.late.holds(seq) or actor.queue.settings.fifo:
+        raise invalid_value(
+            text,
+            "ReceiptHandle",
+            "Message does not exist or is not available for visibility timeout change.",
+        )
+    current = actor.late.lease_of(seq)
+    if current is not None:
+        return _apply(actor, current, seq, timeout_s)
+    if actor.late.has_timed_out(lease, seq):
+        return None  # AWS says yes, and leaves the message where it is
+    raise SqsError("MessageNotInflight", "The message referred to isn't in flight.")
+
+
+def _apply(actor: QueueActor, lease: int, seq: int, timeout_s: int) -> asyncio.Future[Any]:
+    if timeout_s == 0:
+        return actor.nack(lease, seq, seq + 1, delay_ms=0, reason="visibility timeout set to 0")
+    return actor.extend(lease, seq, seq + 1, timeout_s * 1000)
