@@ -1,0 +1,252 @@
+"""The listener of the UDP door: datagrams in, commands to those who carry them out, replies out.
+
+A turn reads all that has arrived, up to a limit, and publishes it as one batch a topic; nothing on
+that way has a task of its own. What has to wait for something else is spawned, and there is a limit
+to that too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import socket
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from nexo.access.guard import Guard
+from nexo.doors.json_udp import groups
+from nexo.doors.json_udp.datagram import Action, Refusal, decode
+from nexo.doors.json_udp.gate import Gate
+from nexo.doors.json_udp.naming import topic_name
+from nexo.doors.json_udp.outbox import Outbox
+from nexo.doors.json_udp.publishes import Publishes
+from nexo.doors.json_udp.rates import Rates
+from nexo.doors.json_udp.reading import read_page
+from nexo.doors.json_udp.replies import Page, encode_refusal, refusal_of, success
+from nexo.doors.json_udp.strangers import Asker, Cookies, is_local, stranger
+from nexo.doors.json_udp.subscriptions import Subscriptions
+from nexo.vocabulary.errors import NexoError, RateLimited
+from nexo.vocabulary.limits import (
+    UDP_BUFFER_BYTES,
+    UDP_TURN_BYTES,
+    UDP_TURN_DATAGRAMS,
+    UDP_WAITING_MAX,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from nexo.doors.json_udp.datagram import Command
+    from nexo.doors.json_udp.strangers import Address
+    from nexo.engine.engine import Engine
+
+    Work = Callable[[Command, Asker], Coroutine[Any, Any, None]]
+
+_DATAGRAM_BYTES = 64 * 1024
+# SO_RCVBUFFORCE: where the process has the right to it, a burst is not cut to net.core.rmem_max.
+_FORCED = (33,) if sys.platform == "linux" else ()
+_TOO_MANY = encode_refusal(refusal_of(RateLimited("too many datagrams from this address")))
+
+
+class UdpDoor:
+    def __init__(
+        self,
+        engine: Engine,
+        guard: Guard | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Without a guard anyone may do everything."""
+        self._engine = engine
+        self._gate = Gate(guard or Guard(engine.now_ms), engine)
+        self._clock = clock
+        self._cookies = Cookies(secrets.token_bytes(32))
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._buffer = bytearray(_DATAGRAM_BYTES)
+        self._view = memoryview(self._buffer)
+        self._socket: socket.socket | None = None
+        self._outbox: Outbox
+        self._publishes: Publishes
+        self.subscriptions = Subscriptions()
+        self.rates = Rates()
+
+    # -- Life ---------------------------------------------------------------------------------
+
+    async def open(self, host: str, port: int) -> int:
+        """Listen; returns the port, which is of the system's choice if 0 was asked for."""
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+        family, kind, protocol, _, address = found[0]
+        opened = socket.socket(family, kind, protocol)
+        try:
+            opened.setblocking(False)
+            for option in (socket.SO_RCVBUF, socket.SO_SNDBUF, *_FORCED):
+                with contextlib.suppress(OSError):  # some systems refuse what others cut
+                    opened.setsockopt(socket.SOL_SOCKET, option, UDP_BUFFER_BYTES)
+            opened.bind(address)
+        except OSError:
+            opened.close()
+            raise
+        self.listen(opened)
+        loop.add_reader(opened.fileno(), self._read)
+        bound: int = opened.getsockname()[1]
+        return bound
+
+    def listen(self, opened: socket.socket) -> None:
+        """Answer through this socket."""
+        self._socket = opened
+        self._outbox = Outbox(opened, asyncio.get_running_loop())
+        self._publishes = Publishes(self._engine, self._outbox, self._spawn)
+
+    async def settled(self) -> None:
+        """Wait until everything that was asked for so far is answered."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+        await self._publishes.drain()
+
+    async def close(self) -> None:
+        """Listen no more, answer those whose messages are on their way to the disk, and end."""
+        if self._socket is None:
+            return
+        opened, self._socket = self._socket, None
+        asyncio.get_running_loop().remove_reader(opened.fileno())
+        try:
+            await self.settled()
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            self._outbox.close()
+            opened.close()
+
+    # -- Datagrams ----------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        if self._socket is None:
+            return
+        receive, buffer, view = self._socket.recvfrom_into, self._buffer, self._view
+        now_s, read_bytes = self._clock(), 0
+        for _ in range(UDP_TURN_DATAGRAMS):
+            try:
+                size, address = receive(buffer)
+            except BlockingIOError:
+                break
+            except OSError:  # what the network says of an earlier reply; this socket is fine
+                continue
+            self.take(bytes(view[:size]), address, now_s)
+            read_bytes += size
+            if read_bytes > UDP_TURN_BYTES:
+                break
+        self.flush()
+
+    def flush(self) -> None:
+        """A turn is over: what it brought goes to the engine."""
+        self._publishes.flush()
+
+    def take(self, data: bytes, address: Address, now_s: float) -> None:
+        """One datagram."""
+        asker = Asker(address) if is_local(address) else stranger(address, len(data))
+        if not self.rates.allow(address, now_s):
+            self._outbox.send(_TOO_MANY, asker)
+            return
+        command = decode(data)
+        if isinstance(command, Refusal):
+            self._outbox.send(encode_refusal(command), asker)
+            return
+        try:
+            vouched = self._gate.admit(command, address)
+            if asker.is_stranger and (vouched or self._has_proved(command, address, now_s)):
+                asker = Asker(address)
+            self.subscriptions.hear(address, now_s)
+            self._carry_out(command, asker, now_s)
+        except NexoError as error:
+            self._refuse(command, asker, error)
+
+    def _carry_out(self, command: Command, asker: Asker, now_s: float) -> None:
+        action = command.action
+        if action is Action.PUBLISH:
+            self._publishes.add(command, asker)
+        elif action is Action.SUBSCRIBE:
+            self._subscribe(command, asker, now_s)
+        elif action is Action.UNSUBSCRIBE:
+            self.subscriptions.drop(asker.address, topic_name(command.topic))
+            self._outbox.send(success(action, command.topic, command.ref), asker)
+        elif action is Action.ACK:
+            self._spawn_for(self._ack, command, asker)
+        elif not self.subscriptions.has(asker.address, topic_name(command.topic)):
+            self._outbox.send(_nothing(command, asker), asker)
+        elif command.group is None:
+            self._spawn_for(self._get, command, asker)
+        else:
+            self._spawn_for(self._take_for_group, command, asker)
+
+    # -- What each action does ----------------------------------------------------------------
+
+    def _subscribe(self, command: Command, asker: Asker, now_s: float) -> None:
+        self.subscriptions.add(asker.address, topic_name(command.topic), now_s)
+        if command.group is None:
+            self._outbox.send(self._subscribed(command, asker), asker)
+        else:
+            self._spawn_for(self._join, command, asker)
+
+    def _subscribed(self, command: Command, asker: Asker) -> bytes:
+        more = {}
+        if asker.is_stranger:
+            more["cookie"] = self._cookies.give(asker.address, self._clock())
+        return success(Action.SUBSCRIBE, command.topic, command.ref, **more)
+
+    async def _join(self, command: Command, asker: Asker) -> None:
+        await groups.join(self._engine, command)
+        self._outbox.send(self._subscribed(command, asker), asker)
+
+    async def _get(self, command: Command, asker: Asker) -> None:
+        actor = self._engine.topics.get(topic_name(command.topic))
+        reply = _nothing(command, asker)
+        if actor is not None:
+            reply = await read_page(actor, command, asker.reply_bytes_max)
+        self._outbox.send(reply, asker)
+
+    async def _take_for_group(self, command: Command, asker: Asker) -> None:
+        actor = groups.group_of(self._engine, command)
+        if actor is None and topic_name(command.topic) in self._engine.topics:
+            await groups.join(self._engine, command)
+            actor = groups.group_of(self._engine, command)
+        if actor is None:
+            self._outbox.send(_nothing(command, asker), asker)
+            return
+        reply, unfit = await groups.take_page(actor, command, asker)
+        self._outbox.send(reply, asker)
+        await unfit.give_back()
+
+    async def _ack(self, command: Command, asker: Asker) -> None:
+        self._outbox.send(await groups.ack(self._engine, command, asker), asker)
+
+    # -- Inside -------------------------------------------------------------------------------
+
+    def _has_proved(self, command: Command, address: Address, now_s: float) -> bool:
+        cookie = command.cookie
+        return cookie is not None and self._cookies.prove(address, cookie, now_s)
+
+    def _refuse(self, command: Command, asker: Asker, error: NexoError) -> None:
+        self._outbox.send(encode_refusal(refusal_of(error, command.ref)), asker)
+
+    def _spawn_for(self, work: Work, command: Command, asker: Asker) -> None:
+        self._spawn(self._guarded, work, command, asker)
+
+    async def _guarded(self, work: Work, command: Command, asker: Asker) -> None:
+        try:
+            await work(command, asker)
+        except NexoError as error:
+            self._refuse(command, asker, error)
+
+    def _spawn(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
+        """Do something that has to wait; refused when too much waits already."""
+        if len(self._tasks) >= UDP_WAITING_MAX:
+            raise RateLimited(f"{UDP_WAITING_MAX} requests wait already", "try again")
+        task = asyncio.get_running_loop().create_task(work(*arguments))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _nothing(command: Command, asker: Asker) -> bytes:
+    return Page(Action.GET, command.topic, command.ref, asker.reply_bytes_max).encode()
