@@ -1,0 +1,160 @@
+"""The admin API as an ASGI app: finds the operation, checks who asks, and answers in JSON.
+
+It expects the caller in `scope["state"]`; whoever serves it has asked for the token.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route, Router
+
+from nexo.doors.admin_http.intake import JSON, check_origin, read_body, read_path, read_query
+from nexo.doors.admin_http.openapi import OPENAPI_PATH, openapi_document
+from nexo.doors.admin_http.operation import Answer, Call
+from nexo.doors.admin_http.refusals import NoSuchResource, WrongMethod
+from nexo.doors.admin_http.routes import OPERATIONS
+from nexo.doors.admin_http.values import Refused, refusal_of
+from nexo.vocabulary.errors import NexoError
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+    from nexo.access.caller import Caller
+    from nexo.access.guard import Guard
+    from nexo.doors.admin_http.operation import Operation, Surroundings
+    from nexo.engine.engine import Engine
+
+DOOR = "admin"
+_NO_STORE = {"cache-control": "no-store"}  # figures age, and a new token is shown once
+
+encode = msgspec.json.Encoder().encode
+
+
+class AdminApp:
+    def __init__(self, engine: Engine, guard: Guard, surroundings: Surroundings) -> None:
+        self._engine = engine
+        self._guard = guard
+        self._surroundings = surroundings
+        paths: dict[str, dict[str, Operation]] = {}
+        for each in OPERATIONS:
+            paths.setdefault(each.path, {})[each.method] = each
+        routes = [Route(path, _Resource(self, methods)) for path, methods in paths.items()]
+        document = Response(encode(openapi_document(surroundings.version)), media_type=JSON)
+        routes.append(Route(OPENAPI_PATH, _Document(document)))
+        self._router = Router(routes, redirect_slashes=False, default=_nowhere)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # Routed as it was sent: a name with a slash comes as %2F, which parts nothing.
+        raw: bytes | None = scope.get("raw_path")
+        routed = {**scope, "path": raw.decode("latin-1")} if raw is not None else scope
+        # Gone before it was answered: there is nobody to tell.
+        with contextlib.suppress(ClientDisconnect):
+            await self._router(routed, receive, send)
+
+    async def answer(self, operation: Operation, request: Request) -> Response:
+        """Read the request, check it, do it."""
+        check_origin(request)
+        caller: Caller = request.scope["state"]["caller"]
+        call = Call(
+            self._engine,
+            self._guard,
+            self._surroundings,
+            caller,
+            path=read_path(request.path_params, operation.parameters),
+            query=read_query(request.scope["query_string"], operation.query),
+            body=await read_body(request, operation.body) if operation.body else None,
+        )
+        with self._told(operation, call, request):
+            if caller.is_bound:
+                _check(operation, call)
+            answered = await operation.handle(call)
+        status, value = operation.status, answered
+        if isinstance(answered, Answer):
+            status, value = answered
+        if operation.answer is None:
+            return Response(status_code=status, headers=_NO_STORE)
+        return _json(status, value)
+
+    def _told(
+        self, operation: Operation, call: Call, request: Request
+    ) -> contextlib.AbstractContextManager[None]:
+        """What changes something is told to the audit log, however it ends."""
+        if not operation.told or getattr(call.query, "dry_run", False):
+            return contextlib.nullcontext()
+        peer = request.client.host if request.client is not None else ""
+        return self._guard.tell(call.caller, peer, DOOR, operation.name, _resource(call))
+
+
+class _Resource:
+    """All that can be done at one path; an ASGI app, as routes take it."""
+
+    def __init__(self, app: AdminApp, methods: dict[str, Operation]) -> None:
+        self._app = app
+        self._methods = methods
+        self._allowed = ", ".join(sorted(methods))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        # A HEAD is a GET of which only the head is sent; the server sees to that.
+        method = "GET" if request.method == "HEAD" else request.method
+        operation = self._methods.get(method)
+        try:
+            if operation is None:
+                raise WrongMethod(
+                    f"there is no {request.method:.20} here", f"there is {self._allowed}"
+                )
+            response = await self._app.answer(operation, request)
+        except NexoError as error:
+            response = refusal(error)
+            if isinstance(error, WrongMethod):
+                response.headers["allow"] = self._allowed
+        await response(scope, receive, send)
+
+
+class _Document:
+    """The OpenAPI document, made once."""
+
+    def __init__(self, document: Response) -> None:
+        self._document = document
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response = self._document
+        if scope["method"] not in ("GET", "HEAD"):
+            response = refusal(WrongMethod("this can only be read", "there is GET"))
+            response.headers["allow"] = "GET"
+        await response(scope, receive, send)
+
+
+def refusal(error: NexoError) -> Response:
+    return _json(error.http_status, Refused(refusal_of(error)))
+
+
+async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
+    error = NoSuchResource("there is nothing here", f"see {OPENAPI_PATH}")
+    await refusal(error)(scope, receive, send)
+
+
+def _json(status: int, value: Any) -> Response:
+    return Response(encode(value), status, headers=_NO_STORE, media_type=JSON)
+
+
+def _check(operation: Operation, call: Call) -> None:
+    call.caller.check_live()
+    if operation.needs is None:
+        call.caller.check_admin()
+        return
+    for need in operation.needs(call):
+        call.caller.check_any(need.actions, need.name)
+
+
+def _resource(call: Call) -> str:
+    """What an operation is about, for the audit log."""
+    named = [getattr(call.path, "name", ""), getattr(call.body, "name", "")]
+    named += [getattr(each, "queue", "") for each in (call.query, call.body)]
+    task = getattr(call.path, "task", None)
+    return f"task {task}" if task is not None else " ".join(filter(None, named))

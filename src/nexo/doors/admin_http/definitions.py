@@ -1,0 +1,63 @@
+"""Definitions as one document: what `nexo export` and `nexo import` speak of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+from msgspec import Meta
+
+from nexo.doors.admin_http.operation import Operation
+from nexo.engine.definitions import export_definitions, import_definitions
+from nexo.vocabulary.definitions import Definitions, Imported
+
+if TYPE_CHECKING:
+    from nexo.doors.admin_http.operation import Call
+
+_PATH = "/api/v1/definitions"
+
+
+class ImportQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    dry_run: Annotated[
+        bool, Meta(description="Check everything and say what would be done; do nothing.")
+    ] = False
+
+
+class Import(msgspec.Struct, frozen=True):
+    dry_run: bool
+    definitions: list[Imported]
+
+
+async def _export(call: Call) -> Definitions:
+    return export_definitions(call.engine)
+
+
+async def _import(call: Call) -> Import:
+    dry_run = call.query.dry_run
+    return Import(dry_run, await import_definitions(call.engine, call.body, dry_run))
+
+
+DEFINITIONS = (
+    Operation(
+        "export_definitions",
+        "GET",
+        _PATH,
+        "Queues, topics and bindings with all their settings, as one document",
+        _export,
+        None,
+        Definitions,
+    ),
+    Operation(
+        "import_definitions",
+        "PUT",
+        _PATH,
+        "Create and change what a document says; what it does not name stays",
+        _import,
+        None,
+        Import,
+        query=ImportQuery,
+        body=Definitions,
+        refusals=(404,),
+        told=True,
+    ),
+)

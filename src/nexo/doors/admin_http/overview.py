@@ -1,0 +1,111 @@
+"""The broker as a whole. Totals only grow: who wants rates takes them from two answers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from nexo.doors.admin_http import needs
+from nexo.doors.admin_http.operation import Operation
+from nexo.doors.admin_http.values import Count, Moment, Refusal, moment, refusal_of
+
+if TYPE_CHECKING:
+    from nexo.doors.admin_http.operation import Call
+
+STEP_QUEUES = 1_000  # that are looked at before others get their turn
+_FIGURES = ("depth", "ready", "in_flight")
+_TOTALS = ("pushed", "delivered", "acked", "nacked", "expired", "dead_lettered")
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """Payloads in memory with their limit; `resident_bytes` is the whole process."""
+
+    payload_bytes: Count
+    payload_limit_bytes: Count
+    resident_bytes: Count
+
+
+class Disk(msgspec.Struct, frozen=True):
+    """What the journal takes, and what is left; null: there is no disk."""
+
+    stored_bytes: Count
+    free_bytes: int | None
+
+
+class Overview(msgspec.Struct, frozen=True):
+    """`refusal` is why nothing new is accepted now; null while all is well. Figures of messages
+    are of all queues together; the totals are of those that are there."""
+
+    version: str
+    at: Moment
+    refusal: Refusal | None
+    queues: Count
+    topics: Count
+    consumers: Count
+    depth: Count
+    ready: Count
+    scheduled: Count
+    in_flight: Count
+    pushed: Count
+    delivered: Count
+    acked: Count
+    nacked: Count
+    expired: Count
+    dead_lettered: Count
+    unsettled_bytes: Count
+    connections: dict[str, int]
+    memory: Memory
+    disk: Disk
+
+
+async def _overview(call: Call) -> Overview:
+    engine, surroundings = call.engine, call.surroundings
+    usage = await engine.backups.usage()
+    sums = await _sums(call)
+    refusal = engine.refusal
+    return Overview(
+        version=surroundings.version,
+        at=moment(engine.now_ms()),
+        refusal=None if refusal is None else refusal_of(refusal),
+        queues=len(engine.queues),
+        topics=len(engine.topics),
+        unsettled_bytes=max(0, engine.committer.unsettled_bytes),
+        connections=surroundings.connections(),
+        memory=Memory(
+            engine.memory.resident_bytes,
+            engine.memory.limit_bytes,
+            surroundings.resident_bytes(),
+        ),
+        disk=Disk(usage.stored_bytes, surroundings.disk_free_bytes()),
+        **sums,
+    )
+
+
+async def _sums(call: Call) -> dict[str, int]:
+    sums = dict.fromkeys(("consumers", "scheduled", *_FIGURES, *_TOTALS), 0)
+    for number, actor in enumerate(list(call.engine.queues.values())):
+        queue = actor.queue
+        sums["consumers"] += actor.room.consumers
+        sums["scheduled"] += queue.scheduled_count
+        for name in _FIGURES:
+            sums[name] += getattr(queue, name)
+        for name in _TOTALS:
+            sums[name] += getattr(queue.totals, name)
+        if number % STEP_QUEUES == STEP_QUEUES - 1:
+            await asyncio.sleep(0)
+    return sums
+
+
+OVERVIEW = (
+    Operation(
+        "overview",
+        "GET",
+        "/api/v1/overview",
+        "The broker as a whole: totals, memory, disk, connections",
+        _overview,
+        needs.figures,
+        Overview,
+    ),
+)

@@ -1,0 +1,253 @@
+"""Queues: list, create, look at, edit, delete; purge, pause, resume, release."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from nexo.access.permissions import Action
+from nexo.doors.admin_http import needs
+from nexo.doors.admin_http.operation import Answer, Operation
+from nexo.doors.admin_http.values import AtQueue, Count, Moment, Paging, QueueName, moment, page
+from nexo.vocabulary import spoken
+from nexo.vocabulary.given import GivenQueueSettings, queue_settings_of
+from nexo.vocabulary.limits import CONSUMER_CHARS_MAX
+
+if TYPE_CHECKING:
+    from nexo.doors.admin_http.operation import Call
+    from nexo.engine.engine import Engine
+
+TURN_QUEUES = 100  # that are looked at before others get their turn
+
+_ALL = "/api/v1/queues"
+_ONE = "/api/v1/queues/{name}"
+
+
+class QueueFigures(msgspec.Struct, frozen=True):
+    """A queue at one moment. `depth` = ready + scheduled + in flight; times in seconds; the totals
+    count since the queue was created."""
+
+    name: str
+    depth: Count
+    ready: Count
+    scheduled: Count
+    in_flight: Count
+    oldest_age: float
+    consumers: Count
+    paused: bool
+    settings: spoken.QueueSettings
+    pushed: Count
+    delivered: Count
+    acked: Count
+    nacked: Count
+    expired: Count
+    dead_lettered: Count
+    claimed: dict[str, int]
+    created_at: Moment
+    modified_at: Moment
+
+
+class QueuePage(msgspec.Struct, frozen=True):
+    """`next` is what `after` takes for the following page; null: there is none."""
+
+    queues: list[QueueFigures]
+    next: str | None
+
+
+class NewQueue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: QueueName
+    settings: GivenQueueSettings = GivenQueueSettings()
+
+
+class QueueEdit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Only what is to change."""
+
+    settings: GivenQueueSettings
+
+
+class Purged(msgspec.Struct, frozen=True):
+    purged: Count
+
+
+class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whose messages are taken back; with `dead_letter` they become dead letters."""
+
+    consumer: Annotated[str, Meta(min_length=1, max_length=CONSUMER_CHARS_MAX)]
+    dead_letter: bool = False
+
+
+class Released(msgspec.Struct, frozen=True):
+    released: Count
+
+
+def described(engine: Engine, name: str) -> QueueFigures:
+    actor, defined = engine.queue(name), engine.definition(name)
+    figures: dict[str, Any] = msgspec.structs.asdict(actor.info())
+    figures["oldest_age"] = figures.pop("oldest_age_ms") / 1000
+    return QueueFigures(
+        name=name,
+        consumers=actor.room.consumers,
+        settings=spoken.queue_settings(msgspec.to_builtins(defined.settings)),
+        created_at=moment(defined.created_ms),
+        modified_at=moment(defined.modified_ms),
+        **figures,
+    )
+
+
+async def _list(call: Call) -> QueuePage:
+    names, following = page(call.engine.queues, call.query, call.caller.knows)
+    queues = []
+    for number, name in enumerate(names):
+        if number % TURN_QUEUES == TURN_QUEUES - 1:
+            await asyncio.sleep(0)
+        if name in call.engine.queues:  # else it was deleted in between
+            queues.append(described(call.engine, name))
+    return QueuePage(queues, following)
+
+
+async def _create(call: Call) -> Answer:
+    name = call.body.name
+    is_new = name not in call.engine.queues
+    await call.engine.create_queue(name, queue_settings_of(call.body.settings))
+    return Answer(201 if is_new else 200, described(call.engine, name))
+
+
+async def _info(call: Call) -> QueueFigures:
+    return described(call.engine, call.path.name)
+
+
+async def _edit(call: Call) -> QueueFigures:
+    name = call.path.name
+    now = call.engine.definition(name).settings
+    await call.engine.edit_queue(name, queue_settings_of(call.body.settings, now))
+    return described(call.engine, name)
+
+
+async def _delete(call: Call) -> None:
+    await call.engine.delete_queue(call.path.name)
+
+
+async def _purge(call: Call) -> Purged:
+    return Purged(await call.engine.queue(call.path.name).purge())
+
+
+async def _pause(call: Call) -> QueueFigures:
+    await call.engine.queue(call.path.name).set_paused(True)
+    return described(call.engine, call.path.name)
+
+
+async def _resume(call: Call) -> QueueFigures:
+    await call.engine.queue(call.path.name).set_paused(False)
+    return described(call.engine, call.path.name)
+
+
+async def _release(call: Call) -> Released:
+    claims = call.engine.queue(call.path.name).claims
+    return Released(await claims.release(call.body.consumer, call.body.dead_letter))
+
+
+_MANAGE = needs.on(frozenset({Action.MANAGE}))
+_CHANGE: dict[str, Any] = {"parameters": AtQueue, "refusals": (404,), "told": True}
+
+QUEUES = (
+    Operation(
+        "list_queues",
+        "GET",
+        _ALL,
+        "Queues with their figures and settings, by name",
+        _list,
+        needs.nothing,
+        QueuePage,
+        query=Paging,
+    ),
+    Operation(
+        "create_queue",
+        "POST",
+        _ALL,
+        "Create a queue; 200 if it is there with these settings",
+        _create,
+        needs.create_queue,
+        QueueFigures,
+        status=201,
+        also=200,
+        body=NewQueue,
+        refusals=(409,),
+        told=True,
+    ),
+    Operation(
+        "queue_info",
+        "GET",
+        _ONE,
+        "A queue with its figures and settings",
+        _info,
+        needs.KNOW,
+        QueueFigures,
+        parameters=AtQueue,
+        refusals=(404,),
+    ),
+    Operation(
+        "edit_queue",
+        "PATCH",
+        _ONE,
+        "Change settings of a queue",
+        _edit,
+        needs.edit_queue,
+        QueueFigures,
+        body=QueueEdit,
+        **_CHANGE,
+    ),
+    Operation(
+        "delete_queue",
+        "DELETE",
+        _ONE,
+        "Delete a queue with all its messages",
+        _delete,
+        _MANAGE,
+        status=204,
+        **_CHANGE,
+    ),
+    Operation(
+        "purge",
+        "POST",
+        f"{_ONE}/purge",
+        "Remove all messages, in flight included",
+        _purge,
+        _MANAGE,
+        Purged,
+        **_CHANGE,
+    ),
+    Operation(
+        "pause",
+        "POST",
+        f"{_ONE}/pause",
+        "Stop deliveries; pushes go on",
+        _pause,
+        _MANAGE,
+        QueueFigures,
+        **_CHANGE,
+    ),
+    Operation(
+        "resume",
+        "POST",
+        f"{_ONE}/resume",
+        "Start deliveries again",
+        _resume,
+        _MANAGE,
+        QueueFigures,
+        **_CHANGE,
+    ),
+    Operation(
+        "release",
+        "POST",
+        f"{_ONE}/release",
+        "Take messages back from a Spark query that keeps failing",
+        _release,
+        _MANAGE,
+        Released,
+        body=Release,
+        **_CHANGE,
+    ),
+)

@@ -1,0 +1,192 @@
+"""The page `docs/reference/admin-api.md`, made from the table of operations.
+
+python -m nexo.doors.admin_http.reference_page > docs/reference/admin-api.md
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from nexo.doors.admin_http.openapi import OPENAPI_PATH, parameters, statuses
+from nexo.doors.admin_http.routes import OPERATIONS
+from nexo.vocabulary.limits import ADMIN_BODY_BYTES_MAX, ADMIN_PAGE_MAX, ADMIN_PUSH_MESSAGES_MAX
+
+if TYPE_CHECKING:
+    from nexo.doors.admin_http.operation import Operation
+
+REGENERATE = "python -m nexo.doors.admin_http.reference_page > docs/reference/admin-api.md"
+_REF = "#{name}"
+_MIB = 1024 * 1024
+_ADMIN = "an admin"
+# Written by hand, and held by a test to what the operations ask for.
+NEEDS: dict[str, str] = {
+    "overview": "`peek` on `nexo.metrics`",
+    "list_queues": "nothing: what the token knows is listed",
+    "create_queue": "`manage`, and `push` on a dead-letter queue of another name",
+    "queue_info": "any action",
+    "edit_queue": "`manage`, and `push` on a dead-letter queue of another name",
+    "delete_queue": "`manage`",
+    "purge": "`manage`",
+    "pause": "`manage`",
+    "resume": "`manage`",
+    "release": "`manage`",
+    "peek": "`peek`",
+    "push": "`push`",
+    "redrive": "`manage`, and `push` on `to`",
+    "redrive_progress": "`manage` on its queue",
+    "redrive_cancel": "`manage` on its queue",
+    "list_topics": "nothing: what the token knows is listed",
+    "create_topic": "`manage`",
+    "topic_info": "any action",
+    "edit_topic": "`manage`",
+    "delete_topic": "`manage`",
+    "list_bindings": "any action",
+    "bind": "`pop`, `peek` or `manage` on the topic, `manage` on the queue",
+    "unbind": "`pop`, `peek` or `manage` on the topic, `manage` on the queue",
+    "read": "`pop` or `peek`",
+    "publish": "`push`",
+    "list_tokens": _ADMIN,
+    "create_token": _ADMIN,
+    "revoke_token": _ADMIN,
+    "audit": _ADMIN,
+    "export_definitions": _ADMIN,
+    "import_definitions": _ADMIN,
+}
+_INTRODUCTION = f"""# The admin API
+JSON over HTTP at `/api/v1` of the HTTP port, for scripts and consoles: everything that is done
+with a broker besides its daily work of moving messages. `GET {OPENAPI_PATH}` is the whole of it as
+an OpenAPI 3.1 document, made from the types that decode the requests; this page is made from the
+same table.
+
+```
+curl -X POST localhost:9324/api/v1/queues -H 'Content-Type: application/json' \\
+     -d '{{"name": "orders", "settings": {{"visibility_timeout": 45, "max_attempts": 3}}}}'
+curl -X POST localhost:9324/api/v1/queues/orders/messages -H 'Content-Type: application/json' \\
+     -d '{{"messages": [{{"body": {{"id": 1}}, "priority": 9}}, {{"body": "plain text"}}]}}'
+curl localhost:9324/api/v1/queues/orders/messages?limit=5
+curl localhost:9324/api/v1/overview -H "Authorization: Bearer $NEXO_TOKEN"
+```
+
+## Rules
+- Words are those of the client and of [the settings](settings.md): times in seconds, moments in
+  RFC 3339. A field or parameter that is not known is refused by name.
+- Names stand in the path percent-encoded. A queue of another account and region has slashes in its
+  name: `123456789012%2Feu-west-1%2Forders`.
+- A body is JSON in UTF-8, says so (`Content-Type: application/json`), and has at most
+  {ADMIN_BODY_BYTES_MAX // _MIB} MiB; one push has at most {ADMIN_PUSH_MESSAGES_MAX:,} messages.
+- Lists come in pages of `limit` (at most {ADMIN_PAGE_MAX:,}); `next` is what `after` takes for the
+  following one, null at the end.
+- A refusal is `{{"error": {{"code": …, "message": …, "hint": …}}}}` with a status that fits. Codes
+  are [those of the client](rpc-protocol.md#errors), and `not_found`, `wrong_method`,
+  `wrong_content_type` and `timeout` for what only HTTP can get wrong.
+- With `--access required` a token is asked for: `Authorization: Bearer`. What it must allow stands
+  below; what changes something goes to the audit log.
+- A page of another site cannot change anything through a browser: an `Origin` that is not this
+  host is refused.
+
+**Bodies of messages.** What is pushed as a string is text, anything else is kept as the JSON that
+it is; `"encoding": "base64"` says that a string stands for other bytes, `"json"` that it stands for
+itself, quotes included. What is shown has its `encoding` beside it: `text`, `json` for objects and
+arrays, `base64` for bytes that are no text. Longer bodies than `body_bytes` are cut and say
+`"truncated": true`; `size` is that of the whole.
+"""
+_REFUSALS = (
+    "Any of them may also be refused with 400, 401, 403, 429 and 503; one with a body with 408, "
+    "413 and 415."
+)
+_DEFINITIONS = """## The document of definitions
+The document of `nexo export`: `version` (1), `queues` and `topics` with `name` and `settings`,
+`bindings` with `topic`, `queue` and `where` (attributes that must match; null: all). Messages,
+tokens and the broker's own topics are not in it. An import is checked whole before anything
+changes, and answers what it did with each: `created`, `changed` (with the `settings` that differed)
+or `unchanged`. Settings that are left out have their defaults; what is not in the document stays.
+"""
+
+
+def reference_page() -> str:
+    lines = [_INTRODUCTION, "## Operations"]
+    lines += [
+        "| request | does | needs | takes | answers | refuses |",
+        "|---|---|---|---|---|---|",
+        *[_row(each) for each in OPERATIONS],
+        "",
+        _REFUSALS,
+        "",
+        "## Types",
+        "",
+        *_types(),
+        _DEFINITIONS,
+    ]
+    return "\n".join(lines)
+
+
+def _row(operation: Operation) -> str:
+    path = operation.path.removeprefix("/api/v1")
+    query = [f"`?{each['name']}=`" for each in parameters(operation.query, "query")]
+    body = [] if operation.body is None else [_link(operation.body)]
+    answers = str(operation.status) + (f" or {operation.also}" if operation.also else "")
+    if operation.answer is not None:
+        answers += f" {_link(operation.answer)}"
+    own = [str(each) for each in statuses(operation) if each in operation.refusals]
+    cells = [
+        f"`{operation.method} {path}`",
+        operation.summary,
+        NEEDS[operation.name],
+        ", ".join([*body, *query]),
+        answers,
+        ", ".join(own),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _types() -> list[str]:
+    """Every type that is taken or answered, with its fields."""
+    kinds: dict[str, Any] = {}
+    for each in OPERATIONS:
+        wanted = [kind for kind in (each.body, each.answer) if kind is not None]
+        kinds |= msgspec.json.schema_components(wanted, ref_template=_REF)[1]
+    lines = []
+    for name in sorted(kinds):
+        schema = kinds[name]
+        lines += [f"### {name}", " ".join(schema.get("description", "").split()), ""]
+        lines += ["| field | is |", "|---|---|"]
+        required = schema.get("required", [])
+        for field, kind in schema["properties"].items():
+            default = "" if field in required or "default" not in kind else _default(kind)
+            lines.append(f"| `{field}` | {_kind(kind)}{default} |")
+        lines.append("")
+    return lines
+
+
+def _kind(schema: dict[str, Any]) -> str:
+    """A schema in a few words."""
+    if "$ref" in schema:
+        name = schema["$ref"].removeprefix("#")
+        return f"[{name}](#{name.lower()})"
+    if "anyOf" in schema:
+        return " or ".join(_kind(each) for each in schema["anyOf"])
+    if "enum" in schema:
+        return " or ".join(f"`{each}`" for each in schema["enum"])
+    if schema.get("type") == "array":
+        return f"list of {_kind(schema['items'])}"
+    if schema.get("type") == "object":
+        return f"object of {_kind(schema['additionalProperties'])}"
+    named = "moment" if schema.get("format") == "date-time" else schema.get("type", "any JSON")
+    bounds = [f"{schema[word]:,}" for word in ("minimum", "maximum") if word in schema]
+    return f"{named}, {' to '.join(bounds)}" if len(bounds) == 2 else str(named)
+
+
+def _default(schema: dict[str, Any]) -> str:
+    value = schema["default"]
+    return f"; default `{msgspec.json.encode(value).decode()}`"
+
+
+def _link(kind: type[msgspec.Struct]) -> str:
+    return f"[{kind.__name__}](#{kind.__name__.lower()})"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference_page())
