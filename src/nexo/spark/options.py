@@ -1,0 +1,246 @@
+"""The options of the data source: their names, what they mean, and what they must look like.
+
+The table in docs/spark.md is made from this one. What is unknown or contradicts itself is refused
+before anything is read, with the name that was probably meant.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from nexo.client.address import DEFAULT_URL, address_of, token_of
+from nexo.vocabulary.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+EARLIEST, LATEST = "earliest", "latest"
+
+
+class Described(NamedTuple):
+    """An option as its documentation tells it."""
+
+    name: str
+    use: str  # which of reading and writing it is for
+    default: str
+    meaning: str
+
+
+TABLE = (
+    Described(
+        "endpoint", "all", "`$NEXO_URL`, else `nexo://127.0.0.1:9325`", "where the broker is"
+    ),
+    Described("queue", "all", "", "the queue to read from or to write to"),
+    Described("topic", "all", "", "the topic; when reading, several with commas between them"),
+    Described(
+        "topicPattern",
+        "read",
+        "",
+        "a regular expression that the whole name of a topic must match; topics that come later "
+        "are read from their beginning",
+    ),
+    Described(
+        "maxMessagesPerTrigger",
+        "stream",
+        "all there is",
+        "messages in one micro-batch; `maxOffsetsPerTrigger` is another name for it",
+    ),
+    Described("maxBytesPerTrigger", "stream", "all there is", "payload bytes in one micro-batch"),
+    Described("minPartitions", "read", "by size", "the least number of slices that are read"),
+    Described(
+        "startingOffsets",
+        "topics",
+        "stream: `latest`, batch: `earliest`",
+        'where to begin: `earliest`, `latest`, or JSON such as `{"news": 12}`, where -2 is the '
+        "earliest and -1 the latest",
+    ),
+    Described(
+        "startingTimestamp",
+        "topics",
+        "",
+        "begin at the first message of this time or later: ISO 8601, or milliseconds since 1970",
+    ),
+    Described("endingOffsets", "topics, batch", "`latest`", "where to end, not included"),
+    Described(
+        "failOnDataLoss",
+        "read",
+        "`true`",
+        "whether to fail when messages that should be read are gone: passed by retention, or "
+        "acked already because the checkpoint is an older copy",
+    ),
+    Described("mode", "queues, batch", "`peek`", "`peek` reads a snapshot and takes nothing"),
+    Described(
+        "writeId",
+        "batch write",
+        "",
+        "names a write: repeating it under the same name adds nothing",
+    ),
+    Described(
+        "token",
+        "all",
+        "`$NEXO_TOKEN`",
+        "who you are, where the broker asks for it; `@FILE` is what stands in a file",
+    ),
+    Described(
+        "tlsCa",
+        "all",
+        "`$NEXO_TLS_CA`, else the system's",
+        "the file with the certificates to trust, for an endpoint that begins with `nexos://`; it "
+        "must be there on every machine",
+    ),
+    Described("tlsVerify", "all", "`true`", "whether the broker's certificate is checked"),
+)
+_ALIASES = {"maxoffsetspertrigger": "maxMessagesPerTrigger"}
+_NAMES = {each.name.lower(): each.name for each in TABLE} | _ALIASES
+# Spark hands its own options on to the source.
+_SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "asyncprogresstrackingenabled"})
+_TARGETS = ("queue", "topic", "topicPattern")
+
+
+class Options(msgspec.Struct, frozen=True):
+    """What was asked for, checked."""
+
+    endpoint: str
+    token: str | None = None
+    tls_ca: str | None = None
+    tls_verify: bool = True
+    queue: str | None = None
+    topics: tuple[str, ...] = ()
+    topic_pattern: str | None = None
+    messages_max: int | None = None
+    bytes_max: int | None = None
+    partitions_min: int | None = None
+    starting_offsets: str | dict[str, int] | None = None
+    starting_ms: int | None = None
+    ending_offsets: str | dict[str, int] = LATEST
+    fail_on_data_loss: bool = True
+    write_id: str | None = None
+
+
+def read_options(given: Mapping[str, str]) -> Options:
+    """The options as Spark hands them over, whose names have lost their capitals."""
+    values: dict[str, str] = {}
+    for key, value in given.items():
+        name = _NAMES.get(key.lower())
+        if name is not None:
+            values[name] = value
+        elif key.lower() not in _SPARKS_OWN:
+            raise _unknown(key)
+    _check_together(values)
+    endpoint = values.get("endpoint") or os.environ.get("NEXO_URL") or DEFAULT_URL
+    tls_ca = values.get("tlsCa") or None
+    tls_verify = _truth("tlsVerify", values.get("tlsVerify", "true"))
+    address_of(endpoint, tls_ca, tls_verify)
+    return Options(
+        endpoint=endpoint,
+        token=token_of(values.get("token")),
+        tls_ca=tls_ca,
+        tls_verify=tls_verify,
+        queue=values.get("queue"),
+        topics=tuple(each.strip() for each in values.get("topic", "").split(",") if each.strip()),
+        topic_pattern=_pattern(values.get("topicPattern")),
+        messages_max=_count("maxMessagesPerTrigger", values),
+        bytes_max=_count("maxBytesPerTrigger", values),
+        partitions_min=_count("minPartitions", values),
+        starting_offsets=_offsets("startingOffsets", values.get("startingOffsets")),
+        starting_ms=_time_ms(values.get("startingTimestamp")),
+        ending_offsets=_offsets("endingOffsets", values.get("endingOffsets")) or LATEST,
+        fail_on_data_loss=_truth("failOnDataLoss", values.get("failOnDataLoss", "true")),
+        write_id=values.get("writeId"),
+    )
+
+
+def _unknown(key: str) -> InvalidArgument:
+    close = difflib.get_close_matches(key.lower(), _NAMES, n=1)
+    known = ", ".join(each.name for each in TABLE)
+    hint = f"did you mean {_NAMES[close[0]]!r}?" if close else f"there are: {known}"
+    if key.lower() == "path":
+        hint = "name what to read by option('queue', …) or option('topic', …), not in load()"
+    return InvalidArgument(f"there is no option {key!r}", hint)
+
+
+def _check_together(values: dict[str, str]) -> None:
+    named = [name for name in _TARGETS if values.get(name)]
+    if len(named) > 1:
+        raise InvalidArgument(
+            f"{' and '.join(named)} cannot be read or written together", "name exactly one of them"
+        )
+    for name in ("startingOffsets", "startingTimestamp", "endingOffsets"):
+        if "queue" in named and name in values:
+            raise InvalidArgument(
+                f"{name} is for topics: a queue has no offsets to start from",
+                "a queue is read from what is in line; read its archive to go back in time",
+            )
+    if "startingOffsets" in values and "startingTimestamp" in values:
+        raise InvalidArgument("startingOffsets and startingTimestamp contradict each other")
+    mode = values.get("mode", "peek")
+    if mode != "peek":
+        raise InvalidArgument(
+            f"there is no mode {mode!r}", "'peek' is the only one: it reads and takes nothing"
+        )
+
+
+def _count(name: str, values: dict[str, str]) -> int | None:
+    value = values.get(name)
+    if value is None:
+        return None
+    if not re.fullmatch(r"\d{1,18}", value.strip()) or int(value) < 1:
+        raise InvalidArgument(f"{name} is {value!r:.60}", "it must be a whole number from 1 on")
+    return int(value)
+
+
+def _truth(name: str, value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise InvalidArgument(f"{name} is {value!r:.60}", "it must be true or false")
+    return value.lower() == "true"
+
+
+def _pattern(value: str | None) -> str | None:
+    if value is not None:
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise InvalidArgument(f"topicPattern {value!r:.80} cannot be read: {error}") from None
+    return value
+
+
+def _offsets(name: str, value: str | None) -> str | dict[str, int] | None:
+    if value is None or value.lower() in (EARLIEST, LATEST):
+        return value if value is None else value.lower()
+    try:
+        return msgspec.convert(json.loads(value), dict[str, int])
+    except (ValueError, msgspec.ValidationError):
+        raise InvalidArgument(
+            f"{name} is {value!r:.80}",
+            f'write {EARLIEST}, {LATEST}, or JSON from topics to offsets: {{"news": 12}}',
+        ) from None
+
+
+def _time_ms(value: str | None) -> int | None:
+    if value is None:
+        return None
+    if re.fullmatch(r"\d{1,15}", value.strip()):
+        return int(value)
+    try:
+        moment = datetime.fromisoformat(value.strip())
+    except ValueError:
+        raise InvalidArgument(
+            f"startingTimestamp is {value!r:.60}",
+            "write 2026-01-31T12:00:00Z, or milliseconds since 1970",
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
+def table_in_markdown() -> str:
+    """The table of the documentation."""
+    rows: list[Any] = [f"| `{e.name}` | {e.use} | {e.default} | {e.meaning} |" for e in TABLE]
+    return "\n".join(["| option | for | default | meaning |", "|---|---|---|---|", *rows]) + "\n"

@@ -1,0 +1,220 @@
+"""A queue as a stream, each message exactly once.
+
+    latestOffset(N)       batch N is in Spark's commits log: ack it, and claim batch N + 1
+    partitions(N, N + 1)  N + 1 is in the offsets log: seal it. After a crash this comes first
+    read(slice)           on the executors: the same messages however often it is asked
+
+Spark calls `commit` only when the next batch is planned, and never for the last one of an
+available-now run, so acks that hang on it alone would come late or never; and an ack before the
+commits log would lose what a crash throws away. `latestOffset` is called after both.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from nexo.spark.claims import Claimed, Claims
+from nexo.spark.link import link_to, raw_call
+from nexo.spark.slices import READ_BYTES, READ_MESSAGES, slices
+from nexo.vocabulary.errors import LeaseLost
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.streaming.datasource import ReadLimit
+
+    from nexo.spark.options import Options
+
+    Offset = dict[str, Any]
+
+CLAIM_MESSAGES_MAX = 2**31 - 1
+CLAIM_BYTES_MAX = 256 * 1024 * 1024  # of one micro-batch, unless it is told otherwise
+WAIT_MS = 200  # an idle query asks five times a second; other sources of it wait no longer
+_log = logging.getLogger(__name__)
+
+
+class QueueSlice(InputPartition):
+    """Messages `start` to `stop` of a sealed batch, and all that is needed to read them."""
+
+    def __init__(
+        self, consumer: str, epoch: int, number: int, incarnation: int, start: int, stop: int
+    ) -> None:
+        self.consumer = consumer
+        self.epoch = epoch
+        self.number = number
+        self.incarnation = incarnation
+        self.start = start
+        self.stop = stop
+
+
+class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: Options) -> None:
+        assert options.queue is not None
+        self._options = options
+        self._queue = options.queue
+        self._claims: Claims | None = None
+        self._initial: Offset | None = None
+        self._latest: Offset | None = None
+        self._planned: tuple[Offset, list[QueueSlice]] | None = None
+        self._left: int | None = None  # messages that an available-now run may still take
+        self._counted = 0  # the last batch that was taken off them
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What executors need: threads and epochs stay with the driver."""
+        return {"_options": self._options, "_queue": self._queue}
+
+    # -- The driver ---------------------------------------------------------------------------
+
+    def initialOffset(self) -> Offset:  # noqa: N802
+        """Asked of a query without a checkpoint, possibly twice: its consumer is named here."""
+        if self._initial is None:
+            self._initial = {"consumer": f"spark-{uuid.uuid4()}", "batch": 0}
+        return self._initial
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        if self._options.messages_max is not None:
+            return ReadMaxRows(self._options.messages_max)
+        if self._options.bytes_max is not None:
+            return ReadMaxBytes(self._options.bytes_max)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """What is in line now is what this run takes. Claims count too: one of them may be of
+        this query's former life, and others may fall back."""
+        info = self._link().call("queue_info", name=self._queue)
+        self._left = info["ready"] + sum(info["claimed"].values())
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        claims, after = self._claims_of(start["consumer"]), start["batch"]
+        count, bytes_max = self._admitted(limit)
+        try:
+            if self._left is not None:
+                if self._left <= 0:
+                    claims.ack(after)
+                    return start
+                count = min(count, self._left)
+            wait_ms = WAIT_MS if self._left is None else 0
+            got = claims.claim(after, count, bytes_max, wait_ms)
+        except LeaseLost:
+            if self._options.fail_on_data_loss:
+                raise
+            return self._begin_anew(claims, count, bytes_max) or start
+        if not got.number:
+            return start
+        if self._left is not None and got.number > self._counted:
+            self._left -= got.messages
+            self._counted = got.number
+        self._latest = {"consumer": claims.consumer, "batch": got.number}
+        return self._latest
+
+    def reportLatestOffset(self) -> Offset | None:  # noqa: N802
+        """For the Spark UI: how much waits beyond what was claimed."""
+        if self._latest is None:
+            return None
+        info = self._link().call("queue_info", name=self._queue)
+        return {**self._latest, "ready": info["ready"], "scheduled": info["scheduled"]}
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        if end == start:
+            return []
+        if self._planned is None or self._planned[0] != end:
+            self._planned = (end, self._plan(end))
+        return self._planned[1]
+
+    def commit(self, end: Offset) -> None:
+        """By now `latestOffset` has acked it; if not, this does."""
+        self._claims_of(end["consumer"]).ack(end["batch"])
+
+    def _plan(self, end: Offset) -> list[QueueSlice]:
+        claims = self._claims_of(end["consumer"])
+        count, bytes_max = self._admitted(self.getDefaultReadLimit())
+        try:
+            sealed = claims.seal(end["batch"], count, bytes_max)
+        except LeaseLost:
+            if self._options.fail_on_data_loss:
+                raise
+            sealed = Claimed(end["batch"], 0, 0)
+        self._latest = end
+        if not sealed.messages:
+            _log.warning("batch %s of queue %s was given back: it is empty", end, self._queue)
+        cuts = slices(sealed.messages, sealed.payload_bytes, self._options.partitions_min)
+        return [
+            QueueSlice(claims.consumer, claims.epoch, sealed.number, sealed.incarnation, *cut)
+            for cut in cuts
+        ]
+
+    def _begin_anew(self, claims: Claims, count: int, bytes_max: int) -> Offset | None:
+        """The checkpoint is an old copy, and what it would read again is gone: go on as another
+        consumer with what is there."""
+        _log.warning("batches of consumer %s were acked before: skipping them", claims.consumer)
+        claims.abandon()
+        anew = self._claims_of(f"spark-{uuid.uuid4()}")
+        got = anew.claim(0, count, bytes_max)
+        return {"consumer": anew.consumer, "batch": got.number} if got.number else None
+
+    def _admitted(self, limit: ReadLimit) -> tuple[int, int]:
+        """How many messages and bytes a batch may have. Spark passes one of our two limits on;
+        the other one holds all the same, unless Spark asks for everything."""
+        options = self._options
+        if isinstance(limit, ReadAllAvailable):
+            return CLAIM_MESSAGES_MAX, CLAIM_BYTES_MAX
+        count = options.messages_max or CLAIM_MESSAGES_MAX
+        bytes_max = options.bytes_max or CLAIM_BYTES_MAX
+        if isinstance(limit, ReadMaxRows):
+            count = min(count, limit.max_rows)
+        elif isinstance(limit, ReadMaxBytes):
+            bytes_max = min(bytes_max, limit.max_bytes)
+        return count, bytes_max
+
+    def _claims_of(self, consumer: str) -> Claims:
+        if self._claims is None or self._claims.consumer != consumer:
+            self._claims = Claims(self._link(), self._queue, consumer)
+        return self._claims
+
+    def _link(self) -> Any:
+        return link_to(self._options)
+
+    # -- The executors ------------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from nexo.spark.rows import queue_rows
+        from nexo.wire.columns import raw_parts
+
+        assert isinstance(partition, QueueSlice)
+        link, at = self._link(), partition.start
+        asked = link.begin(self._reading(partition, at))
+        while at < partition.stop:
+            parts = raw_parts(link.wait(asked).body)
+            if not parts:
+                raise LeaseLost(
+                    f"batch {partition.number} of consumer {partition.consumer!r} was given back "
+                    "while it was read",
+                    "an operator released it: start the query again, the batch is empty then",
+                )
+            at += sum(part.count for part in parts)
+            if at < partition.stop:
+                asked = link.begin(self._reading(partition, at))  # while Spark takes these
+            yield queue_rows(parts, self._queue, partition.incarnation, ["sealed"] * len(parts))
+
+    def _reading(self, partition: QueueSlice, at: int) -> Any:
+        return raw_call(
+            "claim_read",
+            name=self._queue,
+            consumer=partition.consumer,
+            epoch=partition.epoch,
+            number=partition.number,
+            start=at,
+            count=min(partition.stop - at, READ_MESSAGES),
+            bytes_max=READ_BYTES,
+        )

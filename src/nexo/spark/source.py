@@ -1,0 +1,88 @@
+"""The data source `nexo`: which reader or writer serves what was asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from nexo.spark.options import read_options
+from nexo.vocabulary.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+    from pyspark.sql.types import StructType
+
+
+class NexoDataSource(DataSource):
+    """`format("nexo")`. Spark makes one for each read and each write, in a process of its own."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._asked = read_options(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return "nexo"
+
+    def schema(self) -> str:
+        from nexo.spark.layout import declared
+
+        self._check_readable()
+        return declared(with_state=self._asked.queue is not None)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        self._check_readable()
+        if self._asked.queue is not None:
+            from nexo.spark.queue_batch import batch_reader
+
+            return batch_reader(self._asked)
+        from nexo.spark.topic_batch import TopicReader
+
+        return TopicReader(self._asked)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        self._check_readable()
+        if self._asked.queue is not None:
+            from nexo.spark.queue_stream import QueueStreamReader
+
+            return QueueStreamReader(self._asked)
+        from nexo.spark.topic_stream import TopicStreamReader
+
+        return TopicStreamReader(self._asked)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from nexo.spark.writer import BatchWriter
+
+        _refuse_overwrite(overwrite)
+        return BatchWriter(self._asked, schema)
+
+    def streamWriter(  # noqa: N802
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        from nexo.spark.writer import StreamWriter
+
+        _refuse_overwrite(overwrite)
+        return StreamWriter(self._asked, schema)
+
+    def _check_readable(self) -> None:
+        asked = self._asked
+        if asked.queue is None and not asked.topics and asked.topic_pattern is None:
+            raise InvalidArgument(
+                "nothing is named to read from",
+                "set one of the options queue, topic and topicPattern",
+            )
+
+
+def _refuse_overwrite(overwrite: bool) -> None:
+    if overwrite:
+        raise InvalidArgument(
+            "what is in a queue or topic cannot be overwritten", "write with mode('append')"
+        )

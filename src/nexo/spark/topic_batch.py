@@ -1,0 +1,40 @@
+"""A batch read of topics, by ranges of offsets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader
+
+from nexo.spark.link import link_to
+from nexo.spark.options import EARLIEST, LATEST
+from nexo.spark.topic_offsets import check_kept, kept, resolved, starts
+from nexo.spark.topic_reading import TopicSlice, read_slice, topic_slices
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.datasource import InputPartition
+
+    from nexo.spark.options import Options
+
+
+class TopicReader(DataSourceReader):
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options = self._options
+        link = link_to(options)
+        topics = kept(link, options)
+        start = starts(link, options, topics, EARLIEST)
+        start = check_kept(start, topics, options.fail_on_data_loss)
+        end = resolved(options.ending_offsets, topics, "endingOffsets", LATEST)
+        end = {name: min(offset, topics[name].end) for name, offset in end.items()}
+        # Spark takes no slices at all for one that knows nothing: an empty one says so.
+        return topic_slices(start, end, topics, options.partitions_min) or [TopicSlice("", 0, 0)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, TopicSlice)
+        return read_slice(self._options, partition)

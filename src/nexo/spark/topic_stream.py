@@ -1,0 +1,119 @@
+"""Topics as a stream. A topic is addressed by offsets and reading removes nothing, so the offsets
+in Spark's checkpoint are all the state there is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from nexo.spark.link import link_to
+from nexo.spark.options import LATEST
+from nexo.spark.topic_offsets import check_kept, kept, starts
+from nexo.spark.topic_reading import TopicSlice, read_slice, topic_slices
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.datasource import InputPartition
+    from pyspark.sql.streaming.datasource import ReadLimit
+
+    from nexo.spark.link import Link
+    from nexo.spark.options import Options
+    from nexo.spark.topic_offsets import Kept, Offsets
+
+
+class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._initial: Offsets | None = None
+        self._target: Offsets | None = None  # where an available-now run ends
+        self._topics: dict[str, Kept] = {}
+
+    def initialOffset(self) -> Offsets:  # noqa: N802
+        if self._initial is None:
+            self._initial = starts(self._link(), self._options, self._look(), LATEST)
+        return self._initial
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        if self._options.messages_max is not None:
+            return ReadMaxRows(self._options.messages_max)
+        if self._options.bytes_max is not None:
+            return ReadMaxBytes(self._options.bytes_max)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._target = {name: held.end for name, held in self._look().items()}
+
+    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802
+        topics = self._look()
+        start = dict(start)
+        going_on = check_kept(start, topics, self._options.fail_on_data_loss)
+        ends = {name: held.end for name, held in topics.items()}
+        if self._target is not None:
+            ends = {name: min(ends.get(name, end), end) for name, end in self._target.items()}
+        # A topic that came since the query began is read from its beginning.
+        begin = {name: going_on.get(name, topics[name].start) for name in ends if name in topics}
+        waiting = {name: max(0, ends[name] - low) for name, low in begin.items()}
+        if not any(waiting.values()):
+            return start  # the same, to the letter: Spark compares what it has written
+        taken = shared_out(self._admitted(limit, waiting), waiting)
+        return {name: begin[name] + taken[name] for name in sorted(begin)}
+
+    def reportLatestOffset(self) -> Offsets | None:  # noqa: N802
+        return {name: held.end for name, held in self._look().items()} or None
+
+    def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
+        topics = self._topics or self._look()
+        loss = self._options.fail_on_data_loss
+        begin = check_kept(
+            {name: start.get(name, 0) for name in end if name in start}, self._look(), loss
+        )
+        begin = {name: begin.get(name, topics[name].start) for name in end if name in topics}
+        end = {name: stop for name, stop in end.items() if name in begin}
+        return topic_slices(begin, end, topics, self._options.partitions_min)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, TopicSlice)
+        return read_slice(self._options, partition)
+
+    def _admitted(self, limit: ReadLimit, waiting: Offsets) -> int:
+        """How many of the messages that wait may be read now."""
+        total = sum(waiting.values())
+        if isinstance(limit, ReadAllAvailable):
+            return total
+        messages_max, bytes_max = self._options.messages_max, self._options.bytes_max
+        if isinstance(limit, ReadMaxRows):
+            messages_max = min(messages_max or limit.max_rows, limit.max_rows)
+        if isinstance(limit, ReadMaxBytes):
+            bytes_max = min(bytes_max or limit.max_bytes, limit.max_bytes)
+        admitted = total if messages_max is None else min(total, messages_max)
+        size = sum(self._topics[name].message_bytes * n for name, n in waiting.items())
+        if bytes_max is not None and size > bytes_max:
+            admitted = min(admitted, max(1, int(total * bytes_max / size)))
+        return admitted
+
+    def _look(self) -> dict[str, Kept]:
+        self._topics = kept(self._link(), self._options)
+        return self._topics
+
+    def _link(self) -> Link:
+        return link_to(self._options)
+
+
+def shared_out(admitted: int, waiting: Offsets) -> Offsets:
+    """So many messages, of each topic as large a part as of the others."""
+    total, shares = sum(waiting.values()), {}
+    before = given = 0
+    for name, count in waiting.items():
+        before += count
+        upto = admitted * before // total
+        shares[name], given = upto - given, upto
+    return shares

@@ -1,0 +1,59 @@
+"""One Spark session and one broker for all tests of a process: a session takes seconds to start.
+Each test has queues and folders of its own."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nexo.spark import session
+from nexo.testing import broker as testing_broker
+from tests.spark.fast import FAST
+from tests.spark.place import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from nexo import Client
+    from nexo.testing import Broker
+
+
+HERE = Path(__file__).parent
+TIMEOUT_S = 180  # a session takes seconds to start, and more on a busy machine
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent == HERE and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TIMEOUT_S))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    running = session("tests", "local[2]", FAST)
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[Broker]:
+    with testing_broker() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def client(broker: Broker) -> Iterator[Client]:
+    with broker.client() as connected:
+        yield connected
+
+
+@pytest.fixture
+def place(broker: Broker, client: Client, request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """What a test has to itself. A queue is not made before it is asked for."""
+    name = re.sub(r"[^A-Za-z0-9]+", "-", request.node.name.removeprefix("test_"))[:50]
+    return Place(broker.url, client, name, tmp_path)

@@ -1,0 +1,211 @@
+"""The protocol of a streaming query, step by step, as Spark takes the steps: no JVM is needed to
+see what a crash between two of them does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
+
+from nexo.spark import claims
+from nexo.vocabulary.errors import Fenced, LeaseLost, QueueNotFound
+
+if TYPE_CHECKING:
+    from nexo.spark.queue_stream import QueueStreamReader
+    from tests.spark.place import Place
+
+ALL = ReadAllAvailable()
+
+
+def texts(reader: QueueStreamReader, planned: Any) -> list[str]:
+    """What the executors would read."""
+    return [
+        body.decode()
+        for piece in planned
+        for rows in reader.read(piece)
+        for body in rows.column("body").to_pylist()
+    ]
+
+
+def advance(reader: QueueStreamReader, start: Any) -> tuple[Any, list[str]]:
+    """One micro-batch as Spark runs it."""
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    return end, texts(reader, reader.partitions(start, end))
+
+
+def test_a_batch_is_acked_when_the_next_is_asked_for(place: Place) -> None:
+    place.queue.push_batch([f"m{number}" for number in range(5)])
+    reader = place.reader(maxMessagesPerTrigger=3)
+    start = reader.initialOffset()
+    assert reader.initialOffset() == start
+    first, got = advance(reader, start)
+    assert got == ["m0", "m1", "m2"]
+    assert place.queue.info().depth == 5, "Spark has not committed it yet"
+    second, got = advance(reader, first)
+    assert got == ["m3", "m4"]
+    assert place.queue.info().depth == 2
+    assert reader.latestOffset(second, ALL) == second
+    place.assert_empty(5)
+
+
+def test_a_new_driver_reads_the_same_batch_again(place: Place) -> None:
+    place.queue.push_batch([f"m{number}" for number in range(5)])
+    reader = place.reader(maxMessagesPerTrigger=3, minPartitions=2)
+    start = reader.initialOffset()
+    end, got = advance(reader, start)
+    place.queue.push("later", priority=9)
+    again = place.reader(maxMessagesPerTrigger=5, minPartitions=3)
+    planned = again.partitions(start, end)
+    assert len(planned) == 3
+    assert texts(again, planned) == got == ["m0", "m1", "m2"]
+    _, rest = advance(again, end)
+    assert rest == ["later", "m3", "m4"]
+
+
+def test_a_claim_that_spark_never_logged_is_claimed_again(place: Place) -> None:
+    place.queue.push_batch(["a", "b"])
+    start = place.reader().initialOffset()
+    first = place.reader().latestOffset(start, ReadMaxRows(1))
+    again = place.reader()
+    assert again.latestOffset(start, ALL) == first
+    assert texts(again, again.partitions(start, first)) == ["a"]
+
+
+def test_a_second_driver_of_a_checkpoint_fences_the_first(place: Place) -> None:
+    place.queue.push_batch(["a", "b"])
+    old, start = place.reader(), place.reader().initialOffset()
+    end = old.latestOffset(start, ALL)
+    planned = old.partitions(start, end)
+    new = place.reader()
+    assert texts(new, new.partitions(start, end)) == ["a", "b"]
+    for step in (
+        lambda: old.latestOffset(end, ALL),
+        lambda: old.partitions(end, {**end, "batch": 2}),
+        lambda: old.commit(end),
+        lambda: texts(old, planned),
+    ):
+        with pytest.raises(Fenced, match=r"another driver .* one query for each checkpoint"):
+            step()
+    assert new.latestOffset(end, ALL) == end
+    place.assert_empty(2)
+
+
+def test_a_batch_that_lapsed_before_it_was_planned(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its driver was away for long after the offsets log: somebody else has its messages."""
+    monkeypatch.setattr(claims, "CLAIM_TIMEOUT_MS", 50)
+    place.queue.push_batch(["a", "b"])
+    start = place.reader().initialOffset()
+    end = place.reader().latestOffset(start, ALL)
+    message = place.queue.pop(wait=5.0)
+    assert message is not None
+    monkeypatch.undo()
+    again = place.reader()
+    assert texts(again, again.partitions(start, end)) == ["b"], "what is left in line"
+    assert again.latestOffset(end, ALL) == end
+    message.ack()
+    place.assert_empty(2)
+
+
+def test_a_lapsed_batch_is_empty_when_nothing_is_left(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims, "CLAIM_TIMEOUT_MS", 50)
+    place.queue.push("a")
+    start = place.reader().initialOffset()
+    end = place.reader().latestOffset(start, ALL)
+    message = place.queue.pop(wait=5.0)
+    assert message is not None
+    monkeypatch.undo()
+    again = place.reader()
+    assert again.partitions(start, end) == []
+    message.nack(delay=0.0)
+    after, got = advance(again, end)
+    assert got == ["a"]
+    assert again.latestOffset(after, ALL) == after
+    place.assert_empty(1)
+
+
+def test_a_released_batch_is_empty_and_its_messages_come_again(place: Place) -> None:
+    place.queue.push_batch(["a", "b"])
+    reader = place.reader()
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ALL)
+    planned = reader.partitions(start, end)
+    assert place.queue.info().claimed == {start["consumer"]: 2}
+    assert place.queue.release(start["consumer"]) == 2
+    with pytest.raises(LeaseLost, match="given back while it was read"):
+        texts(reader, planned)
+    again = place.reader()
+    assert again.partitions(start, end) == []
+    after, got = advance(again, end)
+    assert got == ["a", "b"]
+    assert again.latestOffset(after, ALL) == after
+    place.assert_empty(2)
+
+
+def test_a_checkpoint_older_than_the_acks_fails(place: Place) -> None:
+    place.queue.push_batch(["a", "b", "c", "d"])
+    reader = place.reader(maxMessagesPerTrigger=1)
+    start = reader.initialOffset()
+    first, _ = advance(reader, start)
+    second, _ = advance(reader, first)
+    reader.latestOffset(second, ALL)
+    with pytest.raises(LeaseLost, match=r"acked already .*checkpoint is older"):
+        place.reader().latestOffset(first, ALL)
+    with pytest.raises(LeaseLost):
+        place.reader().partitions(start, first)
+    careless = place.reader(failOnDataLoss="false")
+    assert careless.partitions(start, first) == []
+    moved = careless.latestOffset(first, ALL)
+    assert moved["consumer"] != start["consumer"]
+    assert texts(careless, careless.partitions(first, moved)) == ["c", "d"]
+    assert careless.latestOffset(moved, ALL) == moved
+    place.assert_empty(4)
+
+
+def test_limits_of_a_batch(place: Place) -> None:
+    place.queue.push_batch([f"m{number:07}" for number in range(10)])
+    reader = place.reader(maxMessagesPerTrigger=4, maxBytesPerTrigger=24)
+    assert reader.getDefaultReadLimit() == ReadMaxRows(4)
+    start = reader.initialOffset()
+    first, got = advance(reader, start)
+    assert len(got) == 3, "24 bytes"
+    end = reader.latestOffset(first, ReadMaxRows(2))
+    assert len(texts(reader, reader.partitions(first, end))) == 2
+    last = reader.latestOffset(end, ALL)
+    assert len(texts(reader, reader.partitions(end, last))) == 5
+    assert place.reader(maxBytesPerTrigger=9).getDefaultReadLimit() == ReadMaxBytes(9)
+    assert place.reader().getDefaultReadLimit() == ALL
+
+
+def test_an_available_now_run_takes_what_was_there(place: Place) -> None:
+    place.queue.push_batch(["a", "b", "c"])
+    reader = place.reader(maxMessagesPerTrigger=2)
+    start = reader.initialOffset()
+    reader.prepareForTriggerAvailableNow()
+    first, got = advance(reader, start)
+    place.queue.push_batch(["late"] * 5)
+    second, more = advance(reader, first)
+    assert got + more == ["a", "b", "c"]
+    assert reader.latestOffset(second, ALL) == second
+    info = place.queue.info()
+    assert (info.ready, info.in_flight, info.acked) == (5, 0, 3)
+
+
+def test_the_backlog_is_reported(place: Place) -> None:
+    place.queue.push_batch(["a", "b", "c"])
+    reader = place.reader(maxMessagesPerTrigger=2)
+    start = reader.initialOffset()
+    assert reader.reportLatestOffset() is None
+    end, _ = advance(reader, start)
+    assert reader.reportLatestOffset() == {**end, "ready": 1, "scheduled": 0}
+
+
+def test_a_queue_that_is_not_there(place: Place) -> None:
+    reader = place.reader()
+    place.queue.delete()
+    with pytest.raises(QueueNotFound, match=place.name):
+        reader.latestOffset(reader.initialOffset(), ALL)

@@ -1,0 +1,112 @@
+"""Options: what is taken, and what is refused with words that help."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nexo.spark.options import TABLE, Options, read_options, table_in_markdown
+from nexo.vocabulary.errors import InvalidArgument
+
+PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
+
+
+def test_all_options_in_small_letters_as_spark_hands_them_over() -> None:
+    found = read_options(
+        {
+            "endpoint": "nexo://broker:1",
+            "topicpattern": "news.*",
+            "maxoffsetspertrigger": "10",
+            "maxbytespertrigger": "20",
+            "minpartitions": "3",
+            "startingoffsets": '{"news.a": 5}',
+            "endingoffsets": "LATEST",
+            "failondataloss": "False",
+            "token": "secret",
+            "checkpointlocation": "anywhere",
+        }
+    )
+    assert found == Options(
+        endpoint="nexo://broker:1",
+        token="secret",
+        topic_pattern="news.*",
+        messages_max=10,
+        bytes_max=20,
+        partitions_min=3,
+        starting_offsets={"news.a": 5},
+        fail_on_data_loss=False,
+    )
+
+
+def test_defaults_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEXO_URL", "nexo://elsewhere:7")
+    monkeypatch.setenv("NEXO_TOKEN", "mine")
+    found = read_options({"queue": "q"})
+    assert (found.endpoint, found.token) == ("nexo://elsewhere:7", "mine")
+    assert read_options({"queue": "q", "endpoint": "nexo://here", "token": "t"}).token == "t"
+    monkeypatch.delenv("NEXO_URL")
+    assert read_options({"queue": "q"}).endpoint == "nexo://127.0.0.1:9325"
+
+
+def test_topics_with_commas() -> None:
+    assert read_options({"topic": "a, b,c"}).topics == ("a", "b", "c")
+
+
+@pytest.mark.parametrize(
+    ("value", "milliseconds"),
+    [
+        ("1767225600000", 1767225600000),
+        ("2026-01-01T00:00:00Z", 1767225600000),
+        ("2026-01-01 01:00:00.5+01:00", 1767225600500),
+        ("2026-01-01", 1767225600000),
+    ],
+)
+def test_times(value: str, milliseconds: int) -> None:
+    found = read_options({"topic": "t", "startingTimestamp": value})
+    assert found.starting_ms == milliseconds
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"que": "q"}, r"no option 'que' \(did you mean 'queue'\?\)"),
+        ({"queue": "q", "maxMesagesPerTrigger": "1"}, "did you mean 'maxMessagesPerTrigger'"),
+        ({"queue": "q", "zzz": "1"}, "there are: endpoint, queue"),
+        ({"path": "orders"}, "not in load"),
+        ({"queue": "q", "topic": "t"}, "queue and topic cannot .* exactly one"),
+        ({"queue": "q", "startingOffsets": "earliest"}, "is for topics"),
+        ({"topic": "t", "startingOffsets": "latest", "startingTimestamp": "1"}, "contradict"),
+        ({"topic": "t", "startingOffsets": "[1]"}, "JSON from topics to offsets"),
+        ({"topic": "t", "startingTimestamp": "yesterday"}, "yesterday"),
+        ({"topicPattern": "("}, "cannot be read"),
+        ({"queue": "q", "mode": "take"}, "no mode 'take'"),
+        ({"queue": "q", "minPartitions": "0"}, "whole number from 1 on"),
+        ({"queue": "q", "maxBytesPerTrigger": "1 MB"}, "whole number from 1 on"),
+        ({"queue": "q", "failOnDataLoss": "perhaps"}, "true or false"),
+        ({"queue": "q", "endpoint": "http://a"}, "does not begin with nexo"),
+    ],
+)
+def test_refused(given: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InvalidArgument, match=problem):
+        read_options(given)
+
+
+def test_the_page_has_the_table() -> None:
+    """Write it with `python -c 'import nexo.spark.options as o; print(o.table_in_markdown())'`."""
+    page = PAGE.read_text(encoding="utf-8")
+    assert table_in_markdown() in page
+    assert len(re.findall(r"^\| `", table_in_markdown(), re.MULTILINE)) == len(TABLE)
+
+
+@pytest.mark.parametrize("module", ["nexo.spark", "nexo.spark.options", "nexo.spark.java"])
+def test_spark_is_not_loaded_before_it_is_needed(module: str) -> None:
+    code = f"import {module}, sys; print(*sys.modules)"
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=50
+    )
+    assert not {"pyspark", "pyarrow", "numpy", "pandas"} & set(run.stdout.split())
