@@ -8,17 +8,24 @@ import errno
 import os
 import random
 import socket
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from nexo import __version__
+from nexo.doors.json_udp.door import UdpDoor
 from nexo.doors.rpc_tcp.door import RpcDoor
 from nexo.engine.engine import Engine
 from nexo.journal.memory import MemoryJournal
 from nexo.journal.sqlite import SqliteJournal
+from nexo.server.http import HttpService
 from nexo.server.listeners import listener
+from nexo.server.security import Security, check_exposure
+from nexo.server.surroundings import BrokerSurroundings
+from nexo.telemetry.lag import LagTimer
 from nexo.vocabulary.errors import InvalidArgument, NotReady
+from nexo.vocabulary.settings import TopicSettings
 
 if TYPE_CHECKING:
     from nexo.journal.port import Journal
@@ -29,16 +36,22 @@ GOODBYE_S = 5.0  # how long clients may take to hang up when the broker stops
 
 
 class Ports(msgspec.Struct, frozen=True):
-    """Where the doors listen."""
+    """Where the doors listen; None: that door is switched off."""
 
+    http: int
     rpc: int
+    udp: int | None
 
 
 class Broker:
     def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration
         self._engine: Engine | None = None
+        self._security: Security | None = None
+        self._http: HttpService | None = None
         self._rpc: RpcDoor | None = None
+        self._udp: UdpDoor | None = None
+        self._lag: LagTimer | None = None
 
     @property
     def engine(self) -> Engine:
@@ -48,37 +61,71 @@ class Broker:
     async def start(self) -> Ports:
         """Recover what the journal holds, then open the doors."""
         configuration = self._configuration
+        check_exposure(configuration)
         draw = random.SystemRandom()
         engine = self._engine = Engine(
             _journal(configuration.data),
             memory_limit_bytes=configuration.memory_limit,
+            events=TopicSettings(
+                retention_ms=round(configuration.events_retention * 1000),
+                retention_bytes=configuration.events_retention_bytes,
+            ),
             new_incarnation=lambda: draw.getrandbits(64),
         )
+        data = None if configuration.data == IN_MEMORY else Path(configuration.data)
+        security = self._security = Security(configuration, engine, data)
         await engine.open()
-        self._rpc = RpcDoor(engine, f"nexo {__version__}")
+        security.begin()
+        self._http = HttpService(engine, configuration, security)
+        self._rpc = RpcDoor(engine, f"nexo {__version__}", security.guard, security.tls)
+        self._mount_apps(engine, data)
+        self._udp = UdpDoor(engine, security.guard) if configuration.udp == "on" else None
         try:
-            return Ports(rpc=await self._open(self._rpc, configuration.rpc_port, "rpc"))
+            return Ports(
+                http=await self._open(self._http, configuration.http_port, "http"),
+                rpc=await self._open(self._rpc, configuration.rpc_port, "rpc"),
+                udp=await self._open(self._udp, configuration.udp_port, "udp")
+                if self._udp is not None
+                else None,
+            )
         except BaseException:
             await self.stop()
             raise
 
     async def stop(self) -> None:
         """Say goodbye to clients first, then write what waits."""
-        if self._rpc is not None:
-            # A client that does not read its goodbye must not keep the broker from stopping.
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(GOODBYE_S):
-                    await self._rpc.close()
+        for door in (self._http, self._rpc, self._udp):
+            if door is not None:
+                # A client that does not read its goodbye must not keep the broker from stopping.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(GOODBYE_S):
+                        await door.close()
+        if self._lag is not None:
+            self._lag.stop()
+        if self._security is not None:
+            self._security.end()
         if self._engine is not None:
             await self._engine.close()
 
-    async def _open(self, door: RpcDoor, port: int, kind: str) -> int:
+    def _mount_apps(self, engine: Engine, data: Path | None) -> None:
+        http, rpc = self._http, self._rpc
+        assert http is not None
+        assert rpc is not None
+        counted = {"http": lambda: http.connections, "rpc": lambda: len(rpc.connections)}
+        surroundings = BrokerSurroundings(data, counted)
+        http.show_metrics(engine, surroundings)
+        http.open_admin(engine, surroundings)
+        http.open_console(engine, surroundings)
+        self._lag = LagTimer(engine.meters.loop_lag_s)
+
+    async def _open(self, door: HttpService | RpcDoor | UdpDoor, port: int, kind: str) -> int:
         host = self._configuration.host
         try:
             return await door.open(host, port)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                who = await asyncio.to_thread(listener, port)
+                protocol = "udp" if kind == "udp" else "tcp"
+                who = await asyncio.to_thread(listener, port, protocol)
                 raise NotReady(
                     f"port {port} on {host} is taken by {who or 'another process'}",
                     f"stop it, or choose another port with --{kind}-port (0: any free one)",

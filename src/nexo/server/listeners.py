@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-_LISTENING = "0A"  # the state of a socket in /proc/net/tcp
+# The state of a socket that listens, in /proc/net/tcp and /proc/net/udp.
+_LISTENING = {"tcp": "0A", "udp": "07"}
 _PROC = Path("/proc")
 
 
-def listener(port: int) -> str | None:
-    """Who listens on a TCP port of this machine, as `process 12 (python3)`; None if not known:
+def listener(port: int, protocol: str = "tcp") -> str | None:
+    """Who listens on a port of this machine, as `process 12 (python3)`; None if not known:
     the processes of other users keep their sockets to themselves."""
-    sockets = {f"socket:[{inode}]" for inode in _inodes(port)}
+    sockets = {f"socket:[{inode}]" for inode in _inodes(port, protocol)}
     if not sockets:
         return None
     for process in _PROC.iterdir():
@@ -20,9 +21,9 @@ def listener(port: int) -> str | None:
     return None
 
 
-def _inodes(port: int) -> list[str]:
+def _inodes(port: int, protocol: str) -> list[str]:
     found = []
-    for table in ("tcp", "tcp6"):
+    for table in (protocol, f"{protocol}6"):
         try:
             lines = (_PROC / "net" / table).read_text(encoding="ascii").splitlines()[1:]
         except OSError:
@@ -30,7 +31,7 @@ def _inodes(port: int) -> list[str]:
         for line in lines:
             columns = line.split()
             local, state, inode = columns[1], columns[3], columns[9]
-            if state == _LISTENING and int(local.rpartition(":")[2], 16) == port:
+            if state == _LISTENING[protocol] and int(local.rpartition(":")[2], 16) == port:
                 found.append(inode)
     return found
 

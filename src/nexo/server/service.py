@@ -15,6 +15,7 @@ import msgspec
 
 from nexo.engine.process import run, tune_process
 from nexo.server.broker import Broker
+from nexo.server.notify import notify
 from nexo.vocabulary.errors import NotReady
 
 if TYPE_CHECKING:
@@ -52,9 +53,11 @@ async def _serve(configuration: Configuration, announce: Announce) -> None:
         if configuration.ports_file is not None:
             await asyncio.to_thread(write_ports, configuration.ports_file, ports)
         announce(broker, ports)
+        notify("READY=1")
         await _watch(broker, stopping)
     finally:
         began = time.perf_counter()
+        notify("STOPPING=1")
         await broker.stop()
         logger.info("stopped", extra={"took_ms": _since_ms(began)})
 

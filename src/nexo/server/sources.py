@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nexo.server.configuration import CONFIGURATION_FILE, SIZES, Configuration, choices_of
+from nexo.server.configuration import (
+    CONFIGURATION_FILE,
+    DURATIONS,
+    SIZES,
+    Configuration,
+    choices_of,
+)
+from nexo.server.durations import parse_seconds
 from nexo.server.sizes import parse_size
 from nexo.vocabulary.errors import InvalidArgument
 
@@ -21,7 +28,7 @@ if TYPE_CHECKING:
 
 PREFIX = "NEXO_"
 # What the environment says to clients, and where the file is: not settings of a broker.
-_OTHER_VARIABLES = frozenset({"NEXO_URL", "NEXO_TOKEN", "NEXO_CONFIG"})
+_OTHER_VARIABLES = frozenset({"NEXO_URL", "NEXO_TOKEN", "NEXO_TLS_CA", "NEXO_CONFIG"})
 _FIELDS = {field.name: field for field in msgspec.structs.fields(Configuration)}
 
 
@@ -77,6 +84,8 @@ def _convert(name: str, value: Any, where: str) -> Any:
     try:
         if name in SIZES and isinstance(value, str):
             value = parse_size(value)
+        elif name in DURATIONS and isinstance(value, str):
+            value = parse_seconds(value)
         return msgspec.convert(value, _FIELDS[name].type, strict=False)
     except msgspec.ValidationError as error:
         choices = choices_of(_FIELDS[name])

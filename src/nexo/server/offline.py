@@ -1,0 +1,66 @@
+"""The tokens of a broker that is not running: whoever may write its data directory is its admin."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from nexo.engine.engine import Engine
+from nexo.engine.process import run
+from nexo.journal.sqlite import SqliteJournal
+from nexo.server.broker import IN_MEMORY
+from nexo.vocabulary.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nexo.access.tokens import Minted
+    from nexo.vocabulary.changes import TokenDefined
+
+
+def create_token(
+    data: str, name: str, allow: Sequence[str], expires_after_ms: int | None, aws: bool
+) -> Minted:
+    """Make a token in a data directory, which is created if it is not there."""
+
+    async def create() -> Minted:
+        engine = await _open(data)
+        try:
+            return await engine.keys.create(name, allow, expires_after_ms=expires_after_ms, aws=aws)
+        finally:
+            await engine.close()
+
+    return run(create())
+
+
+def list_tokens(data: str) -> list[TokenDefined]:
+    async def listing() -> list[TokenDefined]:
+        engine = await _open(data)
+        try:
+            return engine.keys.all()
+        finally:
+            await engine.close()
+
+    return run(listing())
+
+
+def revoke_token(data: str, name: str) -> None:
+    async def revoke() -> None:
+        engine = await _open(data)
+        try:
+            await engine.keys.revoke(name)
+        finally:
+            await engine.close()
+
+    run(revoke())
+
+
+async def _open(data: str) -> Engine:
+    """Raises `NotReady` if a broker has it open."""
+    if data == IN_MEMORY:
+        raise InvalidArgument(
+            "a broker that keeps nothing has no tokens to prepare", "name its data directory"
+        )
+    draw = random.SystemRandom()
+    engine = Engine(SqliteJournal(data), new_incarnation=lambda: draw.getrandbits(64))
+    return await engine.open()
