@@ -84,7 +84,7 @@ class BrokerProcess:
         self.ports = folder / "ports.json"
         self.data = folder / data if data != ":memory:" else data
         self.process: subprocess.Popen[str] | None = None
-        self.port = 0
+        self.port = self.http_port = self.udp_port = 0
 
     @property
     def url(self) -> str:
@@ -94,14 +94,20 @@ class BrokerProcess:
         ports = self.ports
         ports.unlink(missing_ok=True)  # a killed broker leaves it
         self.process = Nexo(self._folder).start(
-            "serve", "--data", self.data, "--rpc-port", "0", "--ports-file", ports, *self._arguments
+            "serve",
+            *("--data", self.data),
+            *("--http-port", "0", "--rpc-port", "0", "--udp-port", "0"),
+            *("--ports-file", ports),
+            *self._arguments,
         )
         give_up = time.monotonic() + TIME_LIMIT_S
         while not ports.exists():
             assert self.process.poll() is None, self.process.communicate()
             assert time.monotonic() < give_up, "the broker did not get ready"
             time.sleep(0.01)
-        self.port = json.loads(ports.read_text())["rpc"]
+        written = json.loads(ports.read_text())
+        self.port, self.http_port = written["rpc"], written["http"]
+        self.udp_port = written["udp"]
         return self
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str, str]:

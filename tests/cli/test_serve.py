@@ -34,6 +34,7 @@ def test_it_says_where_things_are_and_stops_in_order(own, number):
     assert status == 0
     assert not own.ports.exists()
     assert f"ready   {own.url}" in out
+    assert f"udp://127.0.0.1:{own.udp_port}" in out
     assert f'nexo.connect("{own.url}")' in out
     assert str(own.data) in out
     lines = [json.loads(line) for line in err.splitlines()]  # not a terminal: JSON
@@ -47,7 +48,8 @@ def test_ready_as_json(tmp_path):
     running = BrokerProcess(tmp_path, "--json", data=":memory:").start()
     status, out, _ = running.stop()
     assert status == 0
-    ready = {"ready": True, "url": running.url, "ports": {"rpc": running.port}}
+    ports = {"http": running.http_port, "rpc": running.port, "udp": running.udp_port}
+    ready = {"ready": True, "url": running.url, "ports": ports}
     assert json.loads(out) == {**ready, "data": ":memory:"}
 
 
@@ -88,7 +90,7 @@ def test_a_backlog_is_there_after_a_restart(own, tmp_path):
 
 def test_two_brokers_on_one_directory(own, serve):
     own.start()
-    refused = serve("serve", "--data", own.data, "--rpc-port", "0", status=1)
+    refused = serve("serve", "--data", own.data, "--http-port", "0", "--rpc-port", "0", status=1)
     (line,) = refused.err.splitlines()
     assert f"in use by process {own.process.pid}" in line
     assert line.endswith("stop that broker, or give this one a data directory of its own")
@@ -97,22 +99,46 @@ def test_two_brokers_on_one_directory(own, serve):
 def test_a_taken_port(serve):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        refused = serve("serve", "--data", ":memory:", "--rpc-port", str(port), status=1)
+        refused = serve(
+            *("serve", "--data", ":memory:", "--http-port", "0", "--rpc-port", str(port)), status=1
+        )
     (line,) = refused.err.splitlines()
     assert f"port {port} on 127.0.0.1 is taken by process {os.getpid()}" in line
     assert "--rpc-port" in line
 
 
+def test_a_taken_udp_port(serve):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind(("127.0.0.1", 0))
+        port = other.getsockname()[1]
+        refused = serve(
+            *("serve", "--data", ":memory:", "--http-port", "0", "--rpc-port", "0"),
+            *("--udp-port", str(port)),
+            status=1,
+        )
+    (line,) = refused.err.splitlines()
+    assert f"port {port} on 127.0.0.1 is taken by process {os.getpid()}" in line
+    assert "--udp-port" in line
+
+
+def test_the_udp_door_can_be_switched_off(tmp_path):
+    running = BrokerProcess(tmp_path, "--udp", "off", data=":memory:").start()
+    assert running.udp_port is None
+    status, out, _ = running.stop()
+    assert status == 0
+    assert "udp://" not in out
+
+
 def test_a_directory_that_cannot_be_made(serve, tmp_path):
     (tmp_path / "file").write_text("")
-    refused = serve("serve", "--data", "file/data", "--rpc-port", "0", status=1)
+    refused = serve("serve", "--data", "file/data", "--http-port", "0", "--rpc-port", "0", status=1)
     assert "cannot be made" in refused.err.splitlines()[-1]
 
 
 def test_a_file_that_is_no_journal(serve, tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "journal.db").write_bytes(b"not a database" * 1000)
-    refused = serve("serve", "--data", "data", "--rpc-port", "0", status=1)
+    refused = serve("serve", "--data", "data", "--http-port", "0", "--rpc-port", "0", status=1)
     assert "journal.db" in refused.err.splitlines()[-1]
 
 
@@ -156,14 +182,17 @@ def test_a_wrong_file(capsys, monkeypatch, tmp_path, content, told):
 
 def test_a_ports_file_that_cannot_be_written(serve):
     refused = serve(
-        "serve", "--data", ":memory:", "--rpc-port", "0", "--ports-file", "no/such/dir", status=1
+        *("serve", "--data", ":memory:", "--http-port", "0", "--rpc-port", "0", "--udp", "off"),
+        *("--ports-file", "no/such/dir"),
+        status=1,
     )
     assert "the ports file no/such/dir cannot be written" in refused.err.splitlines()[-1]
 
 
 def test_flags_come_before_the_environment_before_the_file(tmp_path):
     (tmp_path / "nexo.toml").write_text(
-        'data = ":memory:"\nrpc-port = 0\nports_file = "from-file.json"\nlog_format = "human"\n'
+        'data = ":memory:"\nhttp-port = 0\nrpc-port = 0\nudp = "off"\n'
+        'ports_file = "from-file.json"\nlog_format = "human"\n'
     )
     nexo = Nexo(tmp_path)
     environment = nexo.environment()

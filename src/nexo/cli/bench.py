@@ -100,7 +100,9 @@ def _run(talk: Talk, name: str, settings: dict[str, Any], total: int, measure: "
     talk.require_broker()
 
     async def bench() -> "list[Result]":
-        async with nexo.connect_async(talk.url, token=talk.token, timeout=TIMEOUT_S) as client:
+        async with nexo.connect_async(
+            talk.url, token=talk.token, timeout=TIMEOUT_S, tls_ca=talk.tls_ca
+        ) as client:
             queue = await client.create_queue(f"bench-{secrets.token_hex(4)}")
             try:
                 with progress_bar(talk, f"bench {name}", total) as bar:

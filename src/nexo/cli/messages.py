@@ -4,7 +4,7 @@ import base64
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nexo import Message, PeekedMessage
+    from nexo import Event, Message, PeekedMessage
 
 PREVIEW_CHARS = 60
 _PLAIN = ("id", "queue", "priority", "attempts", "group_id", "attributes")
@@ -23,6 +23,22 @@ def message_document(message: "Message | PeekedMessage") -> dict[str, Any]:
     document["state"] = state_of(message)
     letter = message.dead_letter
     document["dead_letter"] = letter and {name: getattr(letter, name) for name in _DEAD_LETTER}
+    return document
+
+
+def event_document(event: "Event") -> dict[str, Any]:
+    """The same for an event of a topic."""
+    text = text_of(event.body)
+    document: dict[str, Any] = {
+        "topic": event.topic,
+        "offset": event.offset,
+        "published_at": event.published_at,
+        "attributes": event.attributes,
+        "body": text if text is not None else base64.b64encode(event.body).decode(),
+        "text": text,
+    }
+    if text is None:
+        document["body_encoding"] = "base64"
     return document
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, BinaryIO
 
 import typer
 
+from nexo.cli.attributes import attributes_of
 from nexo.cli.completion import Queue
 from nexo.cli.durations import parse_duration
 from nexo.cli.talk import Talk, talks
@@ -58,7 +59,7 @@ def push(
         )
     if body is None and deduplication_id is not None:
         raise InvalidArgument("lines cannot share a deduplication id", "push them one by one")
-    attributes = _attributes(attribute or [])
+    attributes = attributes_of(attribute or [])
     with talk.client() as client:
         target = client.queue(queue, create=create)
         if body is not None:
@@ -100,15 +101,3 @@ def batches(stream: BinaryIO) -> Iterator[list[bytes]]:
             yield lines[start : start + LINES_AT_ONCE]
     if rest:
         yield [rest]
-
-
-def _attributes(given: list[str]) -> dict[str, str] | None:
-    attributes = {}
-    for each in given:
-        name, equals, value = each.partition("=")
-        if not name or not equals:
-            raise InvalidArgument(
-                f"{each!r:.80} is not an attribute", "write --attribute name=value"
-            )
-        attributes[name] = value
-    return attributes or None

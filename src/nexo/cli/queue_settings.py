@@ -47,6 +47,8 @@ SETTINGS = (
     SettingFlag("archive", "switch", "keep what was pushed readable as a topic"),
     SettingFlag("archive_retention", "duration", "how long the archive keeps it"),
     SettingFlag("events", "switch", "tell the life of its messages in nexo.events"),
+    SettingFlag("receive_wait", "duration", "how long an SQS receive waits that does not say"),
+    SettingFlag("deduplication_scope", "queue|group", "where a message may not be repeated"),
 )
 
 _METAVARS = {"duration": "DURATION", "rate": "N", "count": "N", "number": "X", "size": "SIZE"}
@@ -113,10 +115,14 @@ def _parser(setting: SettingFlag) -> Callable[[str], _Given]:
     return parse
 
 
-def _one_of(text: str) -> str:
-    if text not in ("off", "id", "content"):
-        raise typer.BadParameter(f"{text!r:.40} is not off, id or content")
-    return text
+def _one_of(*words: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in words:
+            wanted = f"{', '.join(words[:-1])} or {words[-1]}"
+            raise typer.BadParameter(f"{text!r:.40} is not {wanted}")
+        return text
+
+    return read
 
 
 _READERS: dict[str, Callable[[str], Any]] = {
@@ -125,5 +131,6 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "rate": float,
     "number": float,
     "size": parse_size,
-    "off|id|content": _one_of,
+    "off|id|content": _one_of("off", "id", "content"),
+    "queue|group": _one_of("queue", "group"),
 }

@@ -3,7 +3,7 @@
 import inspect
 import os
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import msgspec
 import typer
@@ -23,9 +23,21 @@ if TYPE_CHECKING:
 _METAVARS = {
     "data": "DIR",
     "host": "ADDRESS",
+    "http_port": "PORT",
     "rpc_port": "PORT",
+    "udp_port": "PORT",
+    "udp": "on|off",
+    "account": "ACCOUNT",
+    "region": "REGION",
+    "aws_pauses": "on|off",
+    "access": "MODE",
+    "tls_cert": "FILE",
+    "tls_key": "FILE",
     "ports_file": "FILE",
     "memory_limit": "SIZE",
+    "events_retention": "DURATION",
+    "events_retention_bytes": "SIZE",
+    "lake": "DIR",
     "log_format": "FORMAT",
     "log_level": "LEVEL",
 }
@@ -94,10 +106,26 @@ def _announce(configuration: Configuration, broker: "Broker", ports: "Ports") ->
         f"  memory  {show_size(configuration.memory_limit)} of payload\n"
         f"\n"
         f"ready   {url}\n"
+        f"        {_http(configuration, ports)}\n"
+        f"{_udp_line(configuration, ports)}"
         f"\n"
-        f'  import nexo; nexo.connect("{url}").queue("orders", create=True).push("hello")\n\n'
+        f"{_beginning(configuration, url, _http(configuration, ports))}\n"
     )
     sys.stdout.flush()
+
+
+def _beginning(configuration: Configuration, url: str, http: str) -> str:
+    """Lines to paste. Where access is required they take a token and a key, which are not shown
+    here: nexo token create does, once."""
+    token, key, secret = "", "nexo", "nexo"
+    if configuration.access == "required":
+        token, key, secret = ', token="…"', "…", "…"
+    return (
+        f'  import nexo; nexo.connect("{url}"{token}).queue("orders", create=True).push("hello")\n'
+        f'  import boto3; boto3.client("sqs", endpoint_url="{http}",\n'
+        f'      region_name="{configuration.region}", aws_access_key_id="{key}",\n'
+        f'      aws_secret_access_key="{secret}").create_queue(QueueName="orders")\n'
+    )
 
 
 def _announce_json(configuration: Configuration, broker: "Broker", ports: "Ports") -> None:
@@ -108,8 +136,23 @@ def _announce_json(configuration: Configuration, broker: "Broker", ports: "Ports
 
 
 def _url(configuration: Configuration, ports: "Ports") -> str:
-    host = f"[{configuration.host}]" if ":" in configuration.host else configuration.host
-    return f"nexo://{host}:{ports.rpc}"
+    scheme = "nexo" if configuration.tls_cert is None else "nexos"
+    return f"{scheme}://{_host(configuration)}:{ports.rpc}"
+
+
+def _http(configuration: Configuration, ports: "Ports") -> str:
+    scheme = "http" if configuration.tls_cert is None else "https"
+    return f"{scheme}://{_host(configuration)}:{ports.http}"
+
+
+def _udp_line(configuration: Configuration, ports: "Ports") -> str:
+    if ports.udp is None:
+        return ""
+    return f"        udp://{_host(configuration)}:{ports.udp}\n"
+
+
+def _host(configuration: Configuration) -> str:
+    return f"[{configuration.host}]" if ":" in configuration.host else configuration.host
 
 
 def _flags() -> list[inspect.Parameter]:
@@ -121,6 +164,9 @@ def _flag(field: msgspec.structs.FieldInfo) -> inspect.Parameter:
     read and refused in one place."""
     name = field.name
     told = describe(name).replace("`", "")
+    if bool in (field.type, *get_args(field.type)):
+        switch = typer.Option("--" + name.replace("_", "-"), help=told[:1].upper() + told[1:])
+        return flag(name, Annotated[bool | None, switch])
     if field.default is not None:
         told += f"  [dim]\\[default: {show_setting(name, field.default)}][/dim]"
     option = typer.Option(

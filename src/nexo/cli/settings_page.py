@@ -20,6 +20,10 @@ _BROKER = (
     f"`{CONFIGURATION_FILE}` in the working directory (or the file that `--config` or "
     f"`{PREFIX}CONFIG` names), else it has its default. None is needed to start."
 )
+_UNITS = (
+    "Sizes are bytes, or a number with `KB`, `MB`, `GB` (steps of 1,024); durations are seconds, "
+    "or a number with `ms`, `s`, `m`, `h` or `d`. A file looks so:"
+)
 _QUEUES = (
     "Flags of `nexo queue create` and `nexo queue edit`; the client's `create_queue` takes the "
     "same words with underscores, and `backoff` as one value. Durations are seconds, or a number "
@@ -43,7 +47,7 @@ def settings_page() -> str:
         "|---|---|---|---|---|",
         *[_broker_row(field) for field in msgspec.structs.fields(Configuration)],
         "",
-        "Sizes are bytes, or a number with `KB`, `MB`, `GB` (steps of 1,024). A file looks so:",
+        _UNITS,
         "```toml",
         'data = "nexo-data"',
         "rpc_port = 9325",

@@ -31,7 +31,17 @@ Token = Annotated[
         "--token",
         metavar="TOKEN",
         envvar="NEXO_TOKEN",
-        help="The token to show, where the broker asks for one.",
+        help="The token to show, where the broker asks for one; @FILE reads it from a file.",
+        rich_help_panel=_PANEL,
+    ),
+]
+TlsCa = Annotated[
+    str | None,
+    typer.Option(
+        "--tls-ca",
+        metavar="FILE",
+        envvar="NEXO_TLS_CA",
+        help="Whom to trust where the URL begins with nexos://, a PEM file.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -45,16 +55,23 @@ Json = Annotated[
 
 def talks(function: Callable[..., None]) -> Callable[..., Any]:
     """Give a command the flags that every command has; its first parameter becomes the talk."""
-    added = [flag("url", Url, DEFAULT_URL), flag("token", Token), flag("json", Json, False)]
+    added = [
+        flag("url", Url, DEFAULT_URL),
+        flag("token", Token),
+        flag("tls_ca", TlsCa),
+        flag("json", Json, False),
+    ]
     return add_parameters(function, added, lambda given: Talk(**given))
 
 
 class Talk:
     """`json` is whether the answer is for a program."""
 
-    def __init__(self, url: str, token: str | None, json: bool) -> None:
+    def __init__(self, url: str, token: str | None, json: bool, tls_ca: str | None = None) -> None:
         self.url = url
         self.token = token
+        # For nexo:// it means nothing, and may well stand in the environment.
+        self.tls_ca = tls_ca if url.lower().startswith("nexos:") else None
         self.as_json = json
 
     @contextlib.contextmanager
@@ -65,7 +82,9 @@ class Talk:
         from nexo.vocabulary.errors import QueueNotFound
 
         self.require_broker()
-        with nexo.connect(self.url, token=self.token, timeout=TIMEOUT_S) as client:
+        with nexo.connect(
+            self.url, token=self.token, timeout=TIMEOUT_S, tls_ca=self.tls_ca
+        ) as client:
             try:
                 yield client
             except QueueNotFound as error:
@@ -76,7 +95,7 @@ class Talk:
         """Fail at once if no broker is there; else say which version it is."""
         from nexo.cli.greeting import greet
 
-        return greet(self.url, self.token)
+        return greet(self.url, self.token, self.tls_ca)
 
     @property
     def is_watched(self) -> bool:

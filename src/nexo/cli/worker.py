@@ -1,140 +1,159 @@
-"""The consumer of `nexo consume`: works on some messages at once, and fails on purpose."""
+"""`nexo worker`: run a function in the form of AWS Lambda on the messages of a queue."""
 
-from __future__ import annotations
-
-import asyncio
-import contextlib
-import random
-import signal
+import functools
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
-from nexo.vocabulary.errors import NexoError, StaleReceipt, WrongState
+import typer
+
+from nexo.cli.completion import queue_names
+from nexo.cli.durations import parse_duration
+from nexo.cli.progress import show_rate
+from nexo.cli.talk import Talk, talks
 
 if TYPE_CHECKING:
-    from nexo import AsyncMessage
-    from nexo.cli.progress import Bar
-    from nexo.cli.talk import Talk
-    from nexo.client.aio.subscription import AsyncSubscription
+    from nexo import Client
 
-FAILED_ON_PURPOSE = "failed on purpose (--fail-rate)"
-PREFETCH_MAX = 1_000
+_LAMBDA = "As Lambda tells it"
 
 
-class Worker:
-    def __init__(
-        self,
-        bar: Bar,
-        concurrency: int,
-        fail_rate: float,
-        count: int | None,
-        work_s: float,
-        idle_s: float | None,
-        show: bool,
-    ) -> None:
-        self.acked = 0
-        self.nacked = 0
-        self.lost = 0
-        self._bar = bar
-        self._concurrency = concurrency
-        self._prefetch = min(4 * concurrency, PREFETCH_MAX)
-        self._fail_rate = fail_rate
-        self._count = count
-        self._work_s = work_s
-        self._idle_s = idle_s
-        self._show = show
-        self._under_way: set[asyncio.Task[None]] = set()
-        self._room = asyncio.Event()  # something ended
-        self._enough = asyncio.Event()
-        self._heard = 0.0
-        self._failure: NexoError | None = None
-        self._chance = random.SystemRandom()
+Handler = Annotated[
+    str, typer.Argument(metavar="MODULE:HANDLER", help="The function.", show_default=False)
+]
+Queue = Annotated[str, typer.Option(metavar="QUEUE", help="The queue.", autocompletion=queue_names)]
+BatchSize = Annotated[
+    int, typer.Option(metavar="N", min=1, max=10_000, help="Messages of a call, at most.")
+]
+BatchWindow = Annotated[
+    float,
+    typer.Option(
+        metavar="DURATION", parser=parse_duration, help="How long to wait for a full batch."
+    ),
+]
+Concurrency = Annotated[int, typer.Option(metavar="N", min=1, max=1_000, help="Calls at once.")]
+Processes = Annotated[
+    bool, typer.Option("--processes", help="Each of them in a process of its own.")
+]
+Timeout = Annotated[
+    float,
+    typer.Option(
+        metavar="DURATION", parser=parse_duration, help="A call that takes longer has failed."
+    ),
+]
+Prefetch = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        max=100_000,
+        help="Messages held here, in work or waiting; by default two batches a call.",
+    ),
+]
+Idle = Annotated[
+    float | None,
+    typer.Option(
+        metavar="DURATION", parser=parse_duration, help="Stop when nothing came for so long."
+    ),
+]
+Create = Annotated[bool, typer.Option("--create", help="Create the queue if needed.")]
+FunctionName = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="context.function_name.", rich_help_panel=_LAMBDA),
+]
+Region = Annotated[
+    str,
+    typer.Option(metavar="REGION", envvar="AWS_REGION", help="awsRegion.", rich_help_panel=_LAMBDA),
+]
+Account = Annotated[
+    str, typer.Option(metavar="ID", help="The account in ARNs.", rich_help_panel=_LAMBDA)
+]
 
-    async def work_on(self, talk: Talk, queue: str) -> None:
-        """Consume until there is enough; then let go of what was not begun."""
-        import nexo
-        from nexo.cli.talk import TIMEOUT_S
 
-        self._heard = time.perf_counter()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._enough.set)
-        async with nexo.connect_async(talk.url, token=talk.token, timeout=TIMEOUT_S) as client:
-            source = client.queue(queue, create=True)
-            subscription = source.subscribe(prefetch=self._prefetch)
-            pulling = loop.create_task(self._pull(subscription))
-            pulling.add_done_callback(lambda _: self._enough.set())
-            await self._wait()
-            pulling.cancel()
-            await asyncio.gather(*self._under_way)
-            await subscription.close()
-            with contextlib.suppress(asyncio.CancelledError):
-                await pulling
-        if self._failure is not None:
-            raise self._failure
+@talks
+def worker(
+    talk: Talk,
+    handler: Handler,
+    queue: Queue,
+    batch_size: BatchSize = 10,
+    batch_window: BatchWindow = 0.0,
+    concurrency: Concurrency = 1,
+    processes: Processes = False,
+    timeout: Timeout = "15m",  # type: ignore[assignment]  # the parser reads it
+    prefetch: Prefetch = None,
+    idle: Idle = None,
+    create: Create = False,
+    function_name: FunctionName = None,
+    region: Region = "us-east-1",
+    account: Account = "000000000000",
+) -> None:
+    """Call a function with the messages of a queue, as AWS Lambda does for SQS.
 
-    def note(self) -> str:
-        """What did not go as it should, if anything."""
-        notes = [f"{self.nacked:,} failed on purpose"] * bool(self.nacked)
-        notes += [f"{self.lost:,} were too late"] * bool(self.lost)
-        return ", ".join(notes)
+    \b
+    Examples
+      nexo worker app:handler --queue orders            def handler(event, context)
+      nexo worker app:handler --queue orders --concurrency 8 --timeout 30s
+      nexo worker app:handler --queue orders --batch-size 100 --batch-window 2s
+      nexo worker app:resize --queue images --processes --concurrency 4
+      nexo worker app:handler --queue orders --idle 5s  work off what is there
 
-    async def _pull(self, subscription: AsyncSubscription[AsyncMessage]) -> None:
-        """Take a message only when it can be begun: the rest goes back at the end."""
-        while True:
-            while not self._has_room():
-                await self._room.wait()
-                self._room.clear()
-            message = await subscription.get()
-            if message is None:
-                return
-            self._heard = time.perf_counter()
-            task = asyncio.get_running_loop().create_task(self._work(message))
-            self._under_way.add(task)
-            task.add_done_callback(self._finished)
+    Returning acks the batch, raising gives all of it back. Returning
+    {"batchItemFailures": [{"itemIdentifier": "<messageId>"}]} gives those back.
+    The function may be async. SIGTERM and Ctrl-C finish what runs, then end.
+    """
+    from nexo.client.worker.function import find_handler
 
-    def _has_room(self) -> bool:
-        """Never begin what would be one ack too many."""
-        under_way = len(self._under_way)
-        if self._count is not None and self.acked + under_way >= self._count:
-            return False
-        return under_way < self._concurrency
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # the module is usually here, and the command lives elsewhere
+    find_handler(handler)  # what is wrong in the command line is said before a broker is looked for
+    options = {
+        "batch_size": batch_size,
+        "batch_window": batch_window,
+        "concurrency": concurrency,
+        "processes": processes,
+        "timeout": timeout,
+        "prefetch": prefetch,
+        "function_name": function_name,
+        "account": account,
+        "region": region,
+    }
+    with talk.client() as client:
+        client.queue(queue, create=create).info()
+        _run(talk, client, queue, handler, options, idle)
 
-    def _finished(self, task: asyncio.Task[None]) -> None:
-        self._under_way.discard(task)
-        self._room.set()
-        if self.acked == self._count or self._failure is not None:
-            self._enough.set()
 
-    async def _work(self, message: AsyncMessage) -> None:
-        try:
-            if self._work_s:
-                await asyncio.sleep(self._work_s)
-            if self._fail_rate and self._chance.random() < self._fail_rate:
-                await message.nack(reason=FAILED_ON_PURPOSE)
-                self.nacked += 1
-            else:
-                if self._show:
-                    sys.stdout.buffer.write(message.body + b"\n")
-                    sys.stdout.buffer.flush()
-                await message.ack()
-                self.acked += 1
-                self._bar.advance(1, self.note())
-        except (StaleReceipt, WrongState):
-            self.lost += 1  # its time was up: it is somebody else's now
-        except NexoError as error:
-            self._failure = error
+def _run(
+    talk: Talk,
+    client: "Client",
+    queue: str,
+    handler: str,
+    options: dict[str, Any],
+    idle: float | None,
+) -> None:
+    from nexo.cli.worker_view import watching
+    from nexo.client.worker.worker import Worker
+    from nexo.server.logs import set_up_logs
 
-    async def _wait(self) -> None:
-        """Until there is enough, or nothing came for too long."""
-        while not self._enough.is_set():
-            wait_s = None
-            if self._idle_s is not None and not self._under_way:
-                wait_s = self._heard + self._idle_s - time.perf_counter()
-                if wait_s <= 0:
-                    return
-            elif self._idle_s is not None:
-                wait_s = self._idle_s
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._enough.wait(), wait_s)
+    set_up = functools.partial(set_up_logs, "json" if talk.as_json else "auto", "info")
+    running = Worker(client, queue, handler, initializer=set_up, **options)
+    began = time.perf_counter()
+    with watching(talk, running, queue, set_up):
+        figures = running.run(idle=idle)
+    seconds = time.perf_counter() - began
+    notes = [f"{figures.failed:,} failed"] * bool(figures.failed)
+    notes += [f"{figures.returned:,} went back untried"] * bool(figures.returned)
+    notes += [f"{figures.lost:,} were too late"] * bool(figures.lost)
+    talk.answer(
+        {
+            "queue": queue,
+            "function": running.function_name,
+            "handled": figures.handled,
+            "failed": figures.failed,
+            "returned": figures.returned,
+            "lost": figures.lost,
+            "batches": figures.batches,
+            "seconds": seconds,
+            "rate": figures.handled / seconds,
+        },
+        "; ".join([f"handled {show_rate(figures.handled, seconds)}", *notes]),
+    )

@@ -1,0 +1,113 @@
+"""`nexo export` and `nexo import`: queues, topics and bindings as a JSON document."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nexo.cli.talk import Talk, talks
+
+if TYPE_CHECKING:
+    from nexo.vocabulary.definitions import Definitions
+
+STANDARD = "-"  # standard output, or input
+
+
+@talks
+def export(
+    talk: Talk,
+    file: Annotated[
+        str, typer.Argument(metavar="[FILE]", help="Where it goes; - is standard output.")
+    ] = STANDARD,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Replace a file that is there without asking.")
+    ] = False,
+) -> None:
+    """Write the definitions of a broker as JSON: queues, topics, bindings.
+
+    \b
+    Examples
+      nexo export definitions.json
+      nexo export | jq '.queues[].name'
+      nexo export --url nexo://old:9325 | nexo import - --url nexo://new:9325
+
+    All settings are in it; messages and tokens are not, `nexo backup` has them.
+    """
+    import msgspec
+
+    from nexo.vocabulary.errors import InvalidArgument
+
+    with talk.client() as client:
+        document = client.export_definitions()
+    encoded = msgspec.json.encode(document)
+    if file == STANDARD:
+        talk.line((encoded if talk.as_json else msgspec.json.format(encoded)).decode())
+        return
+    from pathlib import Path
+
+    target = Path(file)
+    if target.exists():
+        talk.confirm(f"Replace {file}?", yes)
+    try:
+        target.write_bytes(msgspec.json.format(encoded) + b"\n")
+    except OSError as error:
+        raise InvalidArgument(f"{file} cannot be written: {error.strerror}") from None
+    counts = {kind: len(getattr(document, kind)) for kind in ("queues", "topics", "bindings")}
+    told = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
+    talk.answer({"file": file, **counts}, f"exported to {file}: {told}")
+
+
+@talks
+def import_definitions(
+    talk: Talk,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The document; - is standard input.")],
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Check it and say what would be done."),
+    ] = False,
+) -> None:
+    """Create and change queues, topics and bindings as a JSON document says.
+
+    \b
+    Examples
+      nexo import definitions.json --dry-run
+      nexo import definitions.json
+
+    The document is that of `nexo export`; settings that it leaves out have
+    their defaults. All of it is checked first: if anything is wrong, nothing
+    is changed. What is there and not in the document stays. Importing again
+    changes nothing.
+    """
+    document = _read(file)
+    with talk.client() as client:
+        imported = client.import_definitions(document, dry_run=dry_run)
+    if talk.as_json:
+        talk.document({"dry_run": dry_run, "definitions": imported})
+        return
+    for each in imported:
+        differing = f" ({', '.join(each.settings)})" if each.settings else ""
+        talk.line(f"{each.outcome:<10}{each.kind} {each.name}{differing}")
+    outcomes = [each.outcome for each in imported]
+    counts = [
+        f"{outcomes.count(outcome):,} {outcome}" for outcome in ("created", "changed", "unchanged")
+    ]
+    talk.line(", ".join(counts) + ("; nothing was done" if dry_run else ""))
+
+
+def _read(file: str) -> "Definitions":
+    from pathlib import Path
+
+    import msgspec
+
+    from nexo.vocabulary.definitions import Definitions
+    from nexo.vocabulary.errors import InvalidArgument
+
+    try:
+        text = sys.stdin.buffer.read() if file == STANDARD else Path(file).read_bytes()
+        return msgspec.json.decode(text, type=Definitions)
+    except OSError as error:
+        raise InvalidArgument(f"{file} cannot be read: {error.strerror}", "check FILE") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidArgument(
+            f"{file} is not a document of definitions: {error}", "see nexo export"
+        ) from None
