@@ -12,12 +12,24 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench import backlog, durable, journal, rpc, rules
+from bench import backlog, durable, journal, operations, rpc, rules, sqs, topics, udp
 
 if TYPE_CHECKING:
     from bench.result import Result
 
-CASES = ("rules", "journal", "durable", "backlog", "rpc")
+CASES = (
+    "rules",
+    "journal",
+    "durable",
+    "backlog",
+    "rpc",
+    "sqs",
+    "udp",
+    "topics",
+    "operations",
+    "spark",
+    "pipeline",
+)
 
 
 def measure(case: str, directory: Path, messages: int) -> list[Result]:
@@ -29,6 +41,22 @@ def measure(case: str, directory: Path, messages: int) -> list[Result]:
         return durable.run(directory)
     if case == "backlog":
         return backlog.run(directory, messages)
+    if case == "spark":
+        from bench import spark  # which loads PySpark
+
+        return spark.run(directory)
+    if case == "pipeline":
+        from bench import pipeline  # which loads PySpark
+
+        return pipeline.run(directory)
+    if case == "sqs":
+        return sqs.run(directory)
+    if case == "topics":
+        return topics.run(directory)
+    if case == "operations":
+        return operations.run(directory)
+    if case == "udp":
+        return udp.run(directory)
     return rpc.run(directory)
 
 

@@ -15,7 +15,7 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import nexo
 from bench.result import Result
@@ -26,6 +26,8 @@ from nexo.server.configuration import Configuration
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from multiprocessing.connection import Connection
+
+    from nexo.server.broker import Ports
 
 BODY = bytes(100)
 SECONDS = 4.0
@@ -63,7 +65,8 @@ class RunningBroker:
     def __init__(self, child: Any, pipe: Connection) -> None:
         self._child = child
         self._pipe = pipe
-        self.url = f"nexo://127.0.0.1:{pipe.recv()}"
+        self.ports: Ports = pipe.recv()
+        self.url = f"nexo://127.0.0.1:{self.ports.rpc}"
 
     def usage(self) -> tuple[float, float]:
         """Seconds of CPU that it used, and megabytes that it holds."""
@@ -77,11 +80,13 @@ class RunningBroker:
 
 
 @contextmanager
-def running_broker(directory: Path, fresh: bool = True) -> Iterator[RunningBroker]:
+def running_broker(
+    directory: Path, fresh: bool = True, access: Literal["development", "required"] = "development"
+) -> Iterator[RunningBroker]:
     if fresh:
         shutil.rmtree(directory, ignore_errors=True)
     near, far = _spawn.Pipe()
-    child = _spawn.Process(target=_serve, args=(str(directory), far))
+    child = _spawn.Process(target=_serve, args=(str(directory), far, access))
     child.start()
     broker = RunningBroker(child, near)
     try:
@@ -90,14 +95,17 @@ def running_broker(directory: Path, fresh: bool = True) -> Iterator[RunningBroke
         broker.stop()
 
 
-def _serve(directory: str, pipe: Connection) -> None:
+def _serve(directory: str, pipe: Connection, access: Literal["development", "required"]) -> None:
     process.tune_process()
-    process.run(_broker(directory, pipe))
+    configuration = Configuration(
+        data=directory, http_port=0, rpc_port=0, udp_port=0, access=access
+    )
+    process.run(_broker(configuration, pipe))
 
 
-async def _broker(directory: str, pipe: Connection) -> None:
-    broker = Broker(Configuration(data=directory, rpc_port=0))
-    pipe.send((await broker.start()).rpc)
+async def _broker(configuration: Configuration, pipe: Connection) -> None:
+    broker = Broker(configuration)
+    pipe.send(await broker.start())
     asked = asyncio.Event()
     asyncio.get_running_loop().add_reader(pipe.fileno(), asked.set)
     while True:
@@ -109,7 +117,7 @@ async def _broker(directory: str, pipe: Connection) -> None:
     await broker.stop()
 
 
-def _together(*works: tuple[Callable[..., Any], tuple[Any, ...]]) -> list[Any]:
+def together(*works: tuple[Callable[..., Any], tuple[Any, ...]]) -> list[Any]:
     """Run functions in processes of their own, begun at the same moment; their results."""
     started = _spawn.Barrier(len(works))
     children = []
@@ -138,7 +146,7 @@ def _throughput(directory: Path, size: int) -> float:
         with nexo.connect(broker.url) as client:
             client.create_queue("bench")
         arguments = (broker.url, size)
-        started, (count, ended) = _together((_produce, arguments), (_consume, arguments))
+        started, (count, ended) = together((_produce, arguments), (_consume, arguments))
     return float(count / (ended - started))
 
 
@@ -228,7 +236,7 @@ def _naive(directory: Path) -> tuple[float, float]:
         with nexo.connect(broker.url) as client:
             queue = client.create_queue("bench")
             queue.push_batch([BODY] * 1_000)  # so that the consumer never waits for the producer
-        pushed, popped = _together((_push_naively, (broker.url,)), (_pop_naively, (broker.url,)))
+        pushed, popped = together((_push_naively, (broker.url,)), (_pop_naively, (broker.url,)))
     return float(pushed), float(popped)
 
 
@@ -261,7 +269,7 @@ def _latency(directory: Path) -> tuple[float, float]:
     with running_broker(directory) as broker:
         with nexo.connect(broker.url) as client:
             client.create_queue("bench")
-        _, took = _together((_push_steadily, (broker.url,)), (_take_steadily, (broker.url,)))
+        _, took = together((_push_steadily, (broker.url,)), (_take_steadily, (broker.url,)))
     took = sorted(took[100:])
     return took[len(took) // 2] * 1000, took[len(took) * 99 // 100] * 1000
 

@@ -1,0 +1,211 @@
+"""The SQS door as its clients find it: raw HTTP connections in a process of their own, everything
+fsynced. What is measured is the door, so the client does as little as a client can: it sends bytes
+that were made before, and looks only for what it needs of an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from bench.result import Result
+from bench.rpc import ROUNDS, SECONDS, running_broker, together
+from nexo.engine import process
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from bench.rpc import RunningBroker
+
+CONNECTIONS = 32
+BATCH = 10
+POLLERS = 1_000
+SETTLING_S = 5.0
+POLLING_S = 20.0  # everyone asks again once
+BODY = "x" * 100
+_QUEUE = "bench"
+_HANDLE, _QUOTE = b'"ReceiptHandle":"', b'"'
+
+
+def run(directory: Path) -> list[Result]:
+    rates: dict[str, list[float]] = {}
+    costs: dict[str, list[float]] = {}
+    for _ in range(ROUNDS):
+        for what, rate, cpu_us in _round(directory):
+            rates.setdefault(what, []).append(rate)
+            costs.setdefault(what, []).append(cpu_us)
+    bars = {"SendMessage": 8e3, "ReceiveMessage and DeleteMessage": 6e3, "SendMessageBatch": 30e3}
+    results = []
+    for what, bar in bars.items():
+        name = f"{what}, {CONNECTIONS} connections"
+        unit = "pairs/s" if " and " in what else "msg/s"
+        results.append(Result(name, max(rates[what]), unit, bar))
+        results.append(Result(f"{what}: CPU of the broker", min(costs[what]), "us/msg"))
+    results.append(_pollers(directory))
+    shutil.rmtree(directory, ignore_errors=True)
+    return results
+
+
+def _round(directory: Path) -> list[tuple[str, float, float]]:
+    """Singles in, the same singles out, and batches in: a second, and CPU of each."""
+    with running_broker(directory) as broker:
+        port = broker.ports.http
+        _call(port, "CreateQueue", {"QueueName": _QUEUE})
+        return [
+            ("SendMessage", *_measure(broker, _send, port)),
+            ("ReceiveMessage and DeleteMessage", *_measure(broker, _receive, port)),
+            ("SendMessageBatch", *_measure(broker, _send_batches, port)),
+        ]
+
+
+def _measure(broker: RunningBroker, work: Callable[[int], Any], port: int) -> tuple[float, float]:
+    before_s, _ = broker.usage()
+    ((count, seconds),) = together((work, (port,)))
+    after_s, _ = broker.usage()
+    return count / seconds, (after_s - before_s) / max(1, count) * 1e6
+
+
+# -- The clients ----------------------------------------------------------------------------------
+
+
+def _send(port: int) -> tuple[int, float]:
+    request = _request("SendMessage", {"QueueUrl": _QUEUE, "MessageBody": BODY})
+
+    async def work(client: _Client) -> int:
+        await client.ask(request)
+        return 1
+
+    return process.run(_together(port, work))
+
+
+def _send_batches(port: int) -> tuple[int, float]:
+    entries = [{"Id": str(number), "MessageBody": BODY} for number in range(BATCH)]
+    request = _request("SendMessageBatch", {"QueueUrl": _QUEUE, "Entries": entries})
+
+    async def work(client: _Client) -> int:
+        await client.ask(request)
+        return BATCH
+
+    return process.run(_together(port, work))
+
+
+def _receive(port: int) -> tuple[int, float]:
+    request = _request("ReceiveMessage", {"QueueUrl": _QUEUE})
+
+    async def work(client: _Client) -> int:
+        answer = await client.ask(request)
+        at = answer.find(_HANDLE)
+        if at < 0:
+            return 0
+        at += len(_HANDLE)
+        handle = answer[at : answer.index(_QUOTE, at)].decode()
+        wanted = {"QueueUrl": _QUEUE, "ReceiptHandle": handle}
+        await client.ask(_request("DeleteMessage", wanted))
+        return 1
+
+    return process.run(_together(port, work))
+
+
+async def _together(port: int, work: Callable[[_Client], Awaitable[int]]) -> tuple[int, float]:
+    """Everybody works for a while: what they did, and how long it took."""
+    clients = [await _Client.connect(port) for _ in range(CONNECTIONS)]
+    started = perf_counter()
+    ending = started + SECONDS
+
+    async def go_on(client: _Client) -> int:
+        done = 0
+        while perf_counter() < ending:
+            done += await work(client)
+        return done
+
+    counts = await asyncio.gather(*[go_on(client) for client in clients])
+    return sum(counts), perf_counter() - started
+
+
+class _Client(asyncio.Protocol):
+    """One connection, one request at a time."""
+
+    def __init__(self) -> None:
+        self._transport: Any = None
+        self._buffer = b""
+        self._answer: asyncio.Future[bytes] | None = None
+
+    @classmethod
+    async def connect(cls, port: int) -> _Client:
+        _, client = await asyncio.get_running_loop().create_connection(cls, "127.0.0.1", port)
+        return client
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        head, end, body = self._buffer.partition(b"\r\n\r\n")
+        if not end:
+            return
+        at = head.index(b"content-length: ") + 16
+        if len(body) >= int(head[at : head.find(b"\r", at) if b"\r" in head[at:] else None]):
+            assert head.startswith(b"HTTP/1.1 200"), self._buffer
+            self._buffer = b""
+            assert self._answer is not None
+            self._answer.set_result(body)
+
+    def ask(self, request: bytes) -> asyncio.Future[bytes]:
+        self._answer = asyncio.get_running_loop().create_future()
+        self._transport.write(request)
+        return self._answer
+
+
+def _request(action: str, wanted: dict[str, Any]) -> bytes:
+    body = json.dumps(wanted).encode()
+    return (
+        f"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Amz-Target: AmazonSQS.{action}\r\n"
+        "Content-Type: application/x-amz-json-1.0\r\nAuthorization: AWS4-HMAC-SHA256 "
+        "Credential=nexo/20260101/us-east-1/sqs/aws4_request, SignedHeaders=host, Signature=0\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    ).encode() + body
+
+
+def _call(port: int, action: str, wanted: dict[str, Any]) -> bytes:
+    async def call() -> bytes:
+        client = await _Client.connect(port)
+        return await client.ask(_request(action, wanted))
+
+    return process.run(call())
+
+
+# -- Those who only wait --------------------------------------------------------------------------
+
+
+def _pollers(directory: Path) -> Result:
+    with running_broker(directory) as broker:
+        _call(broker.ports.http, "CreateQueue", {"QueueName": _QUEUE})
+        share = process.run(_polling(broker))
+    return Result(f"{POLLERS:,} long polls waiting", share * 100, "% of a core", 5, "most")
+
+
+async def _polling(broker: RunningBroker) -> float:
+    """What share of a core the broker takes while all of them wait, and ask again."""
+    request = _request("ReceiveMessage", {"QueueUrl": _QUEUE, "WaitTimeSeconds": 20})
+    clients = [await _Client.connect(broker.ports.http) for _ in range(POLLERS)]
+
+    async def poll(client: _Client, first_s: float) -> None:
+        await asyncio.sleep(first_s)  # not all at the same moment: clients come one by one
+        while True:
+            await client.ask(request)
+
+    polls = [
+        asyncio.ensure_future(poll(client, number * SETTLING_S / POLLERS))
+        for number, client in enumerate(clients)
+    ]
+    await asyncio.sleep(SETTLING_S)
+    (before_s, _), began = broker.usage(), perf_counter()
+    await asyncio.sleep(POLLING_S)
+    share = (broker.usage()[0] - before_s) / (perf_counter() - began)
+    for each in polls:
+        each.cancel()
+    return share
