@@ -1,0 +1,108 @@
+"""Access: tokens and the audit log, for admins; and the sign-in."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import msgspec
+from starlette.responses import RedirectResponse, Response
+
+from nexo.access.tokens import access_key_id
+from nexo.doors.console.session import peer_of, sign_in, sign_out
+from nexo.doors.console.visit import DOOR, ROOT, as_number, at, whole_number
+
+if TYPE_CHECKING:
+    from nexo.access.tokens import Minted
+    from nexo.doors.console.visit import Visit
+    from nexo.engine.engine import Engine
+
+AUDIT_SHOWN = 100
+AUDIT_SHOWN_MAX = 1_000
+_DAY_MS = 86_400_000
+
+
+class TokenRow(msgspec.Struct, frozen=True):
+    name: str
+    allow: tuple[str, ...]
+    created_ms: int
+    expires_ms: int | None
+    access_key_id: str
+    is_expired: bool
+
+
+async def access(visit: Visit) -> Response:
+    visit.caller.check_admin()
+    return await _page(visit, None)
+
+
+async def _page(visit: Visit, minted: Minted | None) -> Response:
+    limit = whole_number(visit.query("entries"), AUDIT_SHOWN, 1, AUDIT_SHOWN_MAX)
+    # In a thread: files of many megabytes may have to be read.
+    entries = await asyncio.to_thread(visit.house.guard.audit.read, limit)
+    return await visit.page(
+        "access.html", tokens=_tokens(visit.engine), entries=entries, limit=limit, minted=minted
+    )
+
+
+def _tokens(engine: Engine) -> list[TokenRow]:
+    now_ms = engine.now_ms()
+    return [
+        TokenRow(
+            each.name,
+            each.allow,
+            each.created_ms,
+            each.expires_ms,
+            access_key_id(each.id) if each.aws_secret else "",
+            each.expires_ms is not None and each.expires_ms <= now_ms,
+        )
+        for each in engine.keys.all()
+    ]
+
+
+async def create_token(visit: Visit) -> Response:
+    """The secret is on the page that answers, and nowhere else: so it is no redirect."""
+    name = visit.field("name")
+    with visit.told("create_token", name):
+        visit.caller.check_admin()
+        days = as_number(visit.field("days"), "the number of days")
+        minted = await visit.engine.keys.create(
+            name,
+            visit.field("allow").replace("\n", " ").split(),
+            expires_after_ms=None if days is None else round(days * _DAY_MS),
+            aws=bool(visit.field("aws")),
+        )
+    return await _page(visit, minted)
+
+
+async def revoke_token(visit: Visit) -> Response:
+    name = visit.field("name")
+    with visit.told("revoke_token", name):
+        visit.caller.check_admin()
+        await visit.engine.keys.revoke(name)
+    return visit.back(at("access"), f"Token {name} is revoked.")
+
+
+async def login(visit: Visit) -> Response:
+    """Take a token, and if it is a good one, keep it in the cookie."""
+    request, token = visit.request, visit.field("token")
+    visit.house.guard.admit(token, peer_of(request), DOOR)
+    response = RedirectResponse(safe_next(visit.field("next")), 303)
+    sign_in(response, request, token)
+    return response
+
+
+async def logout(visit: Visit) -> Response:
+    response = RedirectResponse(at("login"), 303)
+    sign_out(response)
+    return response
+
+
+def safe_next(wanted: str) -> str:
+    """Where to go after the sign-in: a page of the console, never another site."""
+    parts = urlsplit(wanted)
+    is_ours = parts.path == ROOT or parts.path.startswith(f"{ROOT}/")
+    if parts.scheme or parts.netloc or not is_ours or "\\" in wanted:
+        return ROOT
+    return parts.path + (f"?{parts.query}" if parts.query else "")

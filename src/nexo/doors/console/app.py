@@ -1,0 +1,202 @@
+"""The console as an ASGI app: who comes, whether they may, and the page that answers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, quote
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route, Router
+
+from nexo.access.caller import ANYONE
+from nexo.doors.console.access import login
+from nexo.doors.console.files import Files
+from nexo.doors.console.history import Sampler
+from nexo.doors.console.live import Pulse
+from nexo.doors.console.notices import Notices
+from nexo.doors.console.rendering import HEADERS, Templates
+from nexo.doors.console.routes import ROUTES
+from nexo.doors.console.session import COOKIE, Sessions, sign_out
+from nexo.doors.console.visit import ROOT, House, Visit, plain
+from nexo.vocabulary.errors import (
+    Forbidden,
+    InvalidArgument,
+    MessageTooLarge,
+    NexoError,
+    Unauthorized,
+)
+from nexo.vocabulary.errors import Timeout as TookTooLong
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+    from nexo.access.guard import Guard
+    from nexo.doors.console.lake import LakeTables
+    from nexo.doors.console.visit import Handle, Surroundings
+    from nexo.engine.engine import Engine
+
+FORM_BYTES_MAX = 48 * 1024 * 1024  # a body of the highest size, as a form writes it
+FORM_S = 60.0  # how long a form may take to arrive
+FORM_FIELDS_MAX = 2_000  # a selection of messages and some more
+
+
+class ConsoleApp:
+    """To be made where the event loop runs; `close` ends what it keeps running there."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        guard: Guard,
+        surroundings: Surroundings,
+        lake: LakeTables | None = None,
+    ) -> None:
+        self._files = Files()
+        self._sessions = Sessions(guard)
+        self._templates = Templates(self._files, surroundings.version)
+        sampler = Sampler(engine)
+        self._pulse = Pulse(engine, sampler)
+        self._house = House(
+            engine, guard, surroundings, sampler, self._templates, Notices(), self._pulse, lake
+        )
+        paths: dict[str, dict[str, Handle]] = {}
+        for (method, path), handle in ROUTES.items():
+            paths.setdefault(ROOT + path, {})[method] = handle
+        routes = [Route(path, _Address(self, methods)) for path, methods in paths.items()]
+        routes.append(Route(f"{ROOT}/login", self._login, methods=["GET", "POST"]))
+        routes.append(Route(f"{ROOT}/static/{{name:path}}", self._file))
+        self._router = Router(routes, redirect_slashes=False, default=self._nowhere)
+
+    def close(self) -> None:
+        self._pulse.close()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # Routed as it was sent: a name with a slash comes as %2F, which parts nothing.
+        raw: bytes | None = scope.get("raw_path")
+        path = (raw or scope["path"].encode()).decode("latin-1")
+        if path != ROOT and path.endswith("/"):
+            path = path.rstrip("/")
+        # Gone before it was answered: there is nobody to tell.
+        with contextlib.suppress(ClientDisconnect):
+            await self._router({**scope, "path": path}, receive, send)
+
+    async def answer(self, handle: Handle, request: Request) -> Response:
+        try:
+            self._sessions.check_host(request)
+            caller = self._sessions.caller(request)
+            form: dict[str, list[str]] = {}
+            if request.method == "POST":
+                form = await _form(request)
+                self._sessions.check_change(request, form.get("csrf", [""])[0])
+            path = plain(request.path_params)
+            csrf = self._sessions.proof(request)
+            return await handle(Visit(self._house, request, caller, csrf, path, form))
+        except Unauthorized:
+            return self._to_login(request)
+        except NexoError as error:
+            return self._refused(request, error)
+
+    def _to_login(self, request: Request) -> Response:
+        wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        if request.method != "GET" or "/live/" in request.url.path:
+            wanted = ROOT
+        if request.method == "GET" and request.headers.get("sec-fetch-site") == "cross-site":
+            # A link from elsewhere comes without the cookie; a step of our own brings it along.
+            return self._templates.refusal(200, {"template": "onward.html", "next": wanted})
+        response = RedirectResponse(f"{ROOT}/login?next={quote(wanted, safe='')}", 303)
+        if COOKIE in request.cookies:  # it is no longer good
+            sign_out(response)
+        return response
+
+    def _refused(self, request: Request, error: NexoError) -> Response:
+        values = {
+            "template": "refused.html",
+            "error": error,
+            "back": request.url.path if request.method == "GET" else _referrer(request),
+        }
+        return self._templates.refusal(error.http_status, values)
+
+    async def _login(self, request: Request) -> Response:
+        error: NexoError | None = None
+        wanted = request.query_params.get("next", ROOT)
+        try:
+            self._sessions.check_host(request)
+            if request.method == "POST":
+                form = await _form(request)
+                wanted = form.get("next", [ROOT])[0]
+                self._sessions.check_change(request, form.get("csrf", [""])[0])
+                return await login(Visit(self._house, request, ANYONE, "", {}, form))
+        except NexoError as refused:
+            error = refused
+        values = {
+            "template": "login.html",
+            "error": error,
+            "next": wanted,
+            "csrf": self._sessions.proof(request),
+            "is_required": self._house.guard.is_required,
+        }
+        return self._templates.refusal(200 if error is None else error.http_status, values)
+
+    async def _file(self, request: Request) -> Response:
+        return self._files.answer(request, str(request.path_params["name"]))
+
+    async def _nowhere(self, scope: Scope, receive: Receive, send: Send) -> None:
+        error = _NoSuchPage("there is no such page", "follow the links above")
+        await self._refused(Request(scope), error)(scope, receive, send)
+
+
+class _NoSuchPage(InvalidArgument):
+    code = "no_such_page"
+    http_status = 404
+
+
+class _Address:
+    """All that can be done at one address; an ASGI app, as routes take it."""
+
+    def __init__(self, app: ConsoleApp, methods: dict[str, Handle]) -> None:
+        self._app = app
+        self._methods = methods
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        handle = self._methods.get("GET" if request.method == "HEAD" else request.method)
+        if handle is None:
+            headers = {**HEADERS, "allow": ", ".join(sorted(self._methods))}
+            response = Response("that cannot be done here", 405, headers=headers)
+        else:
+            response = await self._app.answer(handle, request)
+        await response(scope, receive, send)
+
+
+def _referrer(request: Request) -> str:
+    """Where a refused form came from: the address above what it was sent to."""
+    parts = request.url.path.split("/")
+    depth = 4 if len(parts) > 4 and parts[2] in ("queues", "topics", "dead-letters") else 3
+    return "/".join(parts[:depth])
+
+
+async def _form(request: Request) -> dict[str, list[str]]:
+    parts, size = [], 0
+    try:
+        async with asyncio.timeout(FORM_S):
+            async for part in request.stream():
+                parts.append(part)
+                size += len(part)
+                if size > FORM_BYTES_MAX:
+                    raise MessageTooLarge(f"a form has at most {FORM_BYTES_MAX:,} bytes")
+    except TimeoutError:
+        raise TookTooLong(f"the form did not arrive within {FORM_S:.0f} s") from None
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/x-www-form-urlencoded":
+        raise Forbidden("this is not a form of the console", "open the console and do it there")
+    try:
+        return parse_qs(
+            b"".join(parts).decode("ascii"),
+            keep_blank_values=True,
+            errors="strict",
+            max_num_fields=FORM_FIELDS_MAX,
+        )
+    except ValueError as error:
+        raise InvalidArgument(f"the form cannot be read: {error}") from None

@@ -1,0 +1,133 @@
+"""Live pages: a stream of server-sent events a page, each with what has changed since the last.
+
+A page says what it shows by a function from now to values by key, and a row of its chart. Only
+differences travel, so a quiet broker costs a page nothing but the tick.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from starlette.responses import StreamingResponse
+
+from nexo.doors.console.rendering import HEADERS
+from nexo.vocabulary.errors import NexoError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from starlette.responses import Response
+
+    from nexo.access.caller import Caller
+    from nexo.doors.console.history import Sampler
+    from nexo.engine.engine import Engine
+
+    Frames = Callable[[], "Frame | Awaitable[Frame | None] | None"]
+
+TICK_S = 0.8  # a change is seen within a second
+IDLE_S = 10.0  # between two samples while nobody looks
+USAGE_S = 5.0  # between two looks at the size of the journal
+ALIVE_TICKS = 18  # silent ticks before a word of life, so that proxies keep the connection
+STREAMS_MAX = 200  # open pages; one more takes the place of the longest open
+
+encode = msgspec.json.Encoder().encode
+
+
+class Frame(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a page shows now: texts by key, the newest row of its chart, items for its list."""
+
+    set: dict[str, str] = {}
+    point: list[float] | None = None
+    items: list[str] = []
+    reload: bool = False  # the page shows something that is no longer there
+
+
+class Pulse:
+    """The one clock of all open pages: samples are taken once, however many look."""
+
+    def __init__(self, engine: Engine, sampler: Sampler) -> None:
+        self._engine = engine
+        self._sampler = sampler
+        self._viewers = 0
+        self._beat = asyncio.Event()
+        self._arrived = asyncio.Event()
+        self._streams: dict[object, asyncio.Event] = {}
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def close(self) -> None:
+        """Open pages are told to go, and reconnect when the broker is back."""
+        self._task.cancel()
+        for ending in self._streams.values():
+            ending.set()
+        self._beat.set()
+
+    async def stream(self, caller: Caller, frame: Frames) -> AsyncIterator[bytes]:
+        """What an open page is sent, until it closes, its token ends, or there is no more."""
+        me, ending = object(), asyncio.Event()
+        if len(self._streams) >= STREAMS_MAX:
+            self._streams.pop(next(iter(self._streams))).set()
+        self._streams[me] = ending
+        self._viewers += 1
+        self._arrived.set()
+        sent: dict[str, str] = {}
+        silent = 0
+        try:
+            yield b"retry: 1000\n\n"
+            while not ending.is_set() and caller.ending is None:
+                now = await _now(frame)
+                if now is None:
+                    yield _event(Frame(reload=True))
+                    return
+                changed = {key: text for key, text in now.set.items() if sent.get(key) != text}
+                sent.update(changed)
+                if changed or now.point is not None or now.items:
+                    silent = 0
+                    yield _event(msgspec.structs.replace(now, set=changed))
+                elif (silent := silent + 1) % ALIVE_TICKS == 0:
+                    yield b": still here\n\n"
+                await self._beat.wait()
+        finally:
+            self._streams.pop(me, None)
+            self._viewers -= 1
+
+    async def _run(self) -> None:
+        usage_due_s = 0.0
+        loop = asyncio.get_running_loop()
+        while True:
+            if loop.time() >= usage_due_s and self._engine.refusal is None:
+                usage_due_s = loop.time() + USAGE_S
+                with contextlib.suppress(NexoError):
+                    usage = await self._engine.backups.usage()
+                    self._sampler.stored_bytes = usage.stored_bytes
+            self._sampler.sample()
+            beat, self._beat = self._beat, asyncio.Event()
+            beat.set()
+            self._arrived.clear()
+            if self._viewers:
+                await asyncio.sleep(TICK_S)
+            else:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(IDLE_S):
+                        await self._arrived.wait()
+
+
+def streamed(content: AsyncIterator[bytes]) -> Response:
+    headers = {**HEADERS, "x-accel-buffering": "no"}
+    return StreamingResponse(content, headers=headers, media_type="text/event-stream")
+
+
+async def _now(frame: Frames) -> Frame | None:
+    """None if what the page shows is gone."""
+    try:
+        found = frame()
+        return await found if inspect.isawaitable(found) else found
+    except NexoError:
+        return None
+
+
+def _event(frame: Any) -> bytes:
+    return b"data: " + encode(frame) + b"\n\n"

@@ -1,0 +1,176 @@
+"""The table of queues: sorted and filtered here, a page of rows at a time, however many there
+are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from nexo.access.permissions import Action
+from nexo.doors.console import wording
+from nexo.doors.console.badges import badges
+from nexo.doors.console.live import Frame, streamed
+from nexo.doors.console.visit import at, whole_number
+from nexo.engine.queue_actor import QueueActor
+from nexo.vocabulary.given import GivenQueueSettings, queue_settings_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.responses import Response
+
+    from nexo.doors.console.visit import Visit
+
+ROWS_SHOWN = 100
+FILTER_CHARS_MAX = 100
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A queue as the tables show it."""
+
+    name: str
+    depth: int
+    oldest_age_ms: int
+    ready: int
+    in_flight: int
+    scheduled: int
+    consumers: int
+    pushed: int
+    acked: int
+    dead_lettered: int
+    paused: bool
+    fifo: bool
+    dead_letters: str  # the queue that gets its dead letters, if it is there
+    is_dead_letters: bool
+
+    def live(self) -> dict[str, str]:
+        """What changes, by the keys that the page gives it."""
+        prefix = f"q.{self.name}."
+        told = {
+            "oldest": wording.span(self.oldest_age_ms) if self.depth else wording.NOTHING,
+            "state": "paused" if self.paused else "",
+        }
+        for field in _COUNTS:
+            told[field] = wording.number(getattr(self, field))
+        return {prefix + field: text for field, text in told.items()}
+
+
+_COUNTS = (
+    "depth",
+    "ready",
+    "in_flight",
+    "scheduled",
+    "consumers",
+    "pushed",
+    "acked",
+    "dead_lettered",
+)
+# What the table can be sorted by: its heading, and what is compared.
+SORTS: dict[str, tuple[str, Callable[[QueueActor], Any]]] = {
+    "name": ("Queue", lambda actor: actor.name),
+    "depth": ("Depth", lambda actor: actor.queue.depth),
+    "oldest": ("Oldest", lambda actor: actor.info().oldest_age_ms if actor.queue.depth else 0),
+    "ready": ("Ready", lambda actor: actor.queue.ready),
+    "in_flight": ("In flight", lambda actor: actor.queue.in_flight),
+    "scheduled": ("Scheduled", lambda actor: actor.queue.scheduled_count),
+    "consumers": ("Consumers", lambda actor: actor.room.consumers),
+    "pushed": ("Pushed", lambda actor: actor.queue.totals.pushed),
+    "acked": ("Acked", lambda actor: actor.queue.totals.acked),
+    "dead_lettered": ("Dead-lettered", lambda actor: actor.queue.totals.dead_lettered),
+}
+
+
+def rows_of(visit: Visit, actors: list[QueueActor]) -> list[Row]:
+    letters = visit.house.sampler.dead_letter_queues
+    targets = letters.names()
+    queues = visit.engine.queues
+    rows = []
+    for actor in actors:
+        info, settings = actor.info(), actor.queue.settings
+        target = letters.target_of(actor.name, settings)
+        rows.append(
+            Row(
+                name=actor.name,
+                depth=info.depth,
+                oldest_age_ms=info.oldest_age_ms,
+                ready=info.ready,
+                in_flight=info.in_flight,
+                scheduled=info.scheduled,
+                consumers=actor.room.consumers,
+                pushed=info.pushed,
+                acked=info.acked,
+                dead_lettered=info.dead_lettered,
+                paused=info.paused,
+                fifo=settings.fifo,
+                dead_letters=target if target in queues else "",
+                is_dead_letters=actor.name in targets,
+            )
+        )
+    return rows
+
+
+class Chosen(msgspec.Struct, frozen=True):
+    """The part of the table that an address asks for."""
+
+    actors: list[QueueActor]
+    matching: int
+    known: int
+    sort: str
+    descending: bool
+    text: str
+    page: int
+    pages: int
+
+
+def choose(visit: Visit) -> Chosen:
+    text = visit.query("filter")[:FILTER_CHARS_MAX]
+    wanted = visit.query("sort", "name")
+    sort = wanted.removeprefix("-")
+    sort = sort if sort in SORTS else "name"
+    descending = wanted.startswith("-")
+    known = [each for each in visit.engine.queues.values() if visit.caller.knows(each.name)]
+    found = [each for each in known if text.lower() in each.name.lower()] if text else known
+    found.sort(key=lambda actor: actor.name)
+    if sort != "name" or descending:
+        found.sort(key=SORTS[sort][1], reverse=descending)
+    pages = max(1, -(-len(found) // ROWS_SHOWN))
+    page = whole_number(visit.query("page"), 1, 1, pages)
+    shown = found[(page - 1) * ROWS_SHOWN : page * ROWS_SHOWN]
+    return Chosen(shown, len(found), len(known), sort, descending, text, page, pages)
+
+
+async def queues(visit: Visit) -> Response:
+    chosen = choose(visit)
+    # A part of the page is asked for by htmx; the address of the whole page is the same.
+    is_part = visit.request.headers.get("hx-target") == "rows"
+    return await visit.page(
+        "queues_rows.html" if is_part else "queues.html",
+        chosen=chosen,
+        rows=rows_of(visit, chosen.actors),
+        sorts={key: heading for key, (heading, _) in SORTS.items()},
+        live=at("live", "queues") + "?" + str(visit.request.url.query),
+        host=visit.request.headers.get("host", "localhost:9324"),
+    )
+
+
+async def live_queues(visit: Visit) -> Response:
+    chosen = choose(visit)
+
+    def frame() -> Frame:
+        values = badges(visit)
+        there = [each for each in chosen.actors if each.name in visit.engine.queues]
+        for row in rows_of(visit, there):
+            values |= row.live()
+        return Frame(values)
+
+    return streamed(visit.house.pulse.stream(visit.caller, frame))
+
+
+async def create_queue(visit: Visit) -> Response:
+    name = visit.field("name")
+    with visit.told("create_queue", name):
+        visit.caller.check(Action.MANAGE, name)
+        given = GivenQueueSettings(fifo=True) if visit.field("fifo") else GivenQueueSettings()
+        await visit.engine.create_queue(name, queue_settings_of(given))
+    return visit.back(at("queues", name), f"Queue {name} is there.")

@@ -1,0 +1,104 @@
+"""Who is looking: the token in a cookie that no script can read, and proof that a change was asked
+for by a page of ours.
+
+    cookie   HttpOnly, SameSite=Strict, for /console alone; Secure behind TLS
+    origin   a change is refused unless the browser says that it comes from here
+    proof    every form carries a value that is made from the cookie and a secret of this process
+    host     without access control, a public name in the address is refused: it could be the
+             attacker's, made to point to this machine after its page was loaded
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import secrets
+from hashlib import sha256
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from nexo.access.guard import bearer_of
+from nexo.doors.console.visit import DOOR, ROOT
+from nexo.vocabulary.errors import Forbidden, Unauthorized
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from nexo.access.caller import Caller
+    from nexo.access.guard import Guard
+
+COOKIE = "nexo_console"
+COOKIE_S = 12 * 3_600  # a working day; then the token is asked for again
+_LOCAL_ENDINGS = (".localhost", ".local", ".internal", ".lan", ".test", ".home.arpa")
+
+
+class Sessions:
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+        self._secret = secrets.token_bytes(32)
+
+    def caller(self, request: Request) -> Caller:
+        """Raises `Unauthorized` if nobody has signed in, or the token is no longer good."""
+        token = request.cookies.get(COOKIE) or bearer_of(request.scope["headers"])
+        if not token and self._guard.is_required:
+            # Not asked of the guard: to open a page is no failed try.
+            raise Unauthorized("nobody has signed in", "sign in with a token")
+        caller = self._guard.admit(token, peer_of(request), DOOR)
+        caller.check_live()
+        return caller
+
+    def proof(self, request: Request) -> str:
+        """What a form has to carry."""
+        token = request.cookies.get(COOKIE, "")
+        return hmac.new(self._secret, token.encode(), sha256).hexdigest()
+
+    def check_change(self, request: Request, proof: str) -> None:
+        """Raise unless the change was asked for by a page of ours."""
+        origin = request.headers.get("origin", "")
+        if urlsplit(origin).netloc.lower() != request.headers.get("host", "").lower():
+            raise Forbidden(
+                f"a page of {origin or 'nowhere'!r:.100} may not change anything here",
+                "open the console and do it there",
+            )
+        if not hmac.compare_digest(proof.encode(), self.proof(request).encode()):
+            raise Forbidden("the page is from before a restart or a sign-in", "load it again")
+
+    def check_host(self, request: Request) -> None:
+        if not self._guard.is_required and not is_local(request.headers.get("host", "")):
+            raise Forbidden(
+                f"the console is open to anyone, so not under {request.headers.get('host')!r:.100}",
+                "use the address of the machine, or start the broker with --access required",
+            )
+
+
+def sign_in(response: Response, request: Request, token: str) -> None:
+    response.set_cookie(
+        COOKIE,
+        token,
+        max_age=COOKIE_S,
+        path=ROOT,
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+    )
+
+
+def sign_out(response: Response) -> None:
+    response.delete_cookie(COOKIE, path=ROOT, httponly=True, samesite="strict")
+
+
+def peer_of(request: Request) -> str:
+    return request.client.host if request.client is not None else ""
+
+
+def is_local(host: str) -> bool:
+    """Whether nobody outside can own this name: an address, or a name without public dots."""
+    name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
+    if "." not in name and ":" not in name:
+        return bool(name)
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return name.endswith(_LOCAL_ENDINGS)
+    return True

@@ -1,0 +1,141 @@
+// Lines over time: uPlot with the colours of the page. Columns come with the page, rows by SSE.
+"use strict";
+window.nexoCharts = (() => {
+  const ROWS_MAX = 2400;
+  const plots = [];
+
+  const color = (number) =>
+    getComputedStyle(document.documentElement).getPropertyValue(`--line-${number}`).trim();
+  const property = (name) =>
+    getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+  const short = (value) => {
+    if (value === null || value === undefined) return "–";
+    const size = Math.abs(value);
+    if (size >= 1e9) return (value / 1e9).toFixed(1) + "G";
+    if (size >= 1e6) return (value / 1e6).toFixed(1) + "M";
+    if (size >= 1e4) return (value / 1e3).toFixed(0) + "k";
+    return size >= 100 || Number.isInteger(value) ? value.toFixed(0) : value.toFixed(1);
+  };
+
+  const columnsOf = (id) => {
+    const source = document.getElementById(`${id}-history`) || document.getElementById("history");
+    return source ? JSON.parse(source.textContent) : null;
+  };
+
+  function scale() {
+    // From zero, so that a small change does not look like a large one.
+    return { range: (_, low, high) => [0, Math.max(1, (high || 0) * 1.1)] };
+  }
+
+  function clock(_, splits, _index, _space, step) {
+    const options = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
+    if (step < 60) options.second = "2-digit";
+    return splits.map((at) => new Date(at * 1000).toLocaleTimeString("en", options));
+  }
+
+  function axis(extra) {
+    return {
+      stroke: property("--dim"),
+      grid: { stroke: property("--rule"), width: 1 },
+      ticks: { show: false },
+      font: "11px system-ui, sans-serif",
+      ...extra,
+    };
+  }
+
+  function large(figure) {
+    const columns = columnsOf(figure.id);
+    const series = JSON.parse(figure.dataset.series);
+    const place = figure.querySelector(".plot");
+    if (!columns) return;
+    const width = () => Math.max(200, place.clientWidth);
+    const hasSecond = series.some((each) => each.scale === "s");
+    const numbers = (_, values) => values.map(short);
+    const axes = [axis({ values: clock, size: 30 }), axis({ size: 52, values: numbers })];
+    if (hasSecond)
+      axes.push(axis({ scale: "s", side: 1, size: 52, values: numbers, grid: { show: false } }));
+    const options = {
+      width: width(),
+      height: Number(figure.dataset.height),
+      padding: [8, 8, 0, 0],
+      cursor: { sync: { key: "nexo" }, points: { size: 6 }, drag: { x: true, y: false } },
+      legend: { live: true },
+      scales: { x: { time: true }, y: scale(), s: scale() },
+      axes,
+      series: [
+        { value: (_, at) => (at ? new Date(at * 1000).toLocaleTimeString("en-GB") : "–") },
+        ...series.map((each) => ({
+          label: each.label,
+          stroke: color(each.color),
+          width: 1.5,
+          scale: each.scale || "y",
+          points: { show: columns[0].length < 3 },
+          value: (_, value) => short(value),
+        })),
+      ],
+    };
+    const pick = (all) => [all[0], ...series.map((each) => all[each.column])];
+    const plot = new uPlot(options, pick(columns), place);
+    plots.push({ plot, columns, pick, width, element: place });
+  }
+
+  function small(element) {
+    const columns = columnsOf("");
+    if (!columns) return;
+    const index = Number(element.dataset.column);
+    const width = () => Math.max(60, element.clientWidth);
+    const options = {
+      width: width(),
+      height: 44,
+      cursor: { show: false },
+      legend: { show: false },
+      scales: { x: { time: true }, y: scale() },
+      axes: [{ show: false }, { show: false }],
+      padding: [2, 0, 2, 0],
+      series: [
+        {},
+        { stroke: color(1), width: 1.5, fill: property("--tint"), points: { show: false } },
+      ],
+    };
+    const pick = (all) => [all[0], all[index]];
+    const plot = new uPlot(options, pick(columns), element);
+    plots.push({ plot, columns, pick, width, element });
+  }
+
+  function draw() {
+    for (const each of plots.splice(0)) each.plot.destroy();
+    if (typeof uPlot === "undefined") return;
+    document.querySelectorAll("figure.chart").forEach(large);
+    document.querySelectorAll(".spark").forEach(small);
+  }
+
+  function isZoomed(plot, times) {
+    const x = plot.scales.x;
+    const last = times[times.length - 1];
+    return times.length > 1 && (x.min > times[0] + 0.001 || x.max < last - 0.001);
+  }
+
+  function add(row) {
+    const grown = new Set();
+    for (const each of plots) {
+      const { plot, columns, pick } = each;
+      if (columns.length !== row.length) continue;
+      const zoomed = isZoomed(plot, plot.data[0]);
+      if (!grown.has(columns)) {
+        grown.add(columns);
+        const last = columns[0][columns[0].length - 1];
+        if (last !== undefined && row[0] <= last) continue;
+        columns.forEach((column, index) => column.push(row[index]));
+        if (columns[0].length > ROWS_MAX) columns.forEach((column) => column.shift());
+      }
+      plot.setData(pick(columns), !zoomed);
+      if (zoomed) plot.redraw();
+    }
+  }
+
+  addEventListener("resize", () => {
+    for (const { plot, width } of plots) plot.setSize({ width: width(), height: plot.height });
+  });
+  return { draw, add, plots };
+})();

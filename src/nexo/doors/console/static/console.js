@@ -1,0 +1,183 @@
+// What a page does by itself: it stays live, follows keys, and asks before it destroys.
+"use strict";
+(() => {
+  const TAIL_ROWS_MAX = 200;
+  const one = (selector, root) => (root || document).querySelector(selector);
+  const all = (selector, root) => [...(root || document).querySelectorAll(selector)];
+
+  // -- Live ------------------------------------------------------------------------------------
+  let stream = null;
+  let address = "";
+  let byKey = new Map();
+
+  function index() {
+    byKey = new Map();
+    for (const element of all("[data-k]")) {
+      const key = element.dataset.k;
+      if (!byKey.has(key)) byKey.set(key, []);
+      byKey.get(key).push(element);
+    }
+  }
+
+  function pulse(state) {
+    const element = one("#pulse");
+    if (!element) return;
+    element.dataset.state = state;
+    one("#pulse-text").textContent = state;
+  }
+
+  function show(key, text) {
+    for (const element of byKey.get(key) || []) {
+      if (element.tagName === "PROGRESS") element.value = Number(text);
+      else if (element.textContent !== text) element.textContent = text;
+    }
+  }
+
+  function tail(items) {
+    const body = one("#tail");
+    if (!body || !one("#follow").checked) return;
+    for (const item of items) {
+      const [offset, at, size, attributes, preview] = JSON.parse(item);
+      const row = document.createElement("tr");
+      const cells = [offset.toLocaleString("en"), at, size, attributes, preview];
+      cells.forEach((text, place) => {
+        const cell = row.insertCell();
+        const inner = place === 4 ? document.createElement("code") : cell;
+        if (place === 4) cell.append(inner);
+        inner.textContent = text;
+        cell.className = place === 0 || place === 2 ? "n" : place === 4 ? "body" : "";
+      });
+      body.prepend(row);
+    }
+    while (body.rows.length > TAIL_ROWS_MAX) body.deleteRow(-1);
+    const empty = one("#tail-empty");
+    if (empty && items.length) empty.remove();
+  }
+
+  function connect() {
+    const wanted = one("main") && one("main").dataset.live;
+    if (stream) stream.close();
+    stream = null;
+    if (!wanted) return;
+    address = wanted;
+    index();
+    stream = new EventSource(wanted);
+    stream.onopen = () => pulse("live");
+    stream.onerror = () => pulse("away");
+    stream.onmessage = (event) => {
+      const frame = JSON.parse(event.data);
+      if (frame.reload) {
+        stream.close();
+        // Not under the hands of somebody who is filling in a form.
+        if (!one("dialog[open]")) location.reload();
+        return;
+      }
+      for (const [key, text] of Object.entries(frame.set || {})) show(key, text);
+      if (frame.point) nexoCharts.add(frame.point);
+      if (frame.items) tail(frame.items);
+    };
+  }
+
+  // A page that nobody sees needs no figures.
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden && stream) {
+      stream.close();
+      stream = null;
+      pulse("static");
+    } else if (!document.hidden && !stream && address) connect();
+  });
+
+  document.addEventListener("htmx:afterSettle", () => {
+    const rows = one("[data-live-next]");
+    if (rows) one("main").dataset.live = rows.dataset.liveNext;
+    connect();
+  });
+
+  // -- Hands -----------------------------------------------------------------------------------
+  function copy(button) {
+    const text = document.getElementById(button.dataset.copy).textContent.trim();
+    const done = () => {
+      const before = button.textContent;
+      button.textContent = "Copied";
+      setTimeout(() => (button.textContent = before), 1500);
+    };
+    if (navigator.clipboard) navigator.clipboard.writeText(text).then(done);
+    else {
+      const range = document.createRange();
+      range.selectNodeContents(document.getElementById(button.dataset.copy));
+      getSelection().removeAllRanges();
+      getSelection().addRange(range);
+      document.execCommand("copy");
+      done();
+    }
+  }
+
+  function theme() {
+    const root = document.documentElement;
+    const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+    const now = root.dataset.theme || (dark ? "dark" : "light");
+    root.dataset.theme = now === "dark" ? "light" : "dark";
+    localStorage.setItem("nexo-theme", root.dataset.theme);
+    nexoCharts.draw();
+  }
+
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("button");
+    if (!button) return;
+    if (button.id === "theme") theme();
+    if (button.dataset.dialog) {
+      const dialog = document.getElementById(button.dataset.dialog);
+      for (const element of all("[data-filled]", dialog)) {
+        if ("value" in element) element.value = button.dataset.fill;
+        else element.textContent = button.dataset.fill;
+      }
+      dialog.showModal();
+    }
+    if ("close" in button.dataset) button.closest("dialog").close();
+    if (button.dataset.copy) copy(button);
+  });
+
+  function selection() {
+    const count = all("#letters input[name=id]:checked").length;
+    for (const element of all("[data-selected]")) element.textContent = count.toLocaleString("en");
+    for (const element of all("[data-needs-selection]")) element.disabled = count === 0;
+  }
+
+  document.addEventListener("change", (event) => {
+    if (event.target.matches("[data-all]"))
+      for (const box of all("#letters input[name=id]")) box.checked = event.target.checked;
+    if (event.target.closest("#letters")) selection();
+    if (event.target.matches("[data-submits]")) event.target.form.requestSubmit();
+  });
+
+  // -- Keys ------------------------------------------------------------------------------------
+  const places = {
+    o: "", q: "/queues", d: "/dead-letters", t: "/topics", s: "/spark", a: "/access",
+  };
+  let going = 0;
+
+  function walk(step) {
+    const links = all("table.walk tbody th a");
+    const at = links.indexOf(document.activeElement);
+    const next = links[Math.max(0, Math.min(links.length - 1, at + step))];
+    if (next) next.focus();
+  }
+
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target.closest("input, textarea, select, dialog")) return;
+    if (going && Date.now() - going < 1500 && event.key in places) {
+      location.href = "/console" + places[event.key];
+    } else if (event.key === "/" && one("[data-filter]")) {
+      event.preventDefault();
+      one("[data-filter]").focus();
+    } else if (event.key === "?") one("#keys").showModal();
+    else if (event.key === "j") walk(1);
+    else if (event.key === "k") walk(-1);
+    going = event.key === "g" ? Date.now() : 0;
+  });
+
+  nexoCharts.draw();
+  selection();
+  connect();
+})();

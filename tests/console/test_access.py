@@ -1,0 +1,192 @@
+"""Who gets in and what they see; and that no other site can do anything in their name."""
+
+from __future__ import annotations
+
+import http.client
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+import pytest
+
+from nexo.doors.console.access import safe_next
+from nexo.doors.console.session import is_local
+from tests.access.guarded import GuardedBroker
+from tests.console.looking import Looking
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[GuardedBroker]:
+    running = GuardedBroker()
+    for name in ("orders", "secret"):
+        running.wait_for(running.engine.create_queue(name))
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def tab(browser: Browser, guarded: GuardedBroker) -> Iterator[Looking]:
+    with Looking(browser.new_context(), guarded.http) as looking:
+        yield looking
+
+
+def sign_in(tab: Looking, token: str, address: str = "") -> None:
+    tab.at(address)
+    tab.page.get_by_label("Token").fill(token)
+    tab.page.get_by_role("button", name="Sign in").click()
+
+
+def test_a_token_is_asked_for_and_kept_where_no_script_reads_it(
+    tab: Looking, guarded: GuardedBroker
+) -> None:
+    page = tab.at("/queues/orders?peek=5")
+    assert page.url.startswith(f"{guarded.http}/console/login?next=")
+    assert tab.findings() == []
+    page.get_by_label("Token").fill("nexo_wrong")
+    page.get_by_role("button", name="Sign in").click()
+    assert "not known" in page.locator(".alert").inner_text()
+    sign_in(tab, guarded.token("*:*"), "/queues/orders?peek=5")
+    assert page.url == f"{guarded.http}/console/queues/orders?peek=5"
+    (cookie,) = tab.context.cookies()
+    assert (cookie.get("httpOnly"), cookie.get("sameSite")) == (True, "Strict")
+    assert cookie.get("path") == "/console"
+    assert page.evaluate("document.cookie") == ""
+    page.get_by_role("button", name="Sign out").click()
+    assert tab.context.cookies() == []
+    tab.at("")
+    assert "/login" in page.url
+
+
+def test_a_token_sees_what_it_may_and_nothing_else(tab: Looking, guarded: GuardedBroker) -> None:
+    sign_in(tab, guarded.token("orders:peek"), "/queues")
+    page = tab.page
+    assert page.locator("tbody th a").all_inner_texts() == ["orders"]
+    assert page.locator("nav .badge").count() == 0, "how much there is in all is not theirs to know"
+    for address in ("/queues/secret", "", "/access", "/spark", "/dead-letters/secret_dlq"):
+        tab.at(address)
+        assert page.locator("h1").inner_text() == "That was refused", address
+    tab.at("/queues/orders")
+    assert page.get_by_role("button", name="Purge").count() == 0
+    assert page.locator("#send").count() == 0
+
+
+def test_a_revoked_token_is_out_at_once(tab: Looking, guarded: GuardedBroker) -> None:
+    minted = guarded.mint("*:*")
+    sign_in(tab, minted.token, "/queues")
+    tab.page.locator('#pulse[data-state="live"]').wait_for()
+    guarded.wait_for(guarded.engine.keys.revoke(minted.defined.name))
+    tab.page.locator('#pulse[data-state="away"]').wait_for()
+    tab.at("/queues")
+    assert "/login" in tab.page.url
+
+
+def ask(
+    guarded: GuardedBroker, method: str, path: str, form: dict[str, str], **headers: str
+) -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", guarded.ports.http, timeout=10)
+    given = {
+        "Content-Type": "application/x-www-form-urlencoded",
+        **{name.replace("_", "-"): value for name, value in headers.items()},
+    }
+    try:
+        connection.request(method, f"/console{path}", urlencode(form), given)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
+
+
+def test_a_form_of_another_site_changes_nothing(guarded: GuardedBroker) -> None:
+    cookie = f"nexo_console={guarded.token('*:*')}"
+    host = f"127.0.0.1:{guarded.ports.http}"
+    _, text = ask(guarded, "GET", "/queues", {}, Cookie=cookie)
+    found = re.search(r'name="csrf" value="([0-9a-f]{64})"', text)
+    assert found is not None
+    proof, ours = found[1], f"http://{host}"
+    act = "/queues/orders/act/pause"
+
+    def paused() -> bool:
+        return bool(guarded.run(lambda: guarded.engine.queue("orders").info().paused))
+
+    for form, headers in (
+        ({"csrf": proof}, {"Origin": "http://evil.example"}),
+        ({"csrf": proof}, {"Origin": "null"}),
+        ({"csrf": proof}, {}),
+        ({"csrf": "0" * 64}, {"Origin": ours}),
+        ({}, {"Origin": ours}),
+        ({"csrf": proof}, {"Origin": ours, "Content-Type": "text/plain"}),
+    ):
+        status, _ = ask(guarded, "POST", act, form, Cookie=cookie, **headers)
+        assert (status, paused()) == (403, False), (form, headers)
+    status, _ = ask(guarded, "POST", act, {"csrf": proof}, Origin=ours)
+    assert (status, paused()) == (303, False), "without the cookie there is only the sign-in"
+    status, _ = ask(guarded, "POST", act, {"csrf": proof}, Cookie=cookie, Origin=ours)
+    assert (status, paused()) == (303, True)
+    status, _ = ask(guarded, "GET", act, {}, Cookie=cookie)
+    assert status == 405, "a link must not change anything"
+
+
+def test_a_link_from_elsewhere_finds_its_page(guarded: GuardedBroker) -> None:
+    """A strict cookie does not come along with a link of another site: one more step brings it."""
+    asked = {"Sec_Fetch_Site": "cross-site"}
+    status, text = ask(guarded, "GET", '/queues?filter="><script>', {}, **asked)
+    assert status == 200
+    assert 'content="0; url=/console/queues?filter=' in text
+    assert "<script>" not in text
+    status, _ = ask(guarded, "GET", "/queues", {}, Sec_Fetch_Site="same-origin")
+    assert status == 303
+
+
+def test_the_headers_of_a_page(guarded: GuardedBroker) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", guarded.ports.http, timeout=10)
+    for path in ("/console/login", "/console/nothing"):
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        answer.read()
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "script-src 'self';" in policy
+        assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["cache-control"] == "no-store"
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "leads_to"),
+    [
+        ("/console/queues?sort=-depth", "/console/queues?sort=-depth"),
+        ("/console", "/console"),
+        ("//evil.example/console", "/console"),
+        ("https://evil.example/console/", "/console"),
+        ("/console/\\evil.example", "/console"),
+        ("/consolex", "/console"),
+        ("javascript:alert(1)", "/console"),
+        ("", "/console"),
+    ],
+)
+def test_a_sign_in_leads_nowhere_else(wanted: str, leads_to: str) -> None:
+    assert safe_next(wanted) == leads_to
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("localhost:9324", True),
+        ("127.0.0.1:9324", True),
+        ("[::1]:9324", True),
+        ("broker", True),
+        ("nexo.internal:80", True),
+        ("rebound.example", False),
+        ("127.0.0.1.evil.example:9324", False),
+        ("", False),
+    ],
+)
+def test_names_that_strangers_can_own(host: str, expected: bool) -> None:
+    assert is_local(host) is expected

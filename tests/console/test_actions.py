@@ -1,0 +1,253 @@
+"""What people do in the console, done in a browser, and looked at through a client."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.console.world import BINARY, LARGE, RIGHT_TO_LEFT, SCRIPT
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+    from nexo import Client
+    from tests.compliance.broker import ServedBroker
+    from tests.console.looking import Looking
+
+
+def dead(client: Client, name: str, count: int) -> None:
+    """A queue whose messages have all failed."""
+    queue = client.create_queue(name, max_attempts=1)
+    queue.push_batch([f"{name} {number}" for number in range(count)])
+    for message in queue.pop_batch(count):
+        message.nack(reason="broken")
+    assert client.queue(f"{name}_dlq").info().depth == count
+
+
+def notice(page: Page) -> str:
+    return page.locator(".notice").inner_text()
+
+
+def test_create_send_edit_pause_purge_delete(looking: Looking, client: Client) -> None:
+    page = looking.at("/queues")
+    page.get_by_role("button", name="New queue").click()
+    page.locator("#new-queue input[name=name]").fill("by-hand")
+    page.get_by_role("button", name="Create").click()
+    queue = client.queue("by-hand")
+
+    send = page.locator("#send")
+    send.get_by_label("Body", exact=True).fill('{"a":\n1}')
+    send.get_by_label("Priority").fill("7")
+    send.get_by_label("Attributes").fill("colour=green\nsize = 3")
+    send.get_by_role("button", name="Send").click()
+    assert "on disk" in notice(page)
+    message = queue.pop()
+    assert message is not None
+    assert (message.body, message.priority) == (b'{"a":\n1}', 7)
+    assert message.attributes == {"colour": "green", "size": "3"}
+
+    settings = page.locator("#settings")
+    settings.locator("input[name=visibility_timeout]").fill("12.5")
+    settings.locator("input[name=max_depth]").fill("100")
+    settings.locator("input[name=backoff_initial]").fill("2")
+    settings.get_by_role("button", name="Save").click()
+    told = queue.info().settings
+    assert (told.visibility_timeout, told.max_depth, told.max_attempts) == (12.5, 100, 5)
+    assert told.backoff is not None
+    assert told.backoff.initial == 2
+    page.locator("#settings input[name=visibility_timeout]").fill("soon")
+    page.locator("#settings").get_by_role("button", name="Save").click()
+    assert "'soon', not a number" in page.locator(".alert").inner_text()
+    page.get_by_role("link", name="Back").click()
+
+    page.get_by_role("button", name="Pause").click()
+    page.locator("dialog#pause").get_by_role("button", name="Keep it as it is").click()
+    assert not queue.info().paused
+    page.get_by_role("button", name="Pause").click()
+    page.locator("dialog#pause").get_by_role("button", name="Pause").click()
+    assert queue.info().paused
+    assert page.locator("h1 .tag.warn").inner_text() == "paused"
+    page.get_by_role("button", name="Resume").click()
+    page.locator("dialog#pause").get_by_role("button", name="Resume").click()
+    assert not queue.info().paused
+
+    queue.push_batch(["x"] * 5)
+    page.get_by_role("button", name="Purge").click()
+    page.locator("dialog#purge").get_by_role("button", name="Purge").click()
+    assert notice(page) == "6 messages were removed."
+    assert queue.info().depth == 0
+    page.get_by_role("button", name="Delete").click()
+    page.locator("dialog#delete").get_by_role("button", name="Delete").click()
+    assert notice(page) == "Queue by-hand was deleted."
+    assert "by-hand" not in [each.name for each in client.queues()]
+
+
+def test_redrive_one_then_a_selection(looking: Looking, client: Client) -> None:
+    dead(client, "choosy", 5)
+    page = looking.at("/dead-letters/choosy_dlq")
+    page.locator("#letters tbody th a").nth(4).click()
+    page.get_by_role("button", name="Redrive this message").click()
+    assert notice(page) == "1 of 1 messages went back."
+    back = client.queue("choosy").pop()
+    assert back is not None
+    assert (back.text, back.attempts) == ("choosy 4", 1)
+    back.ack()
+
+    button = page.locator("[data-needs-selection]")
+    assert button.is_disabled()
+    page.locator("#letters tbody input").nth(0).check()
+    page.locator("#letters tbody input").nth(2).check()
+    assert re.sub(r"\s+", " ", button.inner_text()) == "Redrive 2 selected"
+    button.click()
+    assert notice(page) == "2 of 2 messages went back."
+    assert sorted(each.text for each in client.queue("choosy").pop_batch(9)) == [
+        "choosy 0",
+        "choosy 2",
+    ]
+    assert page.locator("#letters tbody tr").count() == 2
+
+
+def test_redrive_all_at_a_rate_with_progress(looking: Looking, client: Client) -> None:
+    dead(client, "slow", 40)
+    page = looking.live("/dead-letters/slow_dlq")
+    page.get_by_role("button", name="Redrive all").click()
+    page.locator("#redrive-all input[name=rate]").fill("20")
+    page.locator("#redrive-all").get_by_role("button", name="Redrive").click()
+    progress = page.locator(".tasks progress").first
+    page.wait_for_function(
+        "() => { const now = document.querySelector('.tasks progress').value;"
+        " return now > 0 && now < 100; }"
+    )
+    page.locator(".tasks").get_by_role("button", name="Stop").click()
+    state = page.locator(".tasks .tag").first
+    state.filter(has_text=re.compile("cancelled")).wait_for(timeout=10_000)
+    moved = client.queue("slow").info().depth
+    assert 0 < moved < 40
+    assert int(progress.get_attribute("value") or 0) < 100
+    page.get_by_role("button", name="Redrive all").click()
+    page.locator("#redrive-all").get_by_role("button", name="Redrive").click()
+    page.locator(".tasks .tag").first.filter(has_text="completed").wait_for(timeout=10_000)
+    assert client.queue("slow").info().depth == 40
+    looking.wait_for_text("q.slow_dlq.depth", "0")
+
+
+def test_filter_sort_and_their_address(looking: Looking, client: Client) -> None:
+    for number, count in enumerate((3, 1, 2)):
+        client.create_queue(f"sorted-{number}").push_batch(["x"] * count)
+    page = looking.live("/queues")
+    page.keyboard.press("/")
+    page.keyboard.type("sorted-")
+    page.locator("#rows [role=status]", has_text="match").wait_for()
+    names = page.locator("#rows tbody th a")
+    page.wait_for_function("() => document.querySelectorAll('#rows tbody tr').length === 3")
+    page.locator("#rows thead").get_by_role("link", name="Depth").click()
+    page.locator("#rows th[aria-sort=descending]").wait_for()
+    wanted = ["sorted-0", "sorted-2", "sorted-1"]
+    assert names.all_inner_texts() == wanted
+    assert "filter=sorted-" in page.url
+    assert "sort=-depth" in page.url
+    looking.page.reload()
+    assert names.all_inner_texts() == wanted
+    client.queue("sorted-1").push_batch(["x"] * 8)
+    looking.wait_for_text("q.sorted-1.depth", "9")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/queues/sorted-2")
+    looking.at("/queues?filter=no-such")
+    assert "No queue has" in page.locator(".empty").inner_text()
+
+
+def test_keys_lead_everywhere(looking: Looking) -> None:
+    page = looking.at("")
+    for key, place in (("q", "queues"), ("d", "dead-letters"), ("t", "topics"), ("s", "spark")):
+        page.keyboard.press("g")
+        page.keyboard.press(key)
+        page.wait_for_url(f"**/console/{place}")
+    page.keyboard.press("?")
+    assert page.locator("dialog#keys").is_visible()
+    page.keyboard.press("Escape")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+
+
+def test_topics_by_hand(looking: Looking, client: Client) -> None:
+    page = looking.at("/topics")
+    page.get_by_role("button", name="New topic").click()
+    page.locator("#new-topic input[name=name]").fill("made")
+    page.get_by_role("button", name="Create").click()
+    page.get_by_label("Bind a queue").fill("made-readers")
+    page.get_by_role("button", name="Bind", exact=True).click()
+    page.locator("textarea[name=body]").fill("hello")
+    page.get_by_role("button", name="Publish").click()
+    message = client.queue("made-readers").pop(wait=5)
+    assert message is not None
+    assert message.text == "hello"
+    page.get_by_role("button", name="Unbind made-readers").click()
+    assert "No queue is bound" in page.locator("main").inner_text()
+
+
+def test_tokens_and_the_audit_log(looking: Looking, client: Client) -> None:
+    page = looking.at("/access")
+    page.get_by_role("button", name="New token").click()
+    page.locator("#new-token input[name=name]").fill("worker")
+    page.locator("#new-token input[name=allow]").fill("orders.*:push,pop reports:peek")
+    page.get_by_role("button", name="Make it").click()
+    assert page.locator("#secret").inner_text().startswith("nexo_")
+    looking.at("/access")
+    assert page.locator("#secret").count() == 0, "a secret is shown once"
+    row = page.locator("tr", has=page.locator("th", has_text="worker"))
+    assert row.locator("code").all_inner_texts() == ["orders.*:push,pop", "reports:peek"]
+    page.get_by_role("button", name="Revoke worker").click()
+    page.locator("dialog#revoke").get_by_role("button", name="Revoke").click()
+    assert notice(page) == "Token worker is revoked."
+    newest = page.locator("section").last.locator("tbody tr").first.locator("th, td")
+    assert newest.all_inner_texts()[2:6] == ["revoke_token", "worker", "done", "console"]
+
+
+@pytest.mark.parametrize("view", ["json", "text", "hex"])
+def test_hostile_bodies_show_harmlessly(
+    looking: Looking, client: Client, world: ServedBroker, view: str
+) -> None:
+    page = looking.at("/queues/hostile")
+    assert page.locator("td.body").count() == 6
+    for message in client.queue("hostile").peek(10):
+        looking.at(f"/queues/hostile/messages/{message.id}?view={view}")
+        shown = page.locator("pre.body").inner_text()
+        assert page.title() == "Message in hostile · Nexo"
+        assert page.locator("pre.body *").count() == 1, "the body became elements"
+        assert "\u202e" not in shown
+        if message.body == SCRIPT.encode() and view != "hex":
+            assert shown.strip() == SCRIPT
+        if message.body == RIGHT_TO_LEFT.encode() and view != "hex":
+            assert "safe⟨U+202E⟩exe.gpj ⟨U+2066⟩hidden⟨U+2069⟩ שלום" in shown
+        if message.body == BINARY:
+            assert shown.startswith("00000000  00 01 02 03")
+        if len(message.body) > 2**19:
+            assert len(shown) < 70_000
+            assert "are not shown" in page.locator("main").inner_text()
+        if b"12345678901234567890" in message.body and view == "json":
+            assert '"number": 12345678901234567890' in shown, "a number was read and written anew"
+
+
+def test_a_body_is_downloaded_as_it_is(
+    looking: Looking, client: Client, world: ServedBroker
+) -> None:
+    large = next(each for each in client.queue("hostile").peek(10) if len(each.body) > 2**19)
+    page = looking.at(f"/queues/hostile/messages/{large.id}")
+    with page.expect_download() as started:
+        page.get_by_role("link", name="Download").click()
+    assert Path(started.value.path()).read_bytes() == LARGE[: 1024 * 1024]
+
+
+def test_a_body_is_copied_as_it_is_shown(looking: Looking, client: Client) -> None:
+    queue = client.create_queue("copied")
+    id_text = queue.push('{"a": 1}')
+    looking.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page = looking.at(f"/queues/copied/messages/{id_text}")
+    page.get_by_role("button", name="Copy").click()
+    page.get_by_role("button", name="Copied").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()") == '{\n  "a": 1\n}'

@@ -1,0 +1,73 @@
+"""Bodies, numbers and samples as the pages show them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nexo.doors.console.bodies import (
+    BODY_SHOWN_BYTES,
+    HEX_SHOWN_BYTES,
+    PREVIEW_CHARS,
+    preview,
+    shown_body,
+)
+from nexo.doors.console.history import POINTS_MAX, Points
+from nexo.doors.console.wording import number, rate, size, span, visible
+
+
+@given(st.binary(max_size=300), st.sampled_from(["", "json", "text", "hex", "other"]))
+def test_any_body_can_be_shown(body: bytes, wanted: str) -> None:
+    shown = shown_body(body, wanted)
+    assert shown.view in shown.views
+    assert shown.views[-1] == "hex"
+    assert shown.view == wanted or wanted not in shown.views
+    assert (shown.size, shown.cut) == (len(body), 0)
+    assert visible(shown.text) == shown.text
+    assert len(preview(body)) <= PREVIEW_CHARS + 1
+
+
+def test_json_is_laid_out_and_not_read() -> None:
+    shown = shown_body(b'{"b":1.0,"a":12345678901234567890123,"b":2e400}')
+    assert shown.view == "json"
+    assert shown.text == '{\n  "b": 1.0,\n  "a": 12345678901234567890123,\n  "b": 2e400\n}'
+
+
+@pytest.mark.parametrize("body", [b"{", b"[" * 100_000, b'{"a":}', b"12", b'"text"', b"{\xff}"])
+def test_what_is_no_json_document_is_text_or_hex(body: bytes) -> None:
+    assert "json" not in shown_body(body).views
+
+
+def test_long_bodies_are_cut_at_a_whole_character() -> None:
+    shown = shown_body("é".encode() * BODY_SHOWN_BYTES)
+    assert shown.view == "text"
+    assert shown.cut == BODY_SHOWN_BYTES
+    odd = shown_body(b"x" + "é".encode() * BODY_SHOWN_BYTES)
+    assert odd.text.endswith("é")
+    assert shown_body(b"\xff" * 10_000).cut == 10_000 - HEX_SHOWN_BYTES
+
+
+def test_what_acts_is_written_out() -> None:
+    assert visible("a\u202eb\x00\u200b\u2028\ufeff") == (
+        "a⟨U+202E⟩b⟨U+0000⟩⟨U+200B⟩⟨U+2028⟩⟨U+FEFF⟩"
+    )
+    assert visible("tabs\tand\nlines, שלום, é, 日本") == "tabs\tand\nlines, שלום, é, 日本"
+
+
+def test_numbers_for_people() -> None:
+    assert [number(each) for each in (0, 999, 1_234_567)] == ["0", "999", "1,234,567"]
+    assert [rate(each) for each in (0, 0.25, 9.96, 1_500)] == ["0", "0.2", "10.0", "1,500"]
+    assert [size(each) for each in (0, 999, 1_500, 2e9)] == ["0 B", "999 B", "1.5 KB", "2.0 GB"]
+    shown = [span(each) for each in (0, 250, 1_500, 45_000, 90_000, 5_400_000, 200_000_000)]
+    assert shown == ["0 s", "250 ms", "1.5 s", "45 s", "1.5 min", "1.5 h", "2.3 d"]
+
+
+def test_lines_are_bounded() -> None:
+    points = Points(2)
+    for at in range(POINTS_MAX + 1_000):
+        points.add(at, at * 2)
+    times, values = points.columns()
+    assert POINTS_MAX <= len(times) < POINTS_MAX + 100
+    assert (times[-1], values[-1]) == (POINTS_MAX + 999, 2 * (POINTS_MAX + 999))
+    assert points.last == [times[-1], values[-1]]

@@ -1,0 +1,103 @@
+"""A broker with something to look at: queues of a shop, work that goes well and work that does
+not, topics with groups, a Spark query that holds a batch."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from nexo.client import asking
+from nexo.client.address import address_of
+from nexo.client.blocking.connection import Connection
+
+if TYPE_CHECKING:
+    from nexo import Client
+
+SCRIPT = "<script>document.title='taken over'</script><img src=x onerror=alert(1)>"
+RIGHT_TO_LEFT = "safe\u202eexe.gpj \u2066hidden\u2069 שלום"
+BINARY = bytes(range(256)) * 8
+LARGE = (b"<b>" + b"x" * 60 + b"</b>\n") * 16_384  # beyond a mebibyte
+CONSUMER = "orders-to-lake"
+REASONS = ("no stock", "card declined: insufficient funds", SCRIPT)
+
+
+def fill(client: Client, url: str) -> None:
+    """Everything that the pages show, through the native protocol."""
+    _shop(client)
+    _dead_letters(client)
+    _hostile(client)
+    _topics(client)
+    claim(url, "lake-feed", CONSUMER, 40)
+
+
+def _shop(client: Client) -> None:
+    for name, count in (("emails", 320), ("thumbnails", 1_250), ("invoices", 12), ("search", 0)):
+        queue = client.create_queue(name)
+        queue.push_batch([json.dumps({"job": name, "number": n}) for n in range(count + 30)])
+        for message in queue.pop_batch(30):
+            message.ack()
+    orders = client.create_queue("orders", max_attempts=3, visibility_timeout=60)
+    bodies = [
+        json.dumps({"order": 1_000 + n, "items": [{"sku": f"A-{n}", "count": n % 5 + 1}]})
+        for n in range(200)
+    ]
+    orders.push_batch(bodies)
+    orders.push("urgent", priority=9, attributes={"channel": "phone", "agent": "Ada"})
+    orders.push("tomorrow", delay=3_600)
+    for message in orders.pop_batch(60):
+        message.ack()
+    orders.pop_batch(20)
+    client.create_queue("lake-feed").push_batch([f"row {n}" for n in range(500)])
+    paused = client.create_queue("reports")
+    paused.push("weekly report")
+    paused.pause()
+    client.create_queue("ledger.fifo", fifo=True).push("entry", group_id="account-7")
+
+
+def _dead_letters(client: Client) -> None:
+    payments = client.create_queue("payments", max_attempts=2)
+    for number in range(9):
+        payments.push(json.dumps({"payment": number, "amount": 12.5 * number}))
+    for _ in range(2):
+        for place, message in enumerate(payments.pop_batch(9)):
+            message.nack(delay=0, reason=REASONS[place % len(REASONS)])
+
+
+def _hostile(client: Client) -> None:
+    queue = client.create_queue("hostile")
+    queue.push(SCRIPT, attributes={"<b>name</b>": SCRIPT})
+    queue.push(RIGHT_TO_LEFT)
+    queue.push(BINARY)
+    queue.push(LARGE[: 1024 * 1024])
+    queue.push("[" * 50_000)
+    queue.push(json.dumps({"html": SCRIPT, "number": 12345678901234567890}))
+
+
+def _topics(client: Client) -> None:
+    prices = client.create_topic("prices")
+    for name in ("billing", "shop-window"):
+        prices.bind(name)
+    for number in range(40):
+        prices.publish(json.dumps({"item": number, "price": number / 4}))
+    client.topic("prices").publish(SCRIPT)
+
+
+def claim(url: str, queue: str, consumer: str, count: int) -> None:
+    """What the driver of a Spark query does: finish one batch, hold the next."""
+    connection = Connection(address_of(url, None, True), None, 10.0, 5.0, "driver")
+
+    def call(method: str, **params: Any) -> Any:
+        return connection.run(asking.call(method, msgspec.msgpack.decode, **params))
+
+    try:
+        who = {"name": queue, "consumer": consumer}
+        epoch = call("claim_open", **who)
+        claimed = {"count": count, "timeout_ms": 600_000, "bytes_max": 10**6, "wait_ms": 0}
+        call("claim", **who, epoch=epoch, after=0, **claimed)
+        call("claim_seal", **who, epoch=epoch, number=1)
+        call("claim", **who, epoch=epoch, after=1, **claimed)
+        call("claim_seal", **who, epoch=epoch, number=2)
+    finally:
+        connection.close()
