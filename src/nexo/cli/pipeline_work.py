@@ -1,0 +1,233 @@
+"""What every job of the pipeline takes on the command line, and how it is run and watched."""
+
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nexo.cli.ending import Ending
+from nexo.cli.parameters import add_parameters, flag
+from nexo.cli.progress import progress_bar, show_rate
+from nexo.cli.talk import DEFAULT_URL, Json, Talk, TlsCa, Token, Url
+from nexo.server.durations import parse_seconds
+from nexo.vocabulary.errors import InvalidArgument, NexoError
+
+if TYPE_CHECKING:
+    from nexo.pipeline.lake import Lake
+    from nexo.pipeline.running import Running
+    from nexo.pipeline.status import Status
+
+_PANEL = "Spark and the lake"
+DEFAULT_LAKE = "nexo-lake"
+
+LakeFlag = Annotated[
+    str,
+    typer.Option(
+        "--lake", metavar="DIR", envvar="NEXO_LAKE", help="The lake.", rich_help_panel=_PANEL
+    ),
+]
+_Format = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        metavar="FORMAT",
+        help="parquet, or delta or iceberg where the session has it.",
+        rich_help_panel=_PANEL,
+    ),
+]
+_Checkpoint = Annotated[
+    str | None,
+    typer.Option(
+        "--checkpoint",
+        metavar="DIR",
+        help="Where Spark keeps how far it is; by default in the lake.",
+        rich_help_panel=_PANEL,
+    ),
+]
+_Master = Annotated[
+    str | None,
+    typer.Option(
+        "--master",
+        metavar="URL",
+        help="The cluster: spark://host:7077, yarn, k8s://…; by default this machine.",
+        rich_help_panel=_PANEL,
+    ),
+]
+_Conf = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--conf",
+        metavar="KEY=VALUE",
+        help="A setting of Spark; may be given often.",
+        rich_help_panel=_PANEL,
+    ),
+]
+
+
+def works(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the flags that every job has; its first parameter becomes the work."""
+    added = [
+        flag("lake", LakeFlag, DEFAULT_LAKE),
+        flag("format", _Format, "parquet"),
+        flag("checkpoint", _Checkpoint),
+        flag("master", _Master),
+        flag("conf", _Conf),
+        flag("url", Url, DEFAULT_URL),
+        flag("token", Token),
+        flag("tls_ca", TlsCa),
+        flag("json", Json, False),
+    ]
+    return add_parameters(function, added, lambda given: Work(**given))
+
+
+class Work:
+    """One run of a job."""
+
+    def __init__(
+        self,
+        lake: str,
+        format: str,
+        checkpoint: str | None,
+        master: str | None,
+        conf: list[str] | None,
+        **talk: Any,
+    ) -> None:
+        self.talk = Talk(**talk)
+        self.checkpoint = checkpoint
+        self._lake = lake
+        self._format = format
+        self._master = master
+        self._conf = _settings(conf or [])
+
+    def lake(self) -> "Lake":
+        from nexo.pipeline.formats import check_format
+        from nexo.pipeline.lake import Lake
+
+        check_format(self._format)
+        return Lake(self._lake, self._format)
+
+    def broker(self) -> dict[str, str]:
+        """The options of the data source that say where the broker is and who asks."""
+        given = {
+            "endpoint": self.talk.url,
+            "token": self.talk.token,
+            "tlsCa": self.talk.tls_ca,
+        }
+        return {name: value for name, value in given.items() if value}
+
+    def session(self, name: str) -> Any:
+        from nexo.spark import session
+
+        return session(f"nexo {name}", self._master, self._conf)
+
+    def do(
+        self,
+        job: str,
+        work: Callable[["Running"], None],
+        *,
+        lake: "Lake | None" = None,
+        asks_broker: bool = True,
+    ) -> "Status":
+        """Run a job while its progress is shown; says how it ended."""
+        from nexo.pipeline.failures import SPARK_ERRORS, explained
+        from nexo.pipeline.running import Running
+        from nexo.pipeline.status import Teller
+
+        if asks_broker:
+            self.talk.require_broker()
+        with progress_bar(self.talk, job) as bar:
+            bar.show(0, "starting Spark")
+
+            def show(told: "Status") -> None:
+                lag = "" if told.lag is None else f"{told.lag:,} behind"
+                bar.show(told.rows, f"{told.rows_per_second:,.0f} rows/s  {lag}")
+
+            teller = Teller(job, lake, show)
+            spark = None
+            try:
+                spark = self.session(job)
+                with Ending() as ending:
+                    running = Running(
+                        spark, self.broker(), teller, should_stop=lambda: ending.is_near
+                    )
+                    work(running)
+                    teller.tell("stopped" if ending.is_near else "finished")
+            except (NexoError, *SPARK_ERRORS) as error:
+                failure = explained(error)
+                teller.tell("failed", str(failure))
+                raise failure from None
+            finally:
+                if spark is not None:
+                    spark.stop()
+        return teller.status
+
+    def answer(self, status: "Status", text: str = "", **more: Any) -> None:
+        """How it ended, for programs and for people."""
+        assert status.started_at is not None
+        assert status.updated_at is not None
+        seconds = (status.updated_at - status.started_at).total_seconds()
+        document = {
+            "job": status.job,
+            "state": status.state,
+            "rows": status.rows,
+            "seconds": round(seconds, 3),
+            "sources": {name: part.rows for name, part in status.sources.items()},
+            **more,
+        }
+        text = text or f"{status.job}: {show_rate(status.rows, seconds)}"
+        self.talk.answer(document, text)
+
+
+def parse_moment(text: str) -> datetime:
+    """A time: 2026-05-31, 2026-05-31T14:30 (UTC unless it says so), or 2h for so long ago."""
+    text = str(text).strip()
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        try:
+            return datetime.now(UTC) - timedelta(seconds=parse_seconds(text))
+        except (InvalidArgument, OverflowError):
+            raise typer.BadParameter(
+                f"{text!r:.40} is not a time; write 2026-05-31T14:30, or 2h for two hours ago"
+            ) from None
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def run_file(work: Work, file: str, arguments: list[str]) -> int:
+    """A user's job, as if Python ran it, in a session in which everything is in place."""
+    import os
+    import runpy
+
+    broker = work.broker()
+    os.environ["NEXO_URL"] = broker["endpoint"]
+    if "token" in broker:
+        os.environ["NEXO_TOKEN"] = broker["token"]
+    spark = work.session(file)
+    began, before = time.monotonic(), sys.argv
+    sys.argv = [file, *arguments]
+    try:
+        runpy.run_path(file, run_name="__main__")
+        status = 0
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            sys.stderr.write(f"{end.code}\n")
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    finally:
+        sys.argv = before
+        spark.stop()
+    if work.talk.is_watched:
+        sys.stderr.write(f"{file}: {time.monotonic() - began:.1f} s\n")
+    return status
+
+
+def _settings(given: list[str]) -> dict[str, str]:
+    settings = {}
+    for each in given:
+        key, sign, value = each.partition("=")
+        if not sign or not key.strip():
+            raise InvalidArgument(f"--conf {each!r:.80} is no setting", "write KEY=VALUE")
+        settings[key.strip()] = value
+    return settings

@@ -1,0 +1,53 @@
+"""What Spark says when something fails, as one of our errors.
+
+A refusal of the broker travels through a Python worker, the JVM and back, and arrives as text: it
+is made an error again, with its code and hint. What is wrong in an SQL condition is the caller's.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import AnalysisException, ParseException, PySparkException
+
+from nexo.vocabulary import errors
+from nexo.vocabulary.errors import InvalidArgument, NexoError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_OURS = re.compile(r"nexo\.vocabulary\.errors\.(\w+): ([^\n]+)")
+_HINTED = re.compile(r"(.*?) \((.*)\)$")
+
+
+def explained(error: BaseException) -> NexoError:
+    """The failure of a job in one line."""
+    if isinstance(error, NexoError):
+        return error
+    text = str(error)
+    found = _OURS.findall(text)
+    if found:
+        name, message = found[-1]
+        hinted = _HINTED.match(message)
+        kind = getattr(errors, name, NexoError)
+        return kind(*hinted.groups()) if hinted else kind(message)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    first = lines[0] if lines else type(error).__name__
+    return NexoError(f"Spark failed: {first:.500}", "the log above has the whole story")
+
+
+def checked_sql(flag: str, text: str, use: Callable[[str], object]) -> None:
+    """Refuse SQL that Spark does not understand, before anything is done."""
+    try:
+        use(text)
+    except (ParseException, AnalysisException) as error:
+        said = " ".join(str(error).partition("== SQL")[0].partition(" SQLSTATE")[0].split())
+        raise InvalidArgument(
+            f"{flag} {text!r:.120} cannot be used: {said:.400}",
+            "it sees the Spark columns of a message and text, its body as UTF-8",
+        ) from None
+
+
+SPARK_ERRORS = (PySparkException, Py4JError)

@@ -1,0 +1,182 @@
+"""insights: what happened in each queue in each minute, from the events.
+
+    nexo.events (or LAKE/events) → figures by queue and minute → LAKE/insights/queue_minutes
+                                                               → LAKE/insights/dead_letters
+                                                               → LAKE/insights/consumers
+
+The stream and the batch over the archive go through the same `figures`, so they give the same
+answers. In the stream a minute's figures are kept until the watermark has passed it; events that
+come later still are dropped and counted, and the batch over that day has them. Rows are replaced
+as a whole, by queue and minute: a micro-batch that runs again changes nothing.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import msgspec
+from pyspark.sql import functions as f
+
+from nexo.pipeline.archive import event_rows
+from nexo.pipeline.commits import finish_all
+from nexo.pipeline.running import trigger
+from nexo.pipeline.tables import Tables
+from nexo.pipeline.watch import Watch
+from nexo.vocabulary.names import EVENTS_TOPIC
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from nexo.pipeline.lake import Lake
+    from nexo.pipeline.running import Running
+
+EVERY_S = 10.0
+WATERMARK_S = 600.0
+BATCH_EVENTS = 500_000
+MINUTE, REASON, CONSUMER = "minute", "reason", "consumer"  # what a row of figures tells of
+# An event counts for its queue and minute, a dead letter also for its reason, and what a consumer
+# got and acked also for the consumer.
+_FACETS = f"""
+    explode(filter(array(
+        named_struct('facet', '{MINUTE}', 'detail', ''),
+        if(kind = 'dead_lettered', named_struct('facet', '{REASON}', 'detail', reason), null),
+        if(kind in ('delivered', 'acked'),
+           named_struct('facet', '{CONSUMER}', 'detail', consumer), null)
+    ), each -> each is not null))
+"""
+_LEFT = (
+    "kind in ('acked', 'dead_lettered', 'redriven', 'purged') "
+    "or (kind = 'expired' and reason = 'retention')"
+)
+
+
+class Insights(msgspec.Struct, frozen=True):
+    once: bool = False
+    every_s: float = EVERY_S
+    watermark_s: float = WATERMARK_S
+    batch_events: int = BATCH_EVENTS
+    fail_on_data_loss: bool = True
+    checkpoint: str | None = None
+    from_lake: bool = False
+    first_day: date | None = None  # of the batch over the archive
+    last_day: date | None = None
+
+
+def run(running: Running, lake: Lake, asked: Insights) -> None:
+    with lake.only_one("insights"):
+        if asked.from_lake:
+            with lake.reading():
+                _from_lake(running, lake, asked)
+        else:
+            _from_broker(running, lake, asked)
+
+
+def figures(events: DataFrame) -> DataFrame:
+    """A row for each queue and minute, each reason in it and each consumer in it."""
+    is_minute = f.col("facet") == MINUTE
+    wait_ms = f.expr("greatest(0, unix_millis(at) - unix_millis(created_at))")
+    work_ms = f.expr("greatest(0, unix_millis(at) - unix_millis(delivered_at))")
+    is_first = (f.col("kind") == "delivered") & (f.col("attempts") == 1)
+    rows = (
+        events.select("*", f.expr(_FACETS).alias("about"))
+        .select("*", "about.*")
+        .withColumn("wait_ms", f.when(is_minute & is_first, wait_ms))
+        .withColumn("work_ms", f.when(is_minute & (f.col("kind") == "acked"), work_ms))
+    )
+    return (
+        rows.groupBy("queue", f.window("at", "1 minute").alias("window"), "facet", "detail")
+        .agg(
+            _counted("kind = 'pushed'").alias("arrivals"),
+            _counted(_LEFT).alias("departures"),
+            _counted("kind = 'delivered' and attempts > 1").alias("retries"),
+            _counted("kind = 'dead_lettered'").alias("dead_letters"),
+            _counted("kind = 'delivered'").alias("deliveries"),
+            _counted("kind = 'acked'").alias("acks"),
+            f.expr("percentile(wait_ms, array(0.5, 0.99), count)").alias("wait"),
+            f.expr("percentile(work_ms, array(0.5, 0.99), count)").alias("work"),
+        )
+        .select(
+            *("queue", f.col("window.start").alias("minute"), "facet", "detail"),
+            *("arrivals", "departures", "retries", "dead_letters", "deliveries", "acks"),
+            f.col("wait")[0].alias("wait_ms_p50"),
+            f.col("wait")[1].alias("wait_ms_p99"),
+            f.col("work")[0].alias("work_ms_p50"),
+            f.col("work")[1].alias("work_ms_p99"),
+        )
+    )
+
+
+def _counted(condition: str) -> Column:
+    """How many messages, not events: an event tells of a range."""
+    return f.expr(f"coalesce(sum(`count`) filter (where {condition}), 0L)")
+
+
+def _from_broker(running: Running, lake: Lake, asked: Insights) -> None:
+    messages = running.stream(
+        topic=EVENTS_TOPIC,
+        startingOffsets="earliest",
+        maxMessagesPerTrigger=asked.batch_events,
+        failOnDataLoss=str(asked.fail_on_data_loss).lower(),
+    )
+    watch = Watch(running.spark, running.teller)
+    watch.run({EVENTS_TOPIC: lambda: start(event_rows(messages), lake, asked)}, running.should_stop)
+
+
+def start(events: DataFrame, lake: Lake, asked: Insights) -> StreamingQuery:
+    """From a stream of events into the tables."""
+    tables = Tables(lake)
+
+    def keep(batch: DataFrame, _: int) -> None:
+        tables.put(batch.toArrow())
+
+    return (
+        figures(events.withWatermark("at", f"{asked.watermark_s} seconds"))
+        .writeStream.queryName(EVENTS_TOPIC)
+        .outputMode("update")
+        .foreachBatch(keep)
+        .option("checkpointLocation", lake.checkpoint("insights", asked.checkpoint))
+        .trigger(**trigger(asked.once, asked.every_s))
+        .start()
+    )
+
+
+def _from_lake(running: Running, lake: Lake, asked: Insights) -> None:
+    running.teller.tell("running")
+    with lake.locked():  # no batch is half moved while the files are listed
+        finish_all(lake)
+        events = lake.read_events(running.spark)
+    chosen = events
+    if asked.first_day is not None:
+        chosen = chosen.where(f.col("date") >= f.lit(asked.first_day))
+    if asked.last_day is not None:
+        chosen = chosen.where(f.col("date") <= f.lit(asked.last_day))
+    rows = figures(chosen).toArrow()
+    depths = {} if asked.first_day is None else _depths_before(events, asked.first_day)
+    Tables(lake).put(rows, replace=True, depths=depths)
+    running.teller.add("LAKE/events", rows.num_rows)
+
+
+def _depths_before(events: DataFrame, day: date) -> dict[str, int]:
+    """What was in each queue when a day began: all that came less all that left, and what is below
+    zero was there before the first event."""
+    changed = _counted("kind = 'pushed'") - _counted(_LEFT)
+    so_far = "over (partition by queue order by minute)"
+    rows = (
+        events.where(f.col("date") < f.lit(day))
+        .groupBy("queue", f.window("at", "1 minute").start.alias("minute"))
+        .agg(changed.alias("net"))
+        .selectExpr("*", f"sum(net) {so_far} as level")
+        .selectExpr("*", f"level - least(0, min(level) {so_far}) as depth")
+        .groupBy("queue")
+        .agg(f.max_by("depth", "minute").alias("depth"))
+    )
+    return {row["queue"]: row["depth"] for row in rows.collect()}
+
+
+def day_of(text: str) -> date:
+    """A day as people write it: 2026-05-31, today or yesterday."""
+    today = datetime.now(UTC).date()
+    named = {"today": today, "yesterday": today - timedelta(days=1)}
+    return named.get(text) or date.fromisoformat(text)

@@ -1,0 +1,122 @@
+"""Streaming queries while they run: progress is told; a failure, or a stop, ends all of them."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from nexo.pipeline.failures import explained
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from nexo.pipeline.status import Teller
+
+POLL_S = 0.2
+CALM_S = 30.0  # how long a micro-batch may take to end when the job is to stop
+_LOOK_S = 0.02
+RESTARTS_MAX = 10
+_NOT_HEARD_OF = "failed to connect back"
+LAST_WORDS_S = 10.0  # how long the last progress of an ended query may take to arrive
+
+
+class Watch(StreamingQueryListener):
+    """Make it before the queries are started, or it misses their first words."""
+
+    def __init__(self, spark: SparkSession, teller: Teller) -> None:
+        self._spark = spark
+        self._teller = teller
+        self._names: dict[str, str] = {}
+        self._lock = threading.Lock()
+        self._ended = 0
+        self._changed = threading.Condition(self._lock)
+        spark.streams.addListener(self)
+
+    def run(
+        self, starts: Mapping[str, Callable[[], StreamingQuery]], should_stop: Callable[[], bool]
+    ) -> None:
+        """Start queries, and stay until all have ended by themselves or are to be stopped; raises
+        what made one fail."""
+        self._teller.tell("starting")
+        queries: dict[str, StreamingQuery] = {}
+        try:
+            for name, start in starts.items():
+                queries[name] = start()
+            self._teller.tell("running")
+            restarts = 0
+            while not should_stop():
+                for name, query in queries.items():
+                    if restarts < RESTARTS_MAX and _was_not_heard_of(query):
+                        queries[name] = starts[name]()
+                        restarts += 1
+                failed = any(query.exception() for query in queries.values())
+                if failed or not any(query.isActive for query in queries.values()):
+                    break
+                with self._lock:
+                    self._changed.wait(POLL_S)
+            _stop_calmly(list(queries.values()))
+            with self._lock:
+                everyone = len(queries) + restarts
+                self._changed.wait_for(lambda: self._ended >= everyone, LAST_WORDS_S)
+        finally:
+            for query in queries.values():
+                query.stop()
+            self._spark.streams.removeListener(self)
+        for query in queries.values():
+            error = query.exception()
+            if error is not None:
+                raise explained(error)
+
+    # -- What Spark calls, from threads of its own --------------------------------------------
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802
+        with self._lock:
+            self._names[str(event.id)] = event.name or str(event.id)
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+        progress = event.progress
+        with self._lock:
+            name = self._names.get(str(progress.id), progress.name)
+            late = sum(each.numRowsDroppedByWatermark for each in progress.stateOperators)
+            self._teller.status.late += late
+            self._teller.add(name, progress.numInputRows, _lag(progress))
+
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802
+        with self._lock:
+            self._teller.tell("running")
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+        with self._lock:
+            self._ended += 1
+            self._changed.notify_all()
+
+
+def _stop_calmly(queries: list[StreamingQuery]) -> None:
+    """Let the micro-batch under way come to its end. To cut it off would be as safe, but loud."""
+    until = time.monotonic() + CALM_S
+    for query in queries:
+        while query.isActive and query.status["isTriggerActive"] and time.monotonic() < until:
+            time.sleep(_LOOK_S)
+        query.stop()
+
+
+def _was_not_heard_of(query: StreamingQuery) -> bool:
+    """Spark gives a Python process ten seconds to appear, which on a busy machine is not always
+    enough. A query goes on from its checkpoint, so it can as well be started again."""
+    return _NOT_HEARD_OF in str(query.exception() or "")
+
+
+def _lag(progress: Any) -> int:
+    """How many messages of the topic are not read yet."""
+    behind = 0
+    for source in progress.sources:
+        latest, end = json.loads(source.latestOffset or "{}"), json.loads(source.endOffset or "{}")
+        behind += sum(max(0, latest[name] - end.get(name, 0)) for name in latest)
+    return behind

@@ -1,0 +1,70 @@
+"""What each test has to itself: a name on the shared broker, a lake, and jobs to run on it."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.dataset as ds
+
+from nexo.pipeline import archive
+from nexo.pipeline.archive import Archive
+from nexo.pipeline.lake import Lake
+from nexo.pipeline.running import Running
+from nexo.pipeline.status import Status, Teller
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from nexo import Client
+
+
+class Place:
+    def __init__(self, url: str, client: Client, name: str, directory: Path) -> None:
+        self.url = url
+        self.client = client
+        self.name = name
+        self.directory = directory
+        self.lake = Lake(directory / "lake")
+
+    def running(
+        self,
+        spark: SparkSession,
+        job: str,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> Running:
+        teller = Teller(job, self.lake)
+        return Running(spark, {"endpoint": self.url}, teller, should_stop=should_stop)
+
+    def archive(self, spark: SparkSession, **asked: Any) -> Status:
+        """Everything that is there, into the lake."""
+        running = self.running(spark, "archive")
+        archive.run(running, self.lake, Archive(once=True, **asked))
+        running.teller.tell("finished")
+        return running.teller.status
+
+    def messages(self, source: str) -> list[dict[str, Any]]:
+        """What the lake has of a source, as anyone reads it who does not know Spark."""
+        found = ds.dataset(self.lake.messages, partitioning="hive", format="parquet")
+        rows = found.to_table(filter=ds.field("source") == source).to_pylist()
+        return sorted(rows, key=lambda row: row["offset"])
+
+    def events(self) -> list[dict[str, Any]]:
+        """What the lake has of the life of this test's queues."""
+        found = ds.dataset(self.lake.events, partitioning="hive", format="parquet")
+        rows = [row for row in found.to_table().to_pylist() if row["queue"].startswith(self.name)]
+        return sorted(rows, key=lambda row: row["offset"])
+
+    def insights(self, table: str) -> list[dict[str, Any]]:
+        rows = ds.dataset(self.lake.insights / table, format="parquet").to_table().to_pylist()
+        rows = [row for row in rows if row["queue"].startswith(self.name)]
+        return sorted(rows, key=lambda row: [str(value) for value in row.values()])
+
+
+def some_bodies(count: int, seed: int = 1) -> list[bytes]:
+    """Bodies of all sorts: empty, not UTF-8, short and long."""
+    random = Random(seed)
+    return [random.randbytes(random.choice([0, 1, 15, 400])) for _ in range(count)]

@@ -1,0 +1,55 @@
+"""`nexo pipeline run` in a process of its own, as a user runs it, so that it can be killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.spark.fast import FAST
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NEXO = str(Path(sys.executable).with_name("nexo"))
+LIMIT_S = 200.0
+
+
+class Job:
+    """A job under way. It leads a process group: Java and the Python workers die with it."""
+
+    def __init__(self, directory: Path, url: str, *arguments: str, **config: str) -> None:
+        self._log = directory / "job.log"
+        settings: Mapping[str, str] = {**FAST, **config}
+        conf = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
+        name, rest = arguments[0], arguments[1:]
+        with self._log.open("w") as log:
+            self.process = subprocess.Popen(
+                [NEXO, "pipeline", "run", name, *conf, *rest],
+                env={**os.environ, "NEXO_URL": url, "SPARK_LOCAL_IP": "127.0.0.1"},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def end(self) -> int:
+        """Wait for its end; its exit code."""
+        try:
+            return self.process.wait(LIMIT_S)
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+    def interrupt(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+
+    def log(self) -> str:
+        return self._log.read_text()

@@ -1,0 +1,159 @@
+"""Jobs as processes: killed in the middle, on a cluster, and a file of a user's own."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from random import Random, SystemRandom
+from typing import TYPE_CHECKING
+
+import pytest
+
+from nexo.pipeline.commits import Commits
+from nexo.pipeline.replay import Replay
+from nexo.pipeline.replay import run as replay
+from nexo.pipeline.status import read_statuses
+from tests.client.eventually import eventually
+from tests.pipeline.place import Place, some_bodies
+from tests.pipeline.process import LIMIT_S, Job
+from tests.spark.cluster import HOST, Cluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COUNT = 600
+
+
+def drawn() -> Random:
+    seed = int(os.environ.get("NEXO_KILL_SEED") or SystemRandom().randrange(2**32))
+    print(f"seed {seed}: repeat with NEXO_KILL_SEED={seed}")  # noqa: T201
+    return Random(seed)
+
+
+def kill_the_archive(spark: SparkSession, place: Place, random: Random) -> None:
+    """Somewhere after its first commits; then another run finishes the work."""
+    topic = place.client.create_topic(place.name)
+    bodies = some_bodies(COUNT)
+    for start in range(0, COUNT, 50):
+        for body in bodies[start : start + 50]:
+            topic.publish(body)
+    commits = Commits(place.lake, f"archive-{topic.name}", place.lake.messages)
+    job = Job(
+        place.directory,
+        place.url,
+        *("archive", "--once", "--topic", topic.name, "--lake", str(place.lake.root)),
+        *("--batch-messages", "25"),
+    )
+
+    def is_under_way() -> bool:
+        last = commits.last()
+        assert job.process.poll() is None, f"it has ended before it was killed\n{job.log()}"
+        return last is not None and last.batch >= wanted
+
+    wanted = random.randint(0, 4)
+    eventually(is_under_way, LIMIT_S)
+    time.sleep(random.uniform(0, 1.0))  # any moment will do: this is the chance of the test
+    job.kill()
+    states = {each.job: each.state for each in read_statuses(place.lake)}
+    assert states == {"archive": "died"}
+    place.archive(spark, topics=(topic.name,))
+    rows = place.messages(topic.name)
+    assert [row["offset"] for row in rows] == list(range(COUNT))
+    assert [row["body"] for row in rows] == bodies
+
+
+def test_an_archive_killed_somewhere(spark: SparkSession, place: Place) -> None:
+    kill_the_archive(spark, place, drawn())
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(10))
+def test_an_archive_killed_at(spark: SparkSession, place: Place, seed: int) -> None:
+    kill_the_archive(spark, place, Random(seed))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(5))
+def test_a_redrive_killed_somewhere(place: Place, seed: int) -> None:
+    count, moved_first = 100_000, Random(seed).randrange(50_000)
+    letters = place.client.create_queue(place.name)
+    target = place.client.create_queue(f"{place.name}-target")
+    letters.push_batch([f"m{number}" for number in range(count)])
+    arguments = ["redrive", "--queue", letters.name, "--to", target.name]
+    arguments += ["--set-body", "concat(text, '!')"]
+    job = Job(place.directory, place.url, *arguments)
+    eventually(lambda: target.info().depth > moved_first, LIMIT_S)
+    job.kill()
+    assert letters.info().depth > 0, "it was too quick to be killed"
+    assert letters.info().depth + target.info().depth == count
+    again = Job(place.directory, place.url, *arguments)
+    assert again.end() == 0, again.log()
+    found: list[str] = []
+    while messages := target.pop_batch(10_000, wait=0.2):
+        found += [message.text for message in messages]
+    assert found == [f"m{number}!" for number in range(count)]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(5))
+def test_a_replay_killed_somewhere(spark: SparkSession, place: Place, seed: int) -> None:
+    source = place.client.create_queue(place.name, archive=True)
+    bodies = [f"m{number}" for number in range(3_000)]
+    source.push_batch(bodies)
+    place.archive(spark, queues=(source.name,))
+    target = place.client.create_queue(f"{place.name}-back")
+    job = Job(
+        place.directory,
+        place.url,
+        *("replay", "--source", source.name, "--to-queue", target.name),
+        *("--lake", str(place.lake.root), "--rate", "300"),
+    )
+    eventually(lambda: target.info().depth > Random(seed).randrange(2_000), LIMIT_S)
+    job.kill()
+    asked = Replay(source=source.name, to_queue=target.name)
+    replay(place.running(spark, "replay"), place.lake, asked)
+    assert [message.text for message in target.pop_batch(10_000)] == bodies
+
+
+@pytest.mark.timeout(600)
+def test_on_a_cluster(place: Place) -> None:
+    """The same command with --master, from a queue to the lake, on executors of their own."""
+    queue = place.client.create_queue(place.name, archive=True)
+    bodies = some_bodies(300)
+    queue.push_batch(bodies)
+    with Cluster(place.directory, 2, {}) as cluster:
+        job = Job(
+            place.directory,
+            place.url,
+            *("archive", "--once", "--queue", queue.name, "--lake", str(place.lake.root)),
+            *("--master", cluster.url, "--json"),
+            **{"spark.driver.host": HOST, "spark.executor.memory": "512m"},
+        )
+        assert job.end() == 0, job.log()
+        assert "Launching executor" in cluster.log("master")
+    assert [row["body"] for row in place.messages(queue.name)] == bodies
+    told = json.loads(job.log().splitlines()[-1])
+    assert (told["job"], told["state"]) == ("archive", "finished")
+    assert told["sources"][queue.name] == len(bodies)
+
+
+USERS_JOB = """
+import sys
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.getOrCreate()
+queue = sys.argv[1]
+found = spark.read.format("nexo").option("queue", queue).load()
+print("found", found.count(), "of", sys.argv[1:], __name__)
+sys.exit(7)
+"""
+
+
+def test_a_file_of_a_user(place: Place) -> None:
+    place.client.create_queue(place.name).push_batch(["a", "b", "c"])
+    file = place.directory / "my_job.py"
+    file.write_text(USERS_JOB)
+    job = Job(place.directory, place.url, str(file), "--", place.name, "--day", "x")
+    assert job.end() == 7, job.log()
+    assert f"found 3 of ['{place.name}', '--day', 'x'] __main__" in job.log()
