@@ -74,7 +74,7 @@ def test_doctor_audits_a_data_directory(tmp_path):
     sound = nexo("doctor", "--data", "data", "--json").json()
     (audit,) = [each for each in sound["checks"] if each["name"] == "audit"]
     assert audit["status"] == "ok"
-    assert "3 messages" in audit["detail"]
+    assert "4 messages" in audit["detail"], "three that were pushed, and the event that tells so"
     journal = tmp_path / "data" / "journal.db"
     content = bytearray(journal.read_bytes())
     where = content.find(b"abc")

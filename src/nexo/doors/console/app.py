@@ -137,7 +137,9 @@ class ConsoleApp:
             "csrf": self._sessions.proof(request),
             "is_required": self._house.guard.is_required,
         }
-        return self._templates.refusal(200 if error is None else error.http_status, values)
+        # Nothing is shown here to whoever has no token, and programs are to hear so too.
+        asks = 401 if self._house.guard.is_required else 200
+        return self._templates.refusal(asks if error is None else error.http_status, values)
 
     async def _file(self, request: Request) -> Response:
         return self._files.answer(request, str(request.path_params["name"]))
