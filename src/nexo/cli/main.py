@@ -5,18 +5,22 @@ import sys
 
 import typer
 
-from nexo.cli import bench, doctor, queue, top, version
+from nexo.cli import backup, bench, doctor, pipeline, queue, token, top, topic, version
+from nexo.cli.audit import audit
 from nexo.cli.consume import consume
+from nexo.cli.definitions import export, import_definitions
+from nexo.cli.demo import demo
 from nexo.cli.failures import UNREACHABLE, USAGE, show_failure, show_usage, status_of
 from nexo.cli.pop import pop
 from nexo.cli.produce import produce
 from nexo.cli.push import push
 from nexo.cli.serve import serve
+from nexo.cli.worker import worker
 from nexo.vocabulary.errors import NexoError
 
 INTERRUPTED = 130
 
-_BROKER, _MESSAGES, _MACHINE = "Broker and queues", "Messages", "Measure and check"
+_BROKER, _MESSAGES, _MACHINE = "Broker and queues", "Messages", "Measure, check and keep"
 
 app = typer.Typer(
     name="nexo",
@@ -44,12 +48,22 @@ def nexo(context: typer.Context) -> None:
 
 
 app.command(rich_help_panel=_BROKER)(serve)
+app.command(rich_help_panel=_BROKER)(demo)
 app.add_typer(queue.app, rich_help_panel=_BROKER)
+app.add_typer(topic.app, rich_help_panel=_BROKER)
+app.add_typer(token.app, rich_help_panel=_BROKER)
+app.add_typer(pipeline.app, rich_help_panel=_BROKER)
 app.command(rich_help_panel=_BROKER)(top.top)
+app.command(rich_help_panel=_BROKER)(audit)
 app.command(rich_help_panel=_MESSAGES)(push)
 app.command(rich_help_panel=_MESSAGES)(pop)
 app.command(rich_help_panel=_MESSAGES)(produce)
 app.command(rich_help_panel=_MESSAGES)(consume)
+app.command(rich_help_panel=_MESSAGES)(worker)
+app.command(rich_help_panel=_MACHINE)(backup.backup)
+app.command(rich_help_panel=_MACHINE)(backup.restore)
+app.command(rich_help_panel=_MACHINE)(export)
+app.command("import", rich_help_panel=_MACHINE)(import_definitions)
 app.add_typer(bench.app, rich_help_panel=_MACHINE)
 app.command(rich_help_panel=_MACHINE)(doctor.doctor)
 app.command(rich_help_panel=_MACHINE)(version.version)

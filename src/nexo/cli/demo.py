@@ -1,0 +1,81 @@
+"""`nexo demo`: the whole product at work, in the program `examples.gps`.
+
+That program is written with the public names alone, as a user's would be, so it lives among the
+examples and not in a room of its own. A wheel carries a copy of it, since who installs with pip has
+no examples.
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nexo.cli.durations import parse_duration
+
+PROGRAM = "examples.gps"
+
+
+def demo(
+    seconds: Annotated[
+        float,
+        typer.Option(
+            metavar="DURATION",
+            parser=parse_duration,
+            help="How long there is traffic; then all is accounted for. Else until Ctrl-C.",
+            show_default=False,
+        ),
+    ] = 0.0,
+    chaos: Annotated[
+        bool, typer.Option("--chaos", help="Kill the broker and the driver of Spark too.")
+    ] = False,
+    vehicles: Annotated[
+        int, typer.Option(min=3, help="How many there are; each reports once a second.")
+    ] = 240,
+    folder: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR", help="Where data, lake and logs stay; else they go with the demo."
+        ),
+    ] = None,
+    free_ports: Annotated[
+        bool, typer.Option("--free-ports", help="Any free ports instead of 9324 to 9326.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The accounting as JSON.")] = False,
+) -> None:
+    """See all of it: broker, a fleet that sends, Spark, workers; live.
+
+    \b
+    Examples
+      nexo demo                          until Ctrl-C
+      nexo demo --seconds 60             then everything is accounted for
+      nexo demo --seconds 60 --chaos     although broker and Spark are killed
+      nexo demo --folder fleet           keeps the lake, to look into it
+
+    Exit codes: 0 if every accepted message is accounted for, 1 if not.
+    """
+    from nexo.vocabulary.errors import NexoError
+
+    root = program_root()
+    if root is None:
+        raise NexoError(
+            "this installation has no demo", "pip install --force-reinstall nexo-broker"
+        )
+    asked = ["--seconds", str(seconds), "--vehicles", str(vehicles)]
+    asked += ["--folder", folder] if folder is not None else []
+    for flag, is_set in (("--chaos", chaos), ("--free-ports", free_ports), ("--json", as_json)):
+        asked += [flag] if is_set else []
+    path = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
+    command = [sys.executable, "-P", "-m", PROGRAM, *asked]
+    # It takes the place of this process: signals and the exit code are its own.
+    os.execve(sys.executable, command, {**os.environ, "PYTHONPATH": path})  # noqa: S606
+
+
+def program_root() -> Path | None:
+    """The folder that has `examples`: beside the sources, or the copy in a wheel."""
+    package = Path(__file__).resolve().parents[1]
+    for root in (package / "program", package.parents[1]):
+        if (root / "examples" / "gps" / "__main__.py").is_file():
+            return root
+    return None
