@@ -109,12 +109,17 @@ def work(spark: SparkSession, plan: argparse.Namespace, over: threading.Event) -
     """Until it is over or a query fails; then what is there is finished."""
     progress = Progress(spark, plan.lake / "_progress.json")
     pipeline = Pipeline(spark, plan.url, plan.lake)
-    queries = [pipeline.keep_positions(), pipeline.watch_motion()]
+    queries = [pipeline.keep_positions()]
     progress.tell("running")
     while not over.wait(LOOK_S):
+        # One after the other: on a small machine the first batch is there in half the time.
+        if len(queries) == 1 and queries[0].lastProgress:
+            queries.append(pipeline.watch_motion())
         for query in queries:
             if not query.isActive:
                 query.awaitTermination()  # raises what made it fail
+    if len(queries) == 1:
+        queries.append(pipeline.watch_motion())
     progress.tell("finishing")
     for query in queries:
         query.processAllAvailable()

@@ -82,7 +82,8 @@ def test_strikes_come_when_there_is_something_to_lose(tmp_path: Path) -> None:
         strikes = Strikes(stage, happenings, seconds=100, chaos=True)
         strikes.strike(60, Look(60, is_up=True))
         assert strikes.count == 0, "nothing has happened yet"
-        busy = Told("running", 1, "", {"positions": Batch(number=2, rows_total=100)})
+        batches = {"positions": Batch(number=2), "windows": Batch(number=0)}
+        busy = Told("running", 1, "", batches)
         strikes.strike(60, Look(60, is_up=True, spark=busy))
         assert not stage.broker.is_running
         strikes.strike(61, Look(61, is_up=False, spark=busy))

@@ -60,6 +60,11 @@ class Look(msgspec.Struct, frozen=True):
         return sum(batch.number + 1 for batch in self.spark.queries.values())
 
     @property
+    def has_windows(self) -> bool:
+        """Whether Spark has come to alerts, too."""
+        return self.spark is not None and "windows" in self.spark.queries
+
+    @property
     def rows_kept(self) -> int:
         """Rows that Spark has taken into the lake."""
         batch = self.spark.queries.get("positions") if self.spark is not None else None

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 STEP_S = 0.25
 STALLED_S = 120.0  # without any progress, Spark is not waited for longer
+LULL_S = 60.0  # after so long without progress, nothing more is killed
 ALERTS_S = 10.0  # how long workers may still take for what waits
 FRESH_S = 1.0  # a look of this much later has seen what Spark pushed last
 FLEET_S = 40.0  # longer than the native client waits for a broker
@@ -122,6 +123,8 @@ class Demo:
             else:
                 self._strikes.strike(self._happenings.elapsed_s, look)
                 stage.tend_one(stage.spark)
+                if time.monotonic() - since > LULL_S:
+                    self._strikes.cancel()  # a short run: it never comes to that
             for process in (stage.broker, *stage.workers):
                 stage.tend_one(process)
             show()

@@ -64,11 +64,11 @@ class Strikes:
 
 def plan(stage: Stage, chaos: bool) -> list[Strike]:
     """A worker always; the broker and the driver of Spark if asked for. The driver is waited for:
-    killed before its first batch it would have nothing to lose, and only begin again."""
+    killed before its first batches it would have nothing to lose, and only begin again."""
     strikes = [Strike(stage.workers[0], 0.55, lambda look: look.handled_total > 3)]
     if chaos:
         strikes += [
             Strike(stage.broker, 0.35, lambda look: look.batches > 1),
-            Strike(stage.spark, 0.5, lambda look: look.is_up and look.batches > 2, True),
+            Strike(stage.spark, 0.5, lambda look: look.is_up and look.has_windows, True),
         ]
     return strikes

@@ -30,7 +30,7 @@ def tell(console: Console, accounting: Accounting, kills: int) -> None:
     table.add_row(
         "alerts",
         f"{alerts.pushed:,} pushed of {alerts.found:,} found",
-        f"{alerts.acked:,} acked, {alerts.waiting:,} waiting, {alerts.dead_letters:,} dead letters",
+        f"{alerts.acked:,} acked, {alerts.waiting:,} waiting, {alerts.dead_letters:,} dead",
         _check(alerts.holds),
     )
     console.print()
