@@ -42,10 +42,10 @@ def test_everything_confirmed_before_kill_is_there(tmp_path: Path, seed: int) ->
             [sys.executable, "-c", CHILD, str(tmp_path)], stdout=subprocess.PIPE, text=True
         )
         assert child.stdout is not None
-        child.stdout.readline()
+        first = child.stdout.readline()
         time.sleep(draw.uniform(0.0, 0.3))
         child.kill()
-        printed = child.stdout.read().split()
+        printed = [*first.split(), *child.stdout.read().split()]
         child.stdout.close()
         child.wait()
         confirmed = max([confirmed, *map(int, printed)])
