@@ -11,6 +11,7 @@ import shutil
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from bench import sqs_waiting
 from bench.result import Result
 from bench.rpc import ROUNDS, SECONDS, running_broker, together
 from nexo.engine import process
@@ -46,6 +47,7 @@ def run(directory: Path) -> list[Result]:
         results.append(Result(name, max(rates[what]), unit, bar))
         results.append(Result(f"{what}: CPU of the broker", min(costs[what]), "us/msg"))
     results.append(_pollers(directory))
+    results += sqs_waiting.run(directory)
     shutil.rmtree(directory, ignore_errors=True)
     return results
 
@@ -152,7 +154,8 @@ class _Client(asyncio.Protocol):
             assert head.startswith(b"HTTP/1.1 200"), self._buffer
             self._buffer = b""
             assert self._answer is not None
-            self._answer.set_result(body)
+            if not self._answer.done():  # a poll that was given up at the end
+                self._answer.set_result(body)
 
     def ask(self, request: bytes) -> asyncio.Future[bytes]:
         self._answer = asyncio.get_running_loop().create_future()
