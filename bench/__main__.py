@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench import backlog, durable, journal, operations, rpc, rules, sqs, topics, udp
+from bench import backlog, console, durable, journal, operations, rpc, rules, sqs, topics, udp
 
 if TYPE_CHECKING:
     from bench.result import Result
@@ -27,6 +27,7 @@ CASES = (
     "udp",
     "topics",
     "operations",
+    "console",
     "spark",
     "pipeline",
 )
@@ -53,6 +54,8 @@ def measure(case: str, directory: Path, messages: int) -> list[Result]:
         return sqs.run(directory)
     if case == "topics":
         return topics.run(directory)
+    if case == "console":
+        return console.run(directory)
     if case == "operations":
         return operations.run(directory)
     if case == "udp":

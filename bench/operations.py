@@ -88,7 +88,7 @@ async def _pushing(url: str) -> float:
 
 def _metrics(directory: Path) -> float:
     with running_broker(directory) as broker:
-        asyncio.run(_create_queues(broker.url))
+        asyncio.run(create_queues(broker.url))
         took_ms = []
         for _ in range(ROUNDS):
             started = perf_counter()
@@ -98,7 +98,7 @@ def _metrics(directory: Path) -> float:
     return median(took_ms)
 
 
-async def _create_queues(url: str) -> None:
+async def create_queues(url: str) -> None:
     async with nexo.connect_async(url) as client:
         for start in range(0, QUEUES, 500):
             names = [f"queue-{number}" for number in range(start, start + 500)]
