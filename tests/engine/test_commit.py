@@ -98,6 +98,20 @@ async def test_what_waited_while_one_commit_ran_is_the_next_commit(rig: Rig) -> 
     assert [batch.count for _, batch in second.rows] == [20, 20, 20]
 
 
+async def test_a_delivery_to_one_who_waits_calls_for_no_commit_of_its_own(rig: Rig) -> None:
+    queue = await (await rig.start()).create_queue("q")
+    await asyncio.sleep(1)
+    before = len(rig.journal.commits)
+    waiting = asyncio.create_task(queue.pop(1, wait_ms=1_000))
+    await settle()
+    await queue.push(bodies("a"))
+    assert texts(await waiting) == ["a"]
+    await settle()
+    assert len(rig.journal.commits) == before + 1
+    await asyncio.sleep(1)
+    assert len(rig.journal.commits) > before + 1, "it is written after all"
+
+
 async def test_order_is_kept_across_commits_and_push_sizes(rig: Rig) -> None:
     queue = await (await rig.start()).create_queue("q")
     sent, pushes = 0, []

@@ -75,7 +75,8 @@ def test_an_ack_that_meets_the_full_disk_first_is_stored(
 def test_pushes_go_on_by_themselves_when_space_returns(
     disk: SimulatedDisk, journal: SqliteJournal
 ) -> None:
-    push = change(Write(1, b"push"), rows={1: batch_of([bytes(9_000)])})
+    """More than fits into the WAL, which has its room from the start."""
+    push = change(Write(1, b"push"), rows={1: batch_of([bytes(40_000)])})
     disk.capacity_bytes = disk.used_bytes
     with pytest.raises(ReadOnly):
         journal.commit(push)
@@ -85,8 +86,23 @@ def test_pushes_go_on_by_themselves_when_space_returns(
         journal.commit(push)
     disk.capacity_bytes = None
     journal.commit(push)
-    assert journal.fetch([1])[0].bodies() == [bytes(9_000)]
+    assert journal.fetch([1])[0].bodies() == [bytes(40_000)]
     assert disk.size_bytes("data/journal.reserve") == RESERVE_BYTES
+
+
+def test_a_wal_that_finds_no_room_is_not_laid_out(disk: SimulatedDisk) -> None:
+    journal = journal_on(disk)
+    journal.open()
+    journal.commit(change(Write(1, b"push"), rows={1: batch_of([b"kept"])}))
+    laid_out_bytes = disk.size_bytes("data/journal.db-wal")
+    journal.close()
+    disk.capacity_bytes = disk.used_bytes + laid_out_bytes // 2
+    again = journal_on(disk)
+    again.open()
+    assert disk.size_bytes("data/journal.db-wal") < laid_out_bytes // 2
+    again.commit(change(Write(1, b"ack")))
+    assert again.load(1).records == [b"push", b"ack"]
+    again.close()
 
 
 def test_the_reserve_is_filled_again_while_idle(

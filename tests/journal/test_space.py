@@ -68,3 +68,17 @@ def test_the_wal_of_a_huge_commit_is_cut_back(tmp_path: Path) -> None:
     journal.commit(change(Write(1, b"a")))
     assert wal.stat().st_size < 70 * MEGABYTE
     journal.close()
+
+
+def test_the_wal_has_its_length_from_the_start(tmp_path: Path) -> None:
+    journal = SqliteJournal(tmp_path)
+    journal.open()
+    wal = tmp_path / "journal.db-wal"
+    laid_out_bytes = wal.stat().st_size
+    assert laid_out_bytes > 30 * MEGABYTE
+    for row in range(1, 200):  # 20 MB and more: short of a checkpoint
+        rows = {row: batch_of([bytes(100_000)])}
+        journal.commit(change(Write(1, b"push"), rows=rows))
+        assert wal.stat().st_size == laid_out_bytes
+    journal.close()
+    assert not wal.exists()

@@ -74,6 +74,7 @@ class Committer:
         self._waiters: list[tuple[_Future[Any], Any]] = []
         self._running_waiters: list[tuple[_Future[Any], Any]] = []
         self._running = False
+        self._urgent = False  # something of those that are dirty must not wait
         self._stopped = False
         self._scheduled: asyncio.Handle | None = None
         self._lazy: asyncio.TimerHandle | None = None
@@ -89,14 +90,14 @@ class Committer:
     def enlist(self, actor: Participant) -> None:
         """Something of the actor changed that must be written now."""
         self._dirty[actor] = None
-        if not self._running and self._scheduled is None and not self._stopped:
-            self._scheduled = self._loop.call_soon(self._prepare)
+        self._urgent = True
+        self._schedule()
 
     def enlist_lazily(self, actor: Participant) -> None:
         """Something changed that may wait for the next commit, but not for ever."""
         self._dirty[actor] = None
-        if self._lazy is None and self._scheduled is None and not self._running:
-            self._lazy = self._loop.call_later(LAZY_COMMIT_MS / 1000, self._begin)
+        if not self._running:  # else its end sees to it
+            self._schedule_lazily()
 
     def when_durable(self, result: Any) -> asyncio.Future[Any]:
         """A future that gets `result` once everything enlisted so far is on disk."""
@@ -112,8 +113,8 @@ class Committer:
         self._next_bytes += size
         self.unsettled_bytes += size
         self._dirty[actor] = None
-        if self._scheduled is None and not self._running and not self._stopped:
-            self._scheduled = self._loop.call_soon(self._prepare)
+        self._urgent = True
+        self._schedule()
         return self.when_durable(result)
 
     def accept(self, size: int) -> None:
@@ -154,6 +155,7 @@ class Committer:
     def abandon(self, error: BaseException) -> None:
         """Forget what was not committed: the state is about to be loaded from the journal."""
         self._dirty.clear()
+        self._urgent = False
         self._cancel_timers()
         waiters = self._running_waiters + self._waiters
         self._running_waiters, self._waiters = [], []
@@ -179,13 +181,18 @@ class Committer:
         """Wait until everything that was enlisted is on disk."""
         while not self.idle:
             future = self.when_durable(None)
-            if self._lazy is not None:
-                self._cancel_timers()
-            if not self._running and self._scheduled is None:
-                self._scheduled = self._loop.call_soon(self._prepare)
+            self._schedule()
             await future
 
     # -- One round ----------------------------------------------------------------------------
+
+    def _schedule(self) -> None:
+        if self._scheduled is None and not self._running and not self._stopped:
+            self._scheduled = self._loop.call_soon(self._prepare)
+
+    def _schedule_lazily(self) -> None:
+        if self._lazy is None and self._scheduled is None and not self._stopped:
+            self._lazy = self._loop.call_later(LAZY_COMMIT_MS / 1000, self._begin)
 
     def _prepare(self) -> None:
         """Begin one turn of the loop later. A quick disk is waited for in the loop itself: the
@@ -197,10 +204,11 @@ class Committer:
         self._cancel_timers()
         if self._running or self._stopped:
             return
+        self._running = True  # before: collecting one enlists another, and it is all this round
         draft, marks = self._collect()
+        self._urgent = False
         self._running_waiters, self._waiters = self._waiters, []
         round_bytes, self._next_bytes = self._next_bytes, 0
-        self._running = True
         began_s = perf_counter()
         commit = Commit(
             draft.writes,
@@ -248,8 +256,10 @@ class Committer:
         if self._room and self.unsettled_bytes <= UNSETTLED_BYTES_MAX:
             self._wake_room()
         self._on_settled([actor for actor, _ in marks])
-        if (self._dirty or self._waiters) and self._scheduled is None and not self._stopped:
-            self._scheduled = self._loop.call_soon(self._prepare)
+        if self._urgent or self._waiters:
+            self._schedule()
+        elif self._dirty:
+            self._schedule_lazily()
 
     def _cancel_timers(self) -> None:
         if self._scheduled is not None:

@@ -14,8 +14,7 @@ import apsw
 import msgspec
 
 from nexo.journal.layout import Layout, bring_up, require_readable, stored_version
-
-_COPY_BYTES = 64 * 1024  # SQLite's file system takes less than 128 KiB at a time
+from nexo.journal.wal import rewrite_wal, wal_bytes
 
 
 class Tuning(msgspec.Struct, frozen=True):
@@ -75,42 +74,3 @@ def abandon(connection: apsw.Connection) -> None:
     with contextlib.suppress(apsw.Error):  # the file is given up either way
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         connection.close(True)
-
-
-def rewrite_wal(file: str, vfs: str) -> None:
-    """Write the WAL over itself and synchronize it, before anything builds on it.
-
-    After a failed fsync the system may hold in memory what never reached the disk, and consider
-    it clean: no later fsync writes it. Recovery reads that memory and takes the transaction in
-    doubt for committed; the next commits would follow it in the WAL, and a power loss would cut
-    them all off. Writing the same bytes again makes the system write them in earnest. A clean
-    stop leaves no WAL, so this costs only after a crash.
-    """
-    size_bytes = wal_bytes(file, vfs)
-    if size_bytes == 0:
-        return
-    wal = _open_wal(file, vfs)
-    try:
-        for offset in range(0, size_bytes, _COPY_BYTES):
-            amount = min(_COPY_BYTES, size_bytes - offset)
-            wal.xWrite(wal.xRead(amount, offset), offset)
-        wal.xSync(apsw.SQLITE_SYNC_NORMAL)
-    finally:
-        wal.xClose()
-
-
-def wal_bytes(file: str, vfs: str) -> int:
-    """The size of the WAL, 0 if there is none."""
-    try:
-        wal = _open_wal(file, vfs)
-    except apsw.CantOpenError:
-        return 0
-    try:
-        return wal.xFileSize()
-    finally:
-        wal.xClose()
-
-
-def _open_wal(file: str, vfs: str) -> apsw.VFSFile:
-    flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_WAL
-    return apsw.VFSFile(vfs, f"{file}-wal", [flags, 0])

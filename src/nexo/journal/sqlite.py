@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import apsw
 
 from nexo.journal.backup import COPY_FILE, JournalCopy
-from nexo.journal.connection import Tuning, abandon, connect, wal_bytes
+from nexo.journal.connection import Tuning, abandon, connect
 from nexo.journal.directory import DataDirectory
 from nexo.journal.fault import FAILED_HINT, describe, disk_full, translate
 from nexo.journal.layout import Layout
@@ -51,6 +51,7 @@ from nexo.journal.tables import (
     read_owners,
     read_row,
 )
+from nexo.journal.wal import lay_out_wal, wal_bytes_of
 from nexo.vocabulary.errors import DataCorrupt, InvalidArgument, NexoError, NotReady, ReadOnly
 
 if TYPE_CHECKING:
@@ -110,6 +111,10 @@ class SqliteJournal:
             self._wal_pages = 0
             self._connection.set_wal_hook(self._count_wal_pages)
             self._reserve.prepare()
+            if not self._reserve.spent:  # else the room is needed for more than speed
+                page_bytes = self._connection.pragma("page_size")
+                length = wal_bytes_of(self._tuning.checkpoint_pages, page_bytes)
+                lay_out_wal(self._file, self._vfs, length)
             self._last_row = max(
                 read_meta(self._connection, "last_row"), read_highest_row(self._connection)
             )
@@ -180,9 +185,9 @@ class SqliteJournal:
             page_bytes = connection.pragma("page_size")
             pages = connection.pragma("page_count")
             free_pages = connection.pragma("freelist_count")
-            wal = wal_bytes(self._file, self._vfs)
         except apsw.Error as error:
             raise self._unreadable(error) from error
+        wal = wal_bytes_of(self._wal_pages, page_bytes)
         return Usage(stored_bytes=pages * page_bytes + wal, free_bytes=free_pages * page_bytes)
 
     def copy(self) -> JournalCopy:
