@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from nexo.engine import memory
 from nexo.vocabulary.errors import DataCorrupt, QueueNotFound
 from nexo.vocabulary.limits import (
     READ_AHEAD_CHUNKS,
@@ -46,6 +47,23 @@ def resident_bytes(engine: Engine) -> int:
 async def fill(queue: QueueActor, batches: int, start: int = 0) -> None:
     for number in range(batches):
         await queue.push(numbered(BATCH, start + number * BATCH, SIZE))
+
+
+async def test_the_memory_of_a_drained_backlog_goes_back_to_the_system(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_back: list[int] = []
+    monkeypatch.setattr(memory, "give_memory_back", lambda: given_back.append(1))
+    monkeypatch.setattr(memory, "GIVEN_BACK_BYTES_MIN", 5 * CHUNK_BYTES)
+    queue = await (await rig.start()).create_queue("q")
+    for backlog, times in ((4, 0), (6, 1), (6, 2)):
+        await fill(queue, backlog)
+        await asyncio.sleep(5)
+        assert len(given_back) == max(0, times - 1), "the backlog is still there"
+        while (delivery := await queue.pop(1_000, one_ack=True)).parts:
+            await ack(queue, delivery)
+        await asyncio.sleep(5)
+        assert len(given_back) == times
 
 
 async def test_a_backlog_beyond_the_limit_leaves_memory_and_comes_back_in_order(rig: Rig) -> None:

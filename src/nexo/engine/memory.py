@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, Self
 
+from nexo.engine.process import give_memory_back
 from nexo.vocabulary.batch import concatenate
-from nexo.vocabulary.limits import READ_AHEAD_CHUNKS
+from nexo.vocabulary.limits import GIVEN_BACK_BYTES_MIN, READ_AHEAD_CHUNKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -42,10 +43,17 @@ class Memory:
         self._read_back_kept = 0  # how many were left when the consumed ones were last swept
         self._pins: dict[Chunk, int] = {}
         self._fetching: dict[Chunk, list[Done]] = {}
+        self._most = 0  # the total was this much since memory was last given back
 
     @property
     def resident_bytes(self) -> int:
         return self._total
+
+    def give_back(self) -> None:
+        """Now and then: what a drained backlog took goes to the system, if it is much."""
+        if self._most - self._total >= GIVEN_BACK_BYTES_MIN:
+            give_memory_back()
+            self._most = self._total
 
     def note(self, holder: Holder) -> None:
         """The contents of an actor grew or shrank; make room if they are too much."""
@@ -144,6 +152,8 @@ class Memory:
         size = sum(log.resident_bytes for log in holder.logs())
         self._total += size - self._bytes.get(holder, 0)
         self._bytes[holder] = size
+        if self._total > self._most:
+            self._most = self._total
 
     def _make_room(self) -> None:
         # Some slack, so that not every commit at the limit has to look for something to evict.

@@ -126,6 +126,7 @@ class Supervisor:
     def _tidy(self) -> None:
         """Idle work, only while nothing is committed. On a full disk it is urgent: it gives back
         the room that consumers make, and that ends the refusal."""
+        self._context.memory.give_back()
         committer = self._context.committer
         busy = committer.commits != self._commits_seen or not committer.idle
         self._commits_seen = committer.commits

@@ -127,8 +127,8 @@ def concatenate(batches: Sequence[Batch]) -> Batch:
     )
 
 
-def check_shape(batch: Batch) -> None:
-    """Refuse a batch whose columns do not fit each other. Doors call this on what they decode."""
+def check_offsets(batch: Batch) -> None:
+    """Refuse a batch whose bodies do not fit together; enough for one that has nothing else."""
     offsets, count = batch.offsets, batch.count
     if count < 1:
         raise InvalidArgument("the batch holds no message", "push at least one message")
@@ -137,6 +137,12 @@ def check_shape(batch: Batch) -> None:
     values = offsets.tolist()
     if values != sorted(values):  # sorting what is sorted is the quickest look at all of them
         raise InvalidArgument("the offsets decrease")
+
+
+def check_shape(batch: Batch) -> None:
+    """Refuse a batch whose columns do not fit each other. Doors call this on what they decode."""
+    check_offsets(batch)
+    count = batch.count
     for name in ("priority", "delay_ms", "groups", "deduplication_ids", "attributes", "origins"):
         column = getattr(batch, name)
         constant = isinstance(column, str) or (isinstance(column, bytes) and name == "attributes")

@@ -52,6 +52,7 @@ SMALL_PUSH_BYTES = 32 * 1024
 CHUNK_MESSAGES_MAX = 4_096  # … which closes when it reaches either of these
 CHUNK_BYTES_MAX = 256 * 1024
 MEMORY_LIMIT_BYTES = 512 * 1024 * 1024  # default of `memory_limit`
+GIVEN_BACK_BYTES_MIN = 32 * 1024 * 1024  # less memory is kept for the next backlog
 READ_AHEAD_CHUNKS = 4  # evicted chunks read back before their turn
 
 # -- The journal and the engine ---------------------------------------------------------------

@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from nexo.vocabulary.batch import OFFSET_TYPE, TIME_TYPE, Batch, Origin, check_shape
+from nexo.vocabulary.batch import (
+    OFFSET_TYPE,
+    TIME_TYPE,
+    Batch,
+    Origin,
+    check_offsets,
+    check_shape,
+)
 from nexo.wire.frame import ProtocolError
 
 if TYPE_CHECKING:
@@ -101,9 +108,10 @@ def decode_batch(view: memoryview, at: int = 0) -> tuple[Batch, int]:
     payload = bytes(view[payload_at:extras_at])
     if not extras_size:
         batch = Batch(payload, offsets)
+        check_offsets(batch)
     else:
         batch = _with_extras(payload, offsets, bytes(view[extras_at:end]))
-    check_shape(batch)
+        check_shape(batch)
     return batch, end
 
 
