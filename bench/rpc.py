@@ -11,6 +11,8 @@ import multiprocessing
 import resource
 import shutil
 import struct
+import subprocess
+import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,6 +56,7 @@ def run(directory: Path) -> list[Result]:
     results.append(Result("push to consumer at 500/s: p99", high_ms, "ms", 3.0, "most"))
     results += _backlog(directory)
     results.append(_idle_subscribers(directory))
+    results.append(_import_of_the_client())
     shutil.rmtree(directory, ignore_errors=True)
     return results
 
@@ -338,6 +341,15 @@ async def _waiting(broker: RunningBroker) -> float:
     for client in clients:
         await client.close()
     return (after - before) * 10
+
+
+def _import_of_the_client() -> Result:
+    """CPU time: of a machine that is busy, that is still what the client costs."""
+    code = "import time; t = time.process_time(); import nexo; nexo.connect; nexo.Client; "
+    code += "print(time.process_time() - t)"
+    command = [sys.executable, "-c", code]
+    took_s = [float(subprocess.check_output(command, timeout=60)) for _ in range(5)]
+    return Result("import of the client", min(took_s) * 1000, "ms", 150, "most")
 
 
 def _resident_mb() -> float:
