@@ -45,6 +45,15 @@ async def test_creating_again_with_the_same_settings_is_the_same_queue(rig: Rig)
     assert queue.queue.settings == RICH
 
 
+async def test_when_the_scope_was_edited_is_no_setting_of_whoever_creates_again(rig: Rig) -> None:
+    engine = await rig.start()
+    queue = await engine.create_queue("q", RICH)
+    edited = msgspec.structs.replace(RICH, deduplication_scope_since_ms=5)
+    await engine.edit_queue("q", edited)
+    assert await engine.create_queue("q", RICH) is queue
+    assert queue.queue.settings == edited
+
+
 async def test_creating_at_the_same_time_is_one_queue(rig: Rig) -> None:
     engine = await rig.start()
     rig.runner.is_held = True

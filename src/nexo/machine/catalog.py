@@ -78,6 +78,8 @@ class Catalog:
         check_queue_settings(name, settings)
         known = self.queues.get(name)
         if known is not None:
+            since_ms = known.settings.deduplication_scope_since_ms  # no wish of whoever asks
+            settings = msgspec.structs.replace(settings, deduplication_scope_since_ms=since_ms)
             if known.settings == settings:
                 return known
             fields = settings.__struct_fields__
