@@ -26,6 +26,7 @@ class Relay:
         self.port: int = self._listener.getsockname()[1]
         self.requests: Counter[Kind] = Counter()
         self.answers: Counter[Kind] = Counter()
+        self.reads: Counter[str] = Counter()  # of each direction: what came in one go is one
         self.connections = 0
         self._silent_to = 0  # connections up to this are half-open: nothing passes or is closed
         self.on_request: Callable[[Frame], str] = lambda _: self.PASS
@@ -86,6 +87,7 @@ class Relay:
         reader = FrameReader()
         try:
             while data := source.recv(1 << 20):
+                self.reads[asked] += 1
                 for frame in reader.feed(data):
                     seen[frame.kind] += 1
                     verdict = getattr(self, asked)(frame)

@@ -73,7 +73,7 @@ def witness(broker: Any) -> Any:
 
 
 BROKEN = {
-    "noise": bytes(range(256)) * 10,
+    "noise": bytes(reversed(range(256))) * 10,
     "HTTP": b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
     "too large": struct.pack("<III", FRAME_BYTES_MAX + 1, Kind.PUSH, 1) + bytes(100),
     "too small": struct.pack("<III", 7, Kind.PUSH, 1),
@@ -120,6 +120,21 @@ def test_half_a_frame(broker: Any, witness: Any) -> None:
         started = time.monotonic()
         assert raw.is_told_and_cut_off()
         assert time.monotonic() - started < 10
+
+
+def test_an_answer_waits_for_none_that_is_not_wanted(broker: Any, witness: Any) -> None:
+    """An answer may go out with that of another request, but not if there will be no such."""
+    pop = commands.pack_pop(commands.Pop("q", 1, MIB))
+    with Raw(broker.port, heartbeat_ms=300_000) as raw:
+        raw.send(frame(Kind.POP, 1, pop))
+        lease = commands.unpack_delivery(raw.read().head).lease
+        back = frame(Kind.GIVE_BACK, 0, commands.pack_ranges("q", [(lease, 0, 1)]))
+        raw.send(back + frame(Kind.POP, 2, pop))
+        again = raw.read()
+        assert again.correlation == 2
+        lease = commands.unpack_delivery(again.head).lease
+        raw.send(frame(Kind.GIVE_BACK, 3, commands.pack_ranges("q", [(lease, 0, 1)])))
+        assert raw.read().kind is Kind.OK
 
 
 def test_a_silent_client_is_let_go(broker: Any, witness: Any) -> None:

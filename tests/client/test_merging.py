@@ -10,7 +10,6 @@ import pytest
 
 import nexo
 from nexo.wire.frame import Kind
-from tests.client.eventually import eventually
 
 
 async def _merged_tasks(url: str, relay: Any) -> None:
@@ -144,66 +143,47 @@ def test_a_cancelled_pop_gives_back(broker: Any) -> None:
     asyncio.run(_abandoned(broker.url))
 
 
-def test_receptions_travel_with_acks(relay: Any) -> None:
-    """A busy loop of pops and acks is two writes a message, not three."""
-    with nexo.connect(relay.url, timeout=20) as client:
-        queue = client.queue("q", create=True)
-        queue.push_batch(["x"] * 100)
-        for _ in range(100):
-            message = queue.pop()
-            assert message is not None
-            message.ack()
-        assert relay.requests[Kind.ACK] == 100
-        assert queue.info().depth == 0
+@pytest.mark.parametrize("wait", [0.0, 20.0])
+def test_a_pop_cancelled_as_its_answer_comes_gives_back(broker: Any, wait: float) -> None:
+    asyncio.run(_cancelled_in_the_turn_of_the_answer(broker.url, wait))
 
 
-def test_a_busy_loop_asks_ahead(relay: Any) -> None:
-    """Then a message is one round trip; what was asked for in vain is back at once, uncounted."""
-    with nexo.connect(relay.url, timeout=20) as client, nexo.connect(relay.url) as other:
-        queue = client.queue("q", create=True)
-        queue.push_batch([str(number) for number in range(1_000)])
-        seen = []
-        for _ in range(300):
-            message = queue.pop()
-            assert message is not None
-            assert message.attempts == 1
-            seen.append(message.text)
-            message.ack()
-        info = queue.info()  # anything but a pop gives back first
-        assert (info.in_flight, info.ready) == (0, 700)
-        for _ in range(100):
-            message = queue.pop()
-            assert message is not None
-            seen.append(message.text)
-            message.ack()
-        # Nothing more is asked: it goes back by itself.
-        eventually(lambda: other.queue("q").info().ready == 600)
-        assert seen == [str(number) for number in range(400)]
-        rest = other.queue("q").pop_batch(1_000)
-        assert [message.attempts for message in rest] == [1] * 600
-        assert relay.requests[Kind.GIVE_BACK] <= 2
+async def _cancelled_in_the_turn_of_the_answer(url: str, wait: float) -> None:
+    async with nexo.connect_async(url, timeout=20) as client:
+        queue = await client.create_queue("q", visibility_timeout=600.0, retransmit_timeout=600.0)
+        await queue.push("x")
+        connection: Any = client._connection
+        received = connection.received
+        popping = asyncio.create_task(queue.pop(wait))
+
+        def receive(*arguments: Any) -> None:
+            received(*arguments)
+            popping.cancel()
+
+        connection.received = receive
+        with pytest.raises(asyncio.CancelledError):
+            await popping
+        connection.received = received
+        message = await queue.pop(wait=10)
+        assert message is not None
+        assert message.attempts == 1
 
 
-def test_asking_ahead_comes_to_an_end(relay: Any) -> None:
-    with nexo.connect(relay.url, timeout=20) as client:
-        queue = client.queue("q", create=True)
-        queue.push_batch(["x"] * 150)
-        taken = 0
-        while (message := queue.pop()) is not None:
-            message.ack()
-            taken += 1
-        assert taken == 150
-        queue.push_batch(["y"] * 150)
-        for _ in range(100):
-            message = queue.pop()
-            assert message is not None
-            message.ack()
-        held = queue.pop(visibility_timeout=60.0)  # not what was asked for
-        assert held is not None
-        assert (queue.info().in_flight, queue.info().ready) == (1, 49)
-        for _ in range(40):
-            message = queue.pop()
-            assert message is not None
-            message.ack()
-    with nexo.connect(relay.url, timeout=20) as client:  # closing gave back as well
-        assert client.queue("q").info().ready == 9
+def test_an_interrupted_pop_gives_back(broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with nexo.connect(broker.url, timeout=20) as client:
+        queue = client.create_queue("q", visibility_timeout=600.0, retransmit_timeout=600.0)
+        queue.push("x")
+        connection = client._connection
+        wait = connection.wait
+
+        def interrupted(*arguments: Any) -> None:
+            wait(*arguments)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(connection, "wait", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                queue.pop()
+        message = queue.pop(wait=10)
+        assert message is not None
+        assert message.attempts == 1

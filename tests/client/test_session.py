@@ -159,12 +159,14 @@ def test_a_broker_that_is_not_ready_is_asked_again() -> None:
     assert again.body == sent.body
 
 
-def _subscribed(session: Session, prefetch: int, *, auto_extend: bool = False) -> Subscribed:
+def _subscribed(
+    session: Session, prefetch: int, *, auto_received: bool = True, auto_extend: bool = False
+) -> Subscribed:
     subscribed = Subscribed(
         session,
         "q",
         prefetch,
-        auto_received=True,
+        auto_received=auto_received,
         auto_extend=auto_extend,
         visibility_ms=None,
         wake=lambda: None,
@@ -222,6 +224,138 @@ def test_extensions(auto_extend: bool) -> None:
     (head,) = [c.unpack(each.head, c.Extend) for each in extend]
     assert head.ranges == ([(7, 0, 4)] if auto_extend else [(7, 2, 4)])
     assert head.timeout_ms == 30_000
+
+
+def _extensions(session: Session) -> list[Any]:
+    extend = [each for each in _written(session) if each.kind is Kind.EXTEND]
+    return [c.unpack(each.head, c.Extend).ranges for each in extend]
+
+
+def _pass(session: Session, clock: Clock, seconds: float) -> None:
+    """Time passes, and the broker is heard."""
+    clock.now += seconds
+    session._heard = clock.now
+
+
+def test_what_has_waited_is_handed_out_with_all_of_its_time() -> None:
+    clock = Clock()
+    session = _session(clock)
+    subscribed = _subscribed(session, 10)
+    session.receive(_delivery(7, [b"x"] * 4, subscription=1))
+    subscribed.take(1)
+    assert _extensions(session) == []  # it just came
+    _pass(session, clock, 9.0)
+    taken = subscribed.take(1)
+    assert taken is not None
+    assert session.has_quiet
+    assert _extensions(session) == [[(7, 1, 4)]]
+    subscribed.take(1)
+    assert _extensions(session) == []  # renewed together with the one before
+    _pass(session, clock, 11.0)
+    session.tick()
+    assert _extensions(session) == [[(7, 3, 4)]]
+    deadlines = [taken[0].deadline_of(seq) for seq in range(4)]
+    assert deadlines == [70_000, 79_000, 79_000, 90_000]
+    assert taken[0].latest_ms == 90_000
+
+
+def test_what_has_waited_is_renewed_with_what_is_worked_on() -> None:
+    clock = Clock()
+    session = _session(clock)
+    subscribed = _subscribed(session, 10, auto_extend=True)
+    session.receive(_delivery(7, [b"x"] * 3, subscription=1))
+    subscribed.take(1)
+    _written(session)
+    _pass(session, clock, 9.0)
+    taken = subscribed.take(1)
+    assert taken is not None
+    assert _extensions(session) == [[(7, 0, 3)]]
+    assert {taken[0].deadline_of(seq) for seq in range(3)} == {79_000}
+
+
+@pytest.mark.parametrize("ticks", [False, True])
+def test_what_the_broker_took_back_is_not_handed_out(ticks: bool) -> None:
+    """This process stood still, and one of the messages was extended for long."""
+    clock = Clock()
+    session = _session(clock)
+    subscribed = _subscribed(session, 4)
+    session.receive(_delivery(7, [b"x"] * 4, subscription=1))
+    taken = subscribed.take(1)
+    assert taken is not None
+    taken[0].move_deadline(0, 1, 400_000)
+    _written(session)
+    _pass(session, clock, 31.0)
+    if ticks:
+        session.tick()
+    assert subscribed.take(1) is None
+    written = _written(session)
+    assert [c.unpack_credit(f.head).count for f in written if f.kind is Kind.CREDIT] == [3]
+    assert Kind.EXTEND not in {each.kind for each in written}
+    assert list(subscribed.held) == [7]  # the first is still worked on
+
+
+@pytest.mark.parametrize("ticks", [False, True])
+def test_without_a_reception_ack_what_nobody_takes_goes_back_in_time(ticks: bool) -> None:
+    """Its attempt does not count then, and it comes anew."""
+    clock = Clock()
+    session = _session(clock)
+    subscribed = _subscribed(session, 4, auto_received=False)
+    session.receive(_delivery(7, [b"x"] * 4, subscription=1))
+    assert session.due <= clock.now + 10.0 * 2 / 3
+    assert subscribed.take(1) is not None
+    _pass(session, clock, 6.0)
+    session.tick()
+    assert subscribed.take(1) is not None
+    _written(session)
+    _pass(session, clock, 1.0)
+    if ticks:
+        session.tick()
+    else:
+        assert subscribed.take(1) is None
+    back, credit = _written(session)
+    assert c.unpack_ranges(back.head) == c.Acked("q", [(7, 2, 4)])
+    assert c.unpack_credit(credit.head).count == 2
+    assert subscribed.take(1) is None
+
+
+def test_what_the_user_has_received_is_extended() -> None:
+    clock = Clock()
+    session = _session(clock)
+    subscribed = _subscribed(session, 4, auto_received=False, auto_extend=True)
+    session.receive(_delivery(7, [b"x"] * 3, subscription=1))
+    taken = subscribed.take(3)
+    assert taken is not None
+    for seq in (0, 2):
+        taken[0].move_deadline(seq, seq + 1, session.now_ms() + 30_000)  # `received()` does
+    _pass(session, clock, 11.0)
+    session.tick()
+    assert _extensions(session) == [[(7, 0, 1), (7, 2, 3)]]
+    assert taken[0].deadline_of(2) == 81_000
+    taken[0].finish_one(0)
+    _pass(session, clock, 11.0)
+    session.tick()
+    assert _extensions(session) == [[(7, 2, 3)]]
+
+
+def test_what_was_handed_out_is_extended_after_leaving() -> None:
+    clock = Clock()
+    session = _session(clock)
+    subscribed = _subscribed(session, 10, auto_extend=True)
+    session.receive(_delivery(7, [b"x"] * 4, subscription=1))
+    taken = subscribed.take(2)
+    assert taken is not None
+    session.subscriptions.close(subscribed)
+    _written(session)
+    for left in ([(7, 0, 2)], [(7, 1, 2)]):
+        _pass(session, clock, 11.0)
+        session.tick()
+        assert _extensions(session) == [left]
+        taken[0].finish_one(left[0][1])
+    assert len(session.subscriptions) == 1
+    _pass(session, clock, 11.0)
+    session.tick()
+    assert _extensions(session) == []
+    assert len(session.subscriptions) == 0
 
 
 def test_what_breaks_the_protocol_is_raised() -> None:

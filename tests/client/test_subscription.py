@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import nexo
+from nexo.wire.frame import Kind
 from tests.client.eventually import eventually
 
 
@@ -139,6 +140,34 @@ def test_auto_extend(client: Any) -> None:
             message.ack()
 
 
+def test_auto_extend_after_closing(twin: Any, relay: Any) -> None:
+    """What was handed out stays ours, for longer than the visibility timeout."""
+    client = twin.connect(relay.url, timeout=20)
+    queue = client.create_queue("q", visibility_timeout=1.0)
+    queue.push("x")
+    with queue.subscribe(auto_extend=True) as subscription:
+        message = subscription.get(timeout=5)
+    before = relay.requests[Kind.EXTEND]
+    eventually(lambda: relay.requests[Kind.EXTEND] >= before + 5)
+    message.ack()
+    assert queue.info().depth == 0
+
+
+def test_a_loop_that_was_closed_meanwhile_ends(client: Any) -> None:
+    queue = client.queue("q", create=True)
+    queue.push_batch(["x"] * 5)
+    seen = []
+    subscription = queue.subscribe()
+    for message in subscription:
+        seen.append(message)
+        message.ack()
+        subscription.close()
+    assert len(seen) == 1
+    assert queue.info().consumers == 0
+    assert subscription.get(timeout=5) is not None  # asked for, it begins again
+    subscription.close()
+
+
 def test_a_careless_consumer_is_not_starved(client: Any) -> None:
     """Messages that nobody finishes come back, and so does the room that they took."""
     queue = client.create_queue("q", visibility_timeout=0.3, max_attempts=None)
@@ -195,6 +224,36 @@ def test_consume(client: Any) -> None:
     client.close()
     consumer.join(10)
     assert not consumer.is_alive()
+
+
+def test_consume_leaves_nobody_behind(broker: Any) -> None:
+    with nexo.connect(broker.url, timeout=20) as client:
+        queue = client.queue("q", create=True)
+        queue.push_batch(["x"] * 20)
+        begun, interrupted, go_on = threading.Barrier(3), threading.Event(), threading.Event()
+
+        def handle(_: Any) -> None:
+            if not go_on.is_set():
+                begun.wait(20)
+                if threading.current_thread() is consumer:
+                    interrupted.set()
+                    raise KeyboardInterrupt
+                go_on.wait(20)
+
+        def consume() -> None:
+            with pytest.raises(KeyboardInterrupt):
+                queue.consume(handle, 3)
+
+        consumer = threading.Thread(target=consume)
+        consumer.start()
+        assert interrupted.wait(20)
+        eventually(lambda: queue.info().consumers == 0)
+        go_on.set()
+        consumer.join(20)
+        assert not consumer.is_alive()
+        assert not [each for each in threading.enumerate() if each.name == "nexo-consumer"]
+        info = queue.info()
+        assert (info.consumers, info.in_flight, info.ready) == (0, 0, 18)
 
 
 def _ignore_closing(consume: Any, *arguments: Any) -> None:

@@ -36,7 +36,7 @@ class Pop(Request):
     """A pop that is sent again waits only for the rest of its time. What the lost answer brought
     comes back by itself: its reception was never acked."""
 
-    __slots__ = ("_auto_received", "_ends", "_pop", "is_ahead", "wait_s")
+    __slots__ = ("_auto_received", "_ends", "_pop", "wait_s")
 
     tries: int  # of Request; type checkers want it here too, where `pieces` counts
 
@@ -45,7 +45,6 @@ class Pop(Request):
         self._pop = pop
         self._auto_received = auto_received
         self._ends = 0
-        self.is_ahead: bool = False  # nobody has asked for it yet: it is received when someone does
         self.wait_s: float = pop.wait_ms / 1000
 
     def pieces(self, correlation: int, session: Session) -> Pieces:
@@ -69,9 +68,16 @@ class Pop(Request):
         if delivery is not None:
             if self.abandoned:
                 session.give_back(delivery)
-            elif self._auto_received and not self.is_ahead:
+                delivery = None
+            elif self._auto_received:
                 session.receive_quietly(delivery)
         self.finish(delivery)
+
+    def abandon(self, session: Session) -> None:
+        self.abandoned = True
+        if self.result is not None:  # the answer came, and nobody has seen it
+            session.give_back(self.result)
+            self.result = None
 
 
 class _Deletion(Request):

@@ -27,16 +27,19 @@ class Delivery:
         "count",
         "deadline_ms",
         "done",
+        "earlier",
         "finished",
         "handed",
         "incarnation",
         "instance",
+        "is_ahead",
         "latest_ms",
         "lease",
         "left",
         "moved",
         "parts",
         "queue",
+        "sent_ms",
         "starts",
         "state",
         "subscribed",
@@ -63,15 +66,18 @@ class Delivery:
         self.parts: list[WirePart] = parts
         self.auto_received: bool = auto_received
         self.visibility_ms: int = head.visibility_ms if visibility_ms is None else visibility_ms
+        self.sent_ms: int = head.now_ms
         # By the clock of the broker. With the reception ack on its way the visibility timeout
         # counts; before, the retransmit timeout.
         self.deadline_ms: int = (
             head.now_ms + self.visibility_ms if auto_received else head.deadline_ms
         )
         self.latest_ms: int = self.deadline_ms  # when the last of its messages comes back
+        self.earlier: list[tuple[int, int]] | None = None  # up to which message: older deadlines
         self.moved: dict[int, int] | None = None  # deadlines that are not the delivery's
         self.connection: int = connection  # which connection of the client it came on
         self.instance: int = instance  # of the broker that made it
+        self.is_ahead: bool = False  # with its connection the broker may take it back
         self.subscribed: Subscribed | None = subscribed
         count = 0
         starts: list[int] = []
@@ -176,7 +182,31 @@ class Delivery:
 
     def deadline_of(self, seq: int) -> int:
         """When a message comes back if nothing is heard of it, by the clock of the broker."""
-        return self.deadline_ms if self.moved is None else self.moved.get(seq, self.deadline_ms)
+        if self.moved is not None and seq in self.moved:
+            return self.moved[seq]
+        if self.earlier is not None:
+            index = self._index(seq)
+            for stop, deadline_ms in self.earlier:
+                if index < stop:
+                    return deadline_ms
+        return self.deadline_ms
+
+    def renew(self, start: int, deadline_ms: int) -> None:
+        """From message `start` on another deadline holds; those before it keep theirs."""
+        if start == 0:
+            self.earlier = self.moved = None
+        elif self.earlier is None:
+            self.earlier = [(start, self.deadline_ms)]
+        elif self.earlier[-1][0] < start:
+            self.earlier.append((start, self.deadline_ms))
+        self.deadline_ms = deadline_ms
+        self.latest_ms = max(self.latest_ms, deadline_ms)
+
+    def receive_late(self, now_ms: int) -> None:
+        """Of a pop ahead, when someone has come for it."""
+        self.auto_received = True
+        self.deadline_ms = self.latest_ms = now_ms + self.visibility_ms
+        self.is_ahead = True
 
     def move_deadline(self, first: int, end: int, deadline_ms: int) -> None:
         """Of some messages, which had a reception ack or an extension of their own."""
@@ -186,10 +216,17 @@ class Delivery:
         self.latest_ms = max(self.latest_ms, deadline_ms)
 
     def id_of(self, seq: int) -> str:
-        for part in self.parts:
-            index = seq - part.first
-            if 0 <= index < len(part.batch.offsets) - 1:
-                origins = part.batch.origins
-                origin = origins[index] if origins else None
-                return origin.id if origin else message_id(self.incarnation, seq)
+        index = self._index(seq)
+        if index < self.count:
+            part, at = self.locate(index)
+            origin = part.batch.origins[at] if part.batch.origins else None
+            if origin is not None:
+                return origin.id
         return message_id(self.incarnation, seq)
+
+    def _index(self, seq: int) -> int:
+        """Which of the messages that is; behind the last if it is none of them."""
+        for part, start in zip(self.parts, self.starts, strict=True):
+            if 0 <= seq - part.first < len(part.batch.offsets) - 1:
+                return start + seq - part.first
+        return self.count

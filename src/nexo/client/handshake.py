@@ -69,8 +69,10 @@ class UnknownHost(Unreachable):
     """There is no machine of that name."""
 
 
-def unreachable(address: Address, error: OSError) -> NexoError:
+def unreachable(address: Address, error: OSError | NexoError) -> NexoError:
     """An error of the socket, in words."""
+    if isinstance(error, NexoError):
+        return error
     if isinstance(error, socket.gaierror):
         return UnknownHost(
             f"there is no host {address.host!r}: {error.strerror}", "check the URL's spelling"

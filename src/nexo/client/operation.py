@@ -39,6 +39,10 @@ class Operation:
         """Wait in the session for the next output."""
         raise NotImplementedError
 
+    def abandon(self, session: Session) -> None:
+        """Its caller has gone."""
+        self.abandoned = True
+
     def finish(self, result: Any) -> None:
         if not self.done:
             self.result = result

@@ -2,9 +2,9 @@
 
 An ack that is sent again after a broken connection may find its delivery gone because the first
 try had arrived. Such a `stale_receipt` counts as done if nothing else can have ended the delivery:
-it came from a pop (the broker takes back what a subscription holds when its connection ends), the
-broker is the same run that gave it out, and its deadline had not passed. In every other case the
-caller is told, and the message may come again.
+it came from a pop (the broker takes back what a subscription holds when its connection ends, and
+a while later what was popped ahead), the broker is the same run that gave it out, and its deadline
+had not passed. In every other case the caller is told, and the message may come again.
 """
 
 from __future__ import annotations
@@ -67,12 +67,13 @@ class Settling(Operation):
         self.finish(refused)
 
     def _was_first_try(self, session: Session, refused: tuple[int, int, int, str]) -> bool:
-        delivery = self.delivery_of(refused[0])
+        delivery, now_ms = self.delivery_of(refused[0]), session.now_ms()
         return (
             refused[3] == StaleReceipt.code
             and delivery.subscribed is None
             and delivery.instance == session.instance
-            and session.now_ms() < delivery.deadline_of(refused[1])
+            and now_ms < delivery.deadline_of(refused[1])
+            and (not delivery.is_ahead or now_ms < delivery.sent_ms + commands.AHEAD_KEPT_MS)
         )
 
 
@@ -226,7 +227,7 @@ class ReceiptLane:
         if self.quiet:
             ranges, self.quiet = self.quiet, []
             for at in range(0, len(ranges), RANGES_MAX):
-                head = commands.pack_ranges(self.queue, _joined(ranges[at : at + RANGES_MAX]))
+                head = commands.pack_ranges(self.queue, joined(ranges[at : at + RANGES_MAX]))
                 out.append(frame(Kind.RECEIVED, 0, head))
         if self.receptions:
             waiting, self.receptions = self.receptions, []
@@ -269,7 +270,7 @@ class ReceiptLane:
         self, session: Session, kind: Kind, members: list[Settling], ranges: list[Range]
     ) -> bytes:
         correlation = session.expect(MergedSettling(members))
-        return frame(kind, correlation, commands.pack_ranges(self.queue, _joined(ranges)))
+        return frame(kind, correlation, commands.pack_ranges(self.queue, joined(ranges)))
 
     def _receive_again(self, session: Session, waiting: list[Settling], out: Pieces) -> None:
         """The reception ack of a pop may have been lost with its connection, and nobody waited for
@@ -284,7 +285,7 @@ class ReceiptLane:
             and delivery.connection != session.connection
         ]
         if ranges:
-            out.append(frame(Kind.RECEIVED, 0, commands.pack_ranges(self.queue, _joined(ranges))))
+            out.append(frame(Kind.RECEIVED, 0, commands.pack_ranges(self.queue, joined(ranges))))
 
 
 def read_refused(answer: Frame) -> Refused:
@@ -317,7 +318,7 @@ def _part_of(settling: Settling, refused_by_lease: dict[int, Refused]) -> Refuse
     return part
 
 
-def _joined(ranges: list[Range]) -> list[Range]:
+def joined(ranges: list[Range]) -> list[Range]:
     """Ranges that lie side by side as one."""
     if len(ranges) < 2:
         return ranges

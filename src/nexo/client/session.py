@@ -81,8 +81,8 @@ class Session:
 
     def abandon(self, operation: Operation) -> None:
         """The caller has gone. What was not sent will not be; of what was, the answer is dropped,
-        and messages that it brings go back at once."""
-        operation.abandoned = True
+        and messages that it brings, or has brought, go back at once."""
+        operation.abandon(self)
 
     def close(self, error: NexoError) -> None:
         """Everybody is told; nothing is taken any more."""
@@ -332,6 +332,11 @@ class Session:
     def send(self, framed: bytes) -> None:
         """A frame for the next output."""
         self._out.append(framed)
+
+    def send_quietly(self, framed: bytes) -> None:
+        """The same, of one that is in no hurry."""
+        self._out.append(framed)
+        self.has_quiet = True
 
     def expect(self, exchange: Exchange) -> int:
         """A correlation for a frame that will be answered."""

@@ -1,9 +1,10 @@
 """The shared half of a subscription: what it holds, what it owes, and when.
 
 Credits go back to the broker as messages are finished, many at once, so that deliveries stay
-large. What waits in the prefetch has its lease extended until someone takes it; what was handed
-out is extended only with `auto_extend`. Messages that nobody finished by their deadline are the
-broker's again: their credit returns too, so a careless consumer is not starved for ever.
+large. What waits in the prefetch has its lease extended until someone takes it, and once more
+then; what was handed out is extended only with `auto_extend`. Messages that nobody finished by
+their deadline are the broker's again: their credit returns too, so a careless consumer is not
+starved for ever.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from nexo.client.receipts import joined
 from nexo.wire import commands
 from nexo.wire.frame import Kind, frame
 
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
     from nexo.client.session import Session
     from nexo.vocabulary.errors import NexoError
 
-EXTEND_SHARE = 3  # a lease is extended when a third of it is over
+EXTEND_SHARE = 3  # a lease is extended when a third of it is over …
+RENEW_SHARE = 50  # … and before its messages are handed out, when a fiftieth is
 
 
 class Subscribed:
@@ -80,6 +83,13 @@ class Subscribed:
         self.held[delivery.lease] = delivery
         self.wake()
 
+    def patience_ms(self, delivery: Delivery) -> int:
+        """When a new delivery is to be looked at, from now."""
+        extend_ms = delivery.visibility_ms // EXTEND_SHARE
+        if self.auto_received:
+            return extend_ms
+        return min(extend_ms, _return_ms(delivery) - delivery.sent_ms)
+
     def lost(self) -> None:
         """The connection is gone, and with it all that was held: the broker has it back."""
         self.buffer.clear()
@@ -113,41 +123,91 @@ class Subscribed:
         for delivery in list(self.held.values()):
             if now_ms >= delivery.latest_ms:
                 self._let_go(delivery)
-                continue
-            start = 0 if self.auto_extend else delivery.handed
-            if start < delivery.count and delivery.visibility_ms and self.auto_received:
-                extend_ms = delivery.deadline_ms - delivery.visibility_ms * 2 // EXTEND_SHARE
-                if now_ms >= extend_ms:
-                    self._extend(delivery, start, now_ms, out)
-                    extend_ms = now_ms + delivery.visibility_ms // EXTEND_SHARE
-                due_ms = min(due_ms, extend_ms)
-            due_ms = min(due_ms, delivery.latest_ms)
+            else:
+                due_ms = min(due_ms, self.keep(delivery, now_ms, out))
         return due_ms
 
-    def _extend(self, delivery: Delivery, start: int, now_ms: int, out: Pieces) -> None:
-        ranges = delivery.unfinished(start, delivery.count)
-        delivery.deadline_ms = now_ms + delivery.visibility_ms
-        delivery.latest_ms = max(delivery.latest_ms, delivery.deadline_ms)
-        if ranges:
-            head = commands.Extend(self.queue, ranges, delivery.visibility_ms)
-            out.append(frame(Kind.EXTEND, 0, commands.pack(head)))
+    def keep(self, delivery: Delivery, now_ms: int, out: Pieces) -> int:
+        """The same for one delivery."""
+        if not self.auto_received:
+            return self._keep_sent(delivery, now_ms, out)
+        if now_ms >= delivery.deadline_ms:
+            self._release_unread(delivery)
+        visibility_ms = delivery.visibility_ms
+        start = 0 if self.auto_extend else delivery.handed
+        if start == delivery.count or not delivery.left or not visibility_ms:
+            return delivery.latest_ms
+        extend_ms = delivery.deadline_ms - visibility_ms * 2 // EXTEND_SHARE
+        if now_ms >= extend_ms:
+            out.append(self._extension(delivery, now_ms))
+            extend_ms = now_ms + visibility_ms // EXTEND_SHARE
+        return min(extend_ms, delivery.latest_ms)
+
+    def _keep_sent(self, delivery: Delivery, now_ms: int, out: Pieces) -> int:
+        """Of what has no reception ack only the time to give it can be bought: by giving back what
+        nobody has taken, so that it comes anew. What the user has received is extended."""
+        due_ms = delivery.latest_ms
+        if delivery.handed < delivery.count:
+            return_ms = _return_ms(delivery)
+            if now_ms >= return_ms:
+                self.session.give_back_ranges(self.queue, self._release_unread(delivery))
+            else:
+                due_ms = min(due_ms, return_ms)
+        visibility_ms = delivery.visibility_ms
+        if self.auto_extend and visibility_ms:
+            due_ms = min(due_ms, now_ms + visibility_ms // EXTEND_SHARE)
+            latest_ms = now_ms + visibility_ms * 2 // EXTEND_SHARE
+            ranges = [
+                (delivery.lease, seq, seq + 1)
+                for seq, deadline_ms in (delivery.moved or {}).items()
+                if deadline_ms <= latest_ms and not delivery.is_finished(seq)
+            ]
+            if ranges:
+                head = commands.Extend(self.queue, joined(sorted(ranges)), visibility_ms)
+                out.append(frame(Kind.EXTEND, 0, commands.pack(head)))
+                for _, seq, end in ranges:
+                    delivery.move_deadline(seq, end, now_ms + visibility_ms)
+        return due_ms
+
+    def _extension(self, delivery: Delivery, now_ms: int) -> bytes:
+        """Of what waits here, and with `auto_extend` of what is worked on."""
+        start = 0 if self.auto_extend else delivery.handed
+        if start == delivery.handed:
+            ranges = delivery.ranges(start, delivery.count)
+        else:
+            ranges = delivery.unfinished(start, delivery.count)
+        delivery.renew(start, now_ms + delivery.visibility_ms)
+        head = commands.Extend(self.queue, ranges, delivery.visibility_ms)
+        return frame(Kind.EXTEND, 0, commands.pack(head))
 
     def _let_go(self, delivery: Delivery) -> None:
         if delivery in self.buffer:
             self.buffer.remove(delivery)
         self.finished(delivery, delivery.finish_all())
 
+    def _release_unread(self, delivery: Delivery) -> list[Range]:
+        """What was not handed out will not be; its room is free again."""
+        ranges = delivery.ranges(delivery.handed, delivery.count)
+        if ranges:
+            self.buffer.remove(delivery)
+            delivery.handed = delivery.count
+            self.finished(delivery, sum(delivery.finish(first, end) for _, first, end in ranges))
+        return ranges
+
     # -- The consumer's side ------------------------------------------------------------------
 
     def take(self, count_max: int) -> tuple[Delivery, int, int] | None:
-        """Messages to hand out: of which delivery, from where to where. None: nothing is here."""
+        """Messages to hand out: of which delivery, from where to where. None: nothing is here.
+        What this leaves to be said waits quietly for the next output."""
         buffer = self.buffer
         while buffer:
             delivery = buffer[0]
-            start = delivery.handed
-            if not start and self.session.now_ms() >= delivery.latest_ms:
-                self._let_go(delivery)  # this process slept, and the broker took it back
+            now_ms, visibility_ms = self.session.now_ms(), delivery.visibility_ms
+            fresh_ms = delivery.deadline_ms - visibility_ms + visibility_ms // RENEW_SHARE
+            fresh = self.auto_received and now_ms <= fresh_ms
+            if not fresh and not self._has_time(delivery, now_ms):
                 continue
+            start = delivery.handed
             stop = start + count_max
             if stop > delivery.count:
                 stop = delivery.count
@@ -157,12 +217,31 @@ class Subscribed:
             return delivery, start, stop
         return None
 
-    def unread(self) -> list[Range]:
-        """What was prefetched and never handed out; it is not here any more then."""
-        ranges: list[Range] = []
-        for delivery in self.buffer:
-            ranges += delivery.ranges(delivery.handed, delivery.count)
-        self.buffer.clear()
-        self.held.clear()
-        self.owed = 0
-        return ranges
+    def _has_time(self, delivery: Delivery, now_ms: int) -> bool:
+        """Whether what is handed out now can be worked on. It has all of its visibility timeout
+        then: the lease of what has waited here is renewed first, many at once."""
+        if not self.auto_received:
+            if now_ms < _return_ms(delivery):
+                return True
+            self.session.give_back_ranges(self.queue, self._release_unread(delivery))
+        elif now_ms < delivery.deadline_ms:
+            self.session.send_quietly(self._extension(delivery, now_ms))
+            return True
+        else:
+            self._release_unread(delivery)  # this process slept, and the broker took it back
+        self.session.subscriptions.finished(self)
+        self.session.has_quiet = True
+        return False
+
+    def leave(self) -> tuple[list[Range], list[Delivery]]:
+        """Nothing is held here any more. Returns what was never handed out, and what is to be
+        extended as long as it is worked on."""
+        unread = [each for delivery in list(self.buffer) for each in self._release_unread(delivery)]
+        kept = list(self.held.values()) if self.auto_extend else []
+        self.lost()
+        return unread, kept
+
+
+def _return_ms(delivery: Delivery) -> int:
+    """When what nobody has taken goes back, for want of a reception ack."""
+    return delivery.deadline_ms - (delivery.deadline_ms - delivery.sent_ms) // EXTEND_SHARE

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from nexo.client.operation import Request
 from nexo.client.refusals import error_of
-from nexo.client.subscribed import EXTEND_SHARE
 from nexo.vocabulary.errors import InvalidArgument, NotReady
 from nexo.wire import commands
 from nexo.wire.frame import Frame, Kind, frame
 
 if TYPE_CHECKING:
+    from nexo.client.delivery import Delivery
     from nexo.client.operation import Pieces
     from nexo.client.session import Session
     from nexo.client.subscribed import Subscribed
@@ -24,11 +24,13 @@ class Subscriptions:
         self._session = session
         self._open: dict[int, Subscribed] = {}
         self._leaving: dict[int, str] = {}  # those being closed: their queues
+        self._kept: list[Delivery] = []  # of those that were closed: extended while worked on
         self._last_number = 0
         self.indebted: set[Subscribed] = set()  # those with credits to give
 
     def __len__(self) -> int:
-        return len(self._open)
+        """What there has to be a connection for."""
+        return len(self._open) + len(self._kept)
 
     # -- The consumer's side ------------------------------------------------------------------
 
@@ -44,13 +46,15 @@ class Subscriptions:
             self._subscribe(subscribed)
 
     def close(self, subscribed: Subscribed) -> None:
-        """No more deliveries; what was not handed out goes back at once."""
+        """No more deliveries; what was not handed out goes back at once. What was stays with the
+        consumer, and is extended as before."""
         number, subscribed.number = subscribed.number, 0
         if self._open.pop(number, None) is None:
             return
         self.indebted.discard(subscribed)
-        unread = subscribed.unread()
+        unread, kept = subscribed.leave()
         if self._session.connected:
+            self._kept += kept
             self._leaving[number] = subscribed.queue
             head = commands.pack_unsubscribe(number, keep=True)
             leave = Request(Kind.UNSUBSCRIBE, head, lambda _: self._leaving.pop(number, None))
@@ -76,6 +80,7 @@ class Subscriptions:
             subscribed.number = 0
             subscribed.end(error)
         self._open.clear()
+        self._kept.clear()
 
     # -- The session's side -------------------------------------------------------------------
 
@@ -112,7 +117,7 @@ class Subscriptions:
             if subscribed.auto_received:
                 session.receive_quietly(delivery)
             subscribed.deliver(delivery)
-            session.hurry(delivery.visibility_ms / 1000 / EXTEND_SHARE)
+            session.hurry(subscribed.patience_ms(delivery) / 1000)
 
     def ended(self, arrived: Frame) -> None:
         """The broker has ended one: its queue was deleted."""
@@ -139,6 +144,11 @@ class Subscriptions:
             due_ms = min(due_ms, subscribed.tick(now_ms, out))
             if subscribed.owed:
                 self.indebted.add(subscribed)
+        if self._kept:
+            self._kept = [each for each in self._kept if each.left and now_ms < each.latest_ms]
+            for delivery in self._kept:
+                assert delivery.subscribed is not None
+                due_ms = min(due_ms, delivery.subscribed.keep(delivery, now_ms, out))
         return due_ms
 
     def _subscribe(self, subscribed: Subscribed) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nexo.machine import ack as acks
-from nexo.machine import fail
+from nexo.machine import fail, life
 from nexo.vocabulary.errors import NexoError, StaleReceipt
 
 if TYPE_CHECKING:
@@ -63,6 +63,16 @@ def give_back(actor: QueueActor, ranges: Ranges) -> asyncio.Future[Refused]:
     return actor.changed(
         _each(ranges, lambda lease, first, end: fail.give_back(queue, lease, first, end, now_ms))
     )
+
+
+def take_back(actor: QueueActor, lease: int) -> None:
+    """Nobody will say anything of a delivery: it goes back, unless its reception was acked."""
+    held = actor.queue.leases.get(lease)
+    spans = held if isinstance(held, list) else [held] if held is not None else []
+    unseen = [(lease, span.first, span.end) for span in spans if span.state in life.RECEIVABLE]
+    if unseen:
+        returned = give_back(actor, unseen)
+        returned.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
 def _each(ranges: Ranges, apply: Callable[[int, int, int], list[int]]) -> Refused:

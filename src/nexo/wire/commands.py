@@ -29,7 +29,10 @@ _CREDIT = Struct("<II")  # subscription, messages; of UNSUBSCRIBE: subscription,
 _ACCEPTED = Struct("<QI")  # incarnation, duplicates; flat ranges follow
 _DELIVERY = Struct("<QqBQIqI")  # the fields of DeliveryHead, in order
 
-ONE_ACK = 1  # a flag of POP and SUBSCRIBE: the delivery counts as received
+# Flags of POP.
+ONE_ACK = 1  # the delivery counts as received
+AHEAD = 2  # nobody has come for it yet: without a reception ack it ends with the connection …
+AHEAD_KEPT_MS = 1_000  # … if the client is not back by then and gives that ack
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True):
@@ -143,6 +146,7 @@ class Pop(msgspec.Struct, frozen=True, gc=False):
     wait_ms: int = 0
     visibility_ms: int | None = None
     one_ack: bool = False
+    ahead: bool = False
 
 
 class Acked(msgspec.Struct, frozen=True, gc=False):
@@ -225,7 +229,7 @@ def unpack_push(head: bytes) -> Push:
 
 def pack_pop(pop: Pop) -> bytes:
     visibility_ms = -1 if pop.visibility_ms is None else pop.visibility_ms
-    flags = ONE_ACK if pop.one_ack else 0
+    flags = (ONE_ACK if pop.one_ack else 0) | (AHEAD if pop.ahead else 0)
     return _named(pop.queue) + _POP.pack(
         pop.count, pop.bytes_max, pop.wait_ms, visibility_ms, flags
     )
@@ -235,7 +239,8 @@ def unpack_pop(head: bytes) -> Pop:
     queue, at = _name(head)
     count, bytes_max, wait_ms, visibility_ms, flags = _unpack(_POP, head, at)
     visibility = None if visibility_ms < 0 else visibility_ms
-    return Pop(queue, count, bytes_max, wait_ms, visibility, bool(flags & ONE_ACK))
+    one_ack, ahead = bool(flags & ONE_ACK), bool(flags & AHEAD)
+    return Pop(queue, count, bytes_max, wait_ms, visibility, one_ack, ahead)
 
 
 def pack_ranges(queue: str, ranges: list[tuple[int, int, int]]) -> bytes:

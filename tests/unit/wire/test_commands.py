@@ -42,7 +42,11 @@ def test_what_is_no_head(head: Any, wrong: bytes) -> None:
 def test_hot_heads() -> None:
     push = c.Push("orders", "producer", 2**64 - 1)
     assert c.unpack_push(c.pack_push(push)) == push
-    for pop in (c.Pop("q", 1, 2, 3, None, True), c.Pop("q", 10_000, 2**40, 0, 0, False)):
+    for pop in (
+        c.Pop("q", 1, 2, 3, None, one_ack=True),
+        c.Pop("q", 10_000, 2**40, 0, 0),
+        c.Pop("q", 1, 2, ahead=True),
+    ):
         assert c.unpack_pop(c.pack_pop(pop)) == pop
     ranges = [(2**64 - 1, 0, 1), (1, 5, 9)]
     assert c.unpack_ranges(c.pack_ranges("q", ranges)) == c.Acked("q", ranges)

@@ -85,10 +85,11 @@ class Connection:
             self._expiry = loop.call_later(self._timeout, self._expire)
         try:
             return await future
+        except BaseException:
+            self._abandon(operation)
+            raise
         finally:
             del self._deadlines[operation]
-            if not operation.done:
-                self.session.abandon(operation)
 
     async def _wait(self, loop: asyncio.AbstractEventLoop, operation: Operation) -> Any:
         """For a call that the broker may take its time for."""
@@ -96,11 +97,18 @@ class Connection:
         self._waiting += 1
         try:
             return await operation.future
+        except BaseException:
+            self._abandon(operation)
+            raise
         finally:
             self._waiting -= 1
             timer.cancel()
-            if not operation.done:
-                self.session.abandon(operation)
+
+    def _abandon(self, operation: Operation) -> None:
+        """Nobody waits for it any more, but its answer may have come in this turn of the loop."""
+        self.session.abandon(operation)
+        if self.session.urgent:
+            self.write_soon()
 
     def begin(self) -> asyncio.AbstractEventLoop:
         """Make sure that there is a connection, or will be."""
@@ -207,10 +215,7 @@ class Connection:
             try:
                 await self._try()
             except (OSError, NexoError) as error:
-                failure = (
-                    error if isinstance(error, NexoError) else unreachable(self._address, error)
-                )
-                self._failure = failure
+                self._failure = failure = unreachable(self._address, error)
                 if is_final(failure):
                     self.session.fail(failure)
                     return

@@ -16,7 +16,7 @@ from nexo.client.messages import Messages, acking, extending, giving_back, nacki
 from nexo.vocabulary.spoken import milliseconds, queue_params
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
     from typing import Unpack
 
     from nexo.client.aio.connection import Connection
@@ -142,8 +142,9 @@ class AsyncQueue:
         visibility_timeout: float | None = None,
     ) -> AsyncSubscription[AsyncMessage]:
         """Messages for ever, through reconnects. At most `prefetch` of them are unfinished here at
-        a time; those that wait keep their lease. With `auto_extend` those that you work on do
-        too, so finish every one of them."""
+        a time; those that wait keep their lease, and begin with all of their visibility timeout
+        when you get them. With `auto_extend` those that you work on are extended too, also after
+        the end of the subscription, so finish every one of them."""
         return self._subscription(
             self._one, 1, prefetch, auto_received, auto_extend, visibility_timeout
         )
@@ -185,7 +186,7 @@ class AsyncQueue:
             asyncio.TaskGroup() as tasks,
         ):
             for _ in range(concurrency):
-                tasks.create_task(_work(subscription, handler))
+                tasks.create_task(_work(aiter(subscription), handler))
 
     # -- Operators ----------------------------------------------------------------------------
 
@@ -306,12 +307,12 @@ class AsyncQueue:
 
 
 async def _work(
-    subscription: AsyncSubscription[AsyncMessage],
+    messages: AsyncIterator[AsyncMessage],
     handler: Callable[[AsyncMessage], Awaitable[object] | object],
 ) -> None:
     """One worker of `consume`."""
-    while (message := await subscription.get()) is not None:
-        with Attempt(message.id):
+    async for message in messages:
+        with Attempt(message):
             async with message:
                 result = handler(message)
                 if inspect.isawaitable(result):

@@ -60,20 +60,9 @@ class AsyncSubscription(Generic[Item]):
                     return await self.get()
             except TimeoutError:
                 return None
-        subscribed = self._subscribed
-        if not subscribed.number:
+        if not self._subscribed.number:
             await self._open()
-        while True:
-            taken = subscribed.take(self._count_max)
-            if taken is not None:
-                return self._make(*taken)
-            if self._connection.session.closed is not None:
-                return None
-            if subscribed.error is not None:
-                raise subscribed.error
-            if not subscribed.number:
-                return None
-            await self._news()
+        return await self._next()
 
     async def close(self) -> None:
         """Take no more, and give back at once what was prefetched."""
@@ -90,6 +79,23 @@ class AsyncSubscription(Generic[Item]):
 
     async def __aexit__(self, *failure: object) -> None:
         await self.close()
+
+    async def _next(self) -> Item | None:
+        """The next one, if the subscription is open: it stays closed when it was."""
+        connection, subscribed = self._connection, self._subscribed
+        while True:
+            taken = subscribed.take(self._count_max)
+            if connection.session.has_quiet:
+                connection.write_soon()
+            if taken is not None:
+                return self._make(*taken)
+            if connection.session.closed is not None:
+                return None
+            if subscribed.error is not None:
+                raise subscribed.error
+            if not subscribed.number:
+                return None
+            await self._news()
 
     async def _news(self) -> None:
         """Wait until something came, or it is over."""
@@ -122,12 +128,16 @@ class _Loop(Generic[Item]):
 
     def __init__(self, subscription: AsyncSubscription[Item]) -> None:
         self._subscription = subscription
+        self._begun = False
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Item:
-        item = await self._subscription.get()
+        if not self._begun:
+            await self._subscription._open()
+            self._begun = True
+        item = await self._subscription._next()
         if item is None:
             raise StopAsyncIteration
         return item

@@ -2,9 +2,11 @@
 
 A loop of `pop` and `ack` pays two round trips a message, one of them only to hear what the broker
 could have told with the first. Once such a loop is known to be one (`CYCLES` times in a row, each
-pop right after its ack), the ack takes the next pop along. What it brings is not received until
-the user comes for it; if that does not happen within milliseconds, or the user does anything else
-with the queue, it goes back as if it had never left.
+pop right after its ack and soon after the pop before), the ack takes the next pop along. What it
+brings is not received until the user comes for it; if that does not happen within milliseconds, or
+the user does anything else with the queue, it goes back as if it had never left. If the connection
+ends and nobody comes back, the broker takes it back: the flag `ahead` has told it that nobody has
+seen it.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from nexo.client.asking import Pop
+from nexo.client.blocking.keeper import HOT_S
 from nexo.vocabulary.limits import POP_BYTES_MAX
 from nexo.wire import commands
 
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 CYCLES = 64
 BUSY_S = 0.005  # from an ack to the next pop, in a busy loop
 KEPT_S = 0.005  # how long a message waits here for the user
+LATE_S = 0.05  # after this long it is not handed out: this process stood still
+CANCEL_S = 1.0  # how long an answer that is not wanted any more is waited for
 
 
 class Ahead:
@@ -33,56 +38,71 @@ class Ahead:
         self._connection = connection
         self._queue = queue
         self._cycles = 0
+        self._popped_at = 0.0
         self._acked_at = 0.0
         self.asked: Pop | None = None
 
     def take(self, usual: bool) -> Delivery | None:
         """The message that was asked for, if there is one; `usual` pops have no wishes that it
         was not asked for with."""
-        busy = usual and time.monotonic() - self._acked_at < BUSY_S
-        self._acked_at = 0.0  # one pop an ack
+        now = time.monotonic()
+        waited, self._acked_at = now - self._acked_at, 0.0  # one pop an ack
+        cycle, self._popped_at = now - self._popped_at, now
+        busy = usual and waited < BUSY_S and cycle < HOT_S
         self._cycles = self._cycles + 1 if busy else 0
         if self.asked is None:
             return None
+        if not usual or waited > LATE_S:
+            self.cancel()
+            return None
         connection = self._connection
         with connection.lock:
-            asked, self.asked = self.asked, None
-            connection.aheads.discard(self)
+            asked = self._forget()
             if asked is None:
                 return None
-            if not usual:
-                self._return(asked)
-                return None
-        connection.wait_for(asked)
-        delivery: Delivery | None = asked.outcome()
-        if delivery is not None:
+            done = asked.done
+            delivery = self._receive(asked) if done else None
+        if not done:
+            connection.wait_for(asked)
             with connection.lock:
-                connection.session.receive_quietly(delivery)
+                delivery = self._receive(asked)
+        if delivery is not None:
             connection.written_later()
         return delivery
 
     def ack(self, acking: AckOne) -> Any:
         """An ack, with the next pop along if this is a busy loop."""
-        along = self._next() if self._cycles >= CYCLES else None
+        connection = self._connection
+        along = False
         try:
-            return self._connection.run(acking, along)
+            with connection.lock:
+                connection.session.submit(acking)
+                if self._cycles >= CYCLES and self._queue not in connection.aheads:
+                    wanted = commands.Pop(self._queue, 1, POP_BYTES_MAX, ahead=True)
+                    self.asked = Pop(wanted, auto_received=False)
+                    connection.aheads[self._queue] = self
+                    connection.session.submit(self.asked)
+                    along = True
+            connection.write()
+            return connection.wait_for(acking)
         finally:
             self._acked_at = time.monotonic()
-
-    def _next(self) -> Pop | None:
-        with self._connection.lock:
-            if self.asked is not None:
-                return None  # of another thread
-            along = Pop(commands.Pop(self._queue, 1, POP_BYTES_MAX), auto_received=True)
-            along.is_ahead = True
-            self.asked = along
-            self._connection.aheads.add(self)
-            return along
+            if along:
+                connection.keeper.come_by(self._acked_at + KEPT_S)
 
     def cancel(self) -> None:
-        """The user does something else."""
-        with self._connection.lock:
-            self.give_back()
+        """The user does something else, and that must not find the message gone: what is on its
+        way is waited for and goes back first."""
+        connection = self._connection
+        with connection.lock:
+            self._cycles = 0
+            asked = self._forget()
+        if asked is not None:
+            try:
+                connection.wait(asked, time.monotonic() + CANCEL_S, patient=True)
+            finally:
+                with connection.lock:
+                    connection.session.abandon(asked)
 
     def expire(self, now: float) -> None:
         """Under the lock: nobody came for it."""
@@ -90,16 +110,34 @@ class Ahead:
             self.give_back()
 
     def give_back(self) -> None:
-        """Under the lock."""
-        asked, self.asked = self.asked, None
+        """Under the lock, where nothing is waited for."""
         self._cycles = 0
-        self._connection.aheads.discard(self)
+        asked = self._forget()
         if asked is not None:
-            self._return(asked)
+            self._connection.session.abandon(asked)
 
-    def _return(self, asked: Pop) -> None:
+    def disown(self) -> None:
+        """In the child of a fork: what was asked for is the parent's."""
+        self.asked = None
+        self._cycles = 0
+
+    def _forget(self) -> Pop | None:
+        asked, self.asked = self.asked, None
+        if asked is not None:
+            self._connection.aheads.pop(self._queue, None)
+        return asked
+
+    def _receive(self, asked: Pop) -> Delivery | None:
+        """Under the lock: the user has come for it, unless it is the broker's again."""
+        delivery: Delivery | None = asked.outcome()
+        if delivery is None:
+            return None
         session = self._connection.session
-        if not asked.done:
+        now_ms = session.now_ms()
+        here = session.connected and delivery.connection == session.connection
+        if not here or now_ms >= delivery.deadline_ms:
             session.abandon(asked)
-        elif asked.result is not None:
-            session.give_back(asked.result)
+            return None
+        delivery.receive_late(now_ms)
+        session.receive_quietly(delivery)
+        return delivery

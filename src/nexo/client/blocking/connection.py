@@ -62,7 +62,7 @@ class Connection:
         )
         self._line = Line()
         self._left: deque[Subscribed] = deque()  # subscriptions whose loop was left
-        self.aheads: set[Ahead] = set()  # messages that nobody has come for yet
+        self.aheads: dict[str, Ahead] = {}  # by queue: messages that nobody has come for yet
         self._view = memoryview(bytearray(BUFFER_BYTES))
         self._writing = False
         self._leading = False
@@ -71,15 +71,14 @@ class Connection:
         self._failure: NexoError | None = None  # why there is no connection
         self._quiet_at = 0.0
         self._closing = threading.Event()
-        self._keeper: Keeper | None = None
+        self.keeper: Keeper = Keeper(weakref.ref(self))
 
     # -- Callers ------------------------------------------------------------------------------
 
     def open(self) -> None:
         """Connect now, so that a wrong address is told here."""
         deadline = time.monotonic() + self._timeout
-        with self.lock:
-            self._leading = True
+        self._leading = True  # nobody else is here yet
         try:
             while self._line.socket is None:
                 if not self._lead(deadline):
@@ -87,12 +86,10 @@ class Connection:
         finally:
             self._resign()
 
-    def run(self, operation: Operation, along: Operation | None = None) -> Any:
-        """Do what is asked, and wait for the answer; `along` goes out with it."""
+    def run(self, operation: Operation) -> Any:
+        """Do what is asked, and wait for the answer."""
         with self.lock:
             self.session.submit(operation)
-            if along is not None:
-                self.session.submit(along)
         self.write()
         return self.wait_for(operation)
 
@@ -100,10 +97,11 @@ class Connection:
         """The answer to what was asked."""
         try:
             self.wait(operation, time.monotonic() + self._timeout + operation.wait_s)
-        finally:
-            if not operation.done:
-                with self.lock:
-                    self.session.abandon(operation)
+        except BaseException:
+            with self.lock:
+                self.session.abandon(operation)  # its answer may have come all the same
+            self.keeper.stir()
+            raise
         return operation.outcome()
 
     def wait(self, operation: Operation, deadline: float, patient: bool = False) -> None:
@@ -113,22 +111,14 @@ class Connection:
             if time.monotonic() >= deadline:
                 if patient:
                     return
-                with self.lock:
-                    failure = self._failure if self._line.socket is None else None
+                failure = self._failure if self._line.socket is None else None
                 raise overdue(self._address, failure, self._timeout)
             with self.lock:
                 if operation.done:
                     return
                 gate = self._followers.enter(operation) if self._leading else None
                 self._leading = True
-            if gate is not None:
-                try:
-                    wait_at(gate, deadline)
-                finally:
-                    with self.lock:
-                        self._followers.leave(operation)
-                        if not self._leading:
-                            self._followers.promote()  # should this one have been woken to lead
+            if gate is not None and not self._follow(operation, gate, deadline):
                 continue
             try:
                 while self._lead(deadline):
@@ -137,19 +127,33 @@ class Connection:
             finally:
                 self._resign()
 
+    def _follow(self, operation: Operation, gate: threading.Lock, deadline: float) -> bool:
+        """Wait while another thread leads; returns whether this one leads from here on."""
+        leads = False
+        try:
+            leads = wait_at(gate, deadline)
+        finally:
+            with self.lock:
+                self._followers.leave(operation)
+                leads = leads and not self._leading and not operation.done
+                if leads:
+                    self._leading = True
+                elif not self._leading:
+                    self._followers.promote()  # should this one have been woken to lead
+        return leads
+
     def close(self) -> None:
         """Give back what is held, say so, and wake everybody."""
         self.write()
         with self.lock:
             if self.session.closed is not None:
                 return
-            for ahead in list(self.aheads):
+            for ahead in list(self.aheads.values()):
                 ahead.give_back()
             self.session.close(closed())
         self.write()
         self._closing.set()
-        if self._keeper is not None:
-            self._keeper.stir()
+        self.keeper.stir()
         with self.lock:
             self._line.retire()
             self.session.lose()
@@ -171,8 +175,8 @@ class Connection:
             finally:
                 self.lock.release()
             self.write()
-        elif self._keeper is not None:
-            self._keeper.stir()
+        else:
+            self.keeper.stir()
 
     def _close_left(self) -> None:
         while self._left:
@@ -215,8 +219,8 @@ class Connection:
         """Receptions are in no hurry: in a busy loop the ack that follows takes them along."""
         now = time.monotonic()
         hot, self._quiet_at = now - self._quiet_at < HOT_S, now
-        if hot and self._keeper is not None:
-            self._keeper.come_by(now + TICK_S)
+        if hot:
+            self.keeper.come_by(now + TICK_S)
         else:
             self.write()
 
@@ -234,14 +238,12 @@ class Connection:
         try:
             if left < RECEIVE_S and not readable(sock, left):
                 return True
-            count = sock.recv_into(self._view)
+            self._received(sock, sock.recv_into(self._view))
         except BlockingIOError:
             return True
         except OSError as error:
             with self.lock:
                 self._lose(sock, unreachable(self._address, error))
-            return True
-        self._received(sock, count)
         return True
 
     def _received(self, sock: Channel, count: int) -> None:
@@ -258,8 +260,7 @@ class Connection:
                 self._lose(sock, error)
                 return
             urgent, quiet = session.urgent, session.has_quiet
-            if self._keeper is not None:
-                self._keeper.come_by(session.due)
+            self.keeper.come_by(session.due)
         if urgent:
             self.write()
         elif quiet:
@@ -299,11 +300,9 @@ class Connection:
             self._closing.wait(min(pause, left))
             if pause >= left:
                 return
-        with self.lock:
-            if self.session.closed is not None:
-                raise self.session.closed
-            writing = self._writing
-        if writing:
+        if self.session.closed is not None:
+            raise self.session.closed
+        if self._writing:
             time.sleep(0.001)  # it is about to notice that its socket is gone
             return
         self._line.close_retired()
@@ -311,15 +310,14 @@ class Connection:
         try:
             self._adopt(*dial(self._address, min(CONNECT_S, left), self.session))
         except (OSError, NexoError) as error:
-            failure = error if isinstance(error, NexoError) else unreachable(self._address, error)
+            failure = unreachable(self._address, error)
             if is_final(failure):
                 raise failure from None
             self._failure = failure
             return
         self.write()
-        if self._keeper is None:
-            self._keeper = Keeper(weakref.ref(self))
-            self._keeper.start()
+        if self.keeper.ident is None:
+            self.keeper.start()
 
     def _adopt(self, sock: Channel, frames: list[Frame]) -> None:
         """The broker has answered the greeting."""
@@ -351,7 +349,7 @@ class Connection:
             if self.session.closed is not None:
                 return 0.0
             self._close_left()
-            for ahead in list(self.aheads):
+            for ahead in list(self.aheads.values()):
                 ahead.expire(time.monotonic())
             sock, leading = self._line.socket, self._leading
             subscribed = len(self.session.subscriptions) > 0
@@ -371,7 +369,7 @@ class Connection:
             pause = min(pause, IDLE_READ_S)
         elif sock is None:
             pause = self._heartbeat  # whoever calls next connects
-        if time.monotonic() - self._quiet_at < 2 * HOT_S:
+        if self.aheads or time.monotonic() - self._quiet_at < 2 * HOT_S:
             pause = min(pause, TICK_S)
         return pause
 
@@ -390,6 +388,8 @@ class Connection:
     def forget_parent(self) -> None:
         """In the child of a fork: the socket and its answers are the parent's."""
         line, parent = self._line, self.session
+        for ahead in self.aheads.values():
+            ahead.disown()
         self._begin()
         parent.subscriptions.disown()
         line.disown()

@@ -40,9 +40,10 @@ class Followers:
             _open(gate)
 
 
-def wait_at(gate: threading.Lock, deadline: float) -> None:
+def wait_at(gate: threading.Lock, deadline: float) -> bool:
+    """Returns whether it was opened before the time was over."""
     left = deadline - time.monotonic()
-    gate.acquire(timeout=min(max(left, 0.0), threading.TIMEOUT_MAX))
+    return gate.acquire(timeout=min(max(left, 0.0), threading.TIMEOUT_MAX))
 
 
 def _open(gate: threading.Lock) -> None:

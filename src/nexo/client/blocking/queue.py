@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -13,10 +14,11 @@ from nexo.client.blocking.message import Message
 from nexo.client.blocking.redrive import Redrive
 from nexo.client.blocking.subscription import Subscription
 from nexo.client.messages import Messages, acking, extending, giving_back, nacking, refused_ids
+from nexo.vocabulary.errors import NexoError
 from nexo.vocabulary.spoken import milliseconds, queue_params
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Unpack
 
     from nexo.client.blocking.connection import Connection
@@ -143,8 +145,9 @@ class Queue:
         visibility_timeout: float | None = None,
     ) -> Subscription[Message]:
         """Messages for ever, through reconnects. At most `prefetch` of them are unfinished here at
-        a time; those that wait keep their lease. With `auto_extend` those that you work on do
-        too, so finish every one of them."""
+        a time; those that wait keep their lease, and begin with all of their visibility timeout
+        when you get them. With `auto_extend` those that you work on are extended too, also after
+        the end of the subscription, so finish every one of them."""
         return self._subscription(
             self._one, 1, prefetch, auto_received, auto_extend, visibility_timeout
         )
@@ -179,18 +182,21 @@ class Queue:
     ) -> None:
         """Call `handler` with each message, for ever: returning acks, an exception nacks with its
         text as the reason, and the loop goes on. With `concurrency`, in that many threads. It
-        ends with an exception that is no `Exception` (as Ctrl-C is), or with the queue."""
+        ends with an exception that is no `Exception` (as Ctrl-C is), or with the queue, once the
+        other threads have finished what they are at."""
         wanted = max(2 * concurrency, 10) if prefetch is None else prefetch
-        with self.subscribe(wanted, auto_extend=auto_extend) as subscription:
-            threads = [
-                threading.Thread(
-                    target=_work, args=(subscription, handler), name="nexo-consumer", daemon=True
-                )
-                for _ in range(concurrency - 1)
-            ]
+        threads: list[threading.Thread] = []
+        try:
+            with self.subscribe(wanted, auto_extend=auto_extend) as subscription:
+                for _ in range(concurrency - 1):
+                    work = partial(_work_along, iter(subscription), handler)
+                    thread = threading.Thread(target=work, name="nexo-consumer", daemon=True)
+                    thread.start()
+                    threads.append(thread)
+                _work(iter(subscription), handler)
+        finally:
             for thread in threads:
-                thread.start()
-            _work(subscription, handler)
+                thread.join()
 
     # -- Operators ----------------------------------------------------------------------------
 
@@ -310,8 +316,14 @@ class Queue:
         )
 
 
-def _work(subscription: Subscription[Message], handler: Callable[[Message], object]) -> None:
+def _work(messages: Iterator[Message], handler: Callable[[Message], object]) -> None:
     """One worker of `consume`."""
-    while (message := subscription.get()) is not None:
-        with Attempt(message.id), message:
+    for message in messages:
+        with Attempt(message), message:
             handler(message)
+
+
+def _work_along(messages: Iterator[Message], handler: Callable[[Message], object]) -> None:
+    """The same in another thread; what ends the subscription is told by the first."""
+    with contextlib.suppress(NexoError):
+        _work(messages, handler)

@@ -58,23 +58,7 @@ class Subscription(Generic[Item]):
         subscription."""
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         self._open()
-        while True:
-            news = Operation()
-            with self._connection.lock:
-                taken = self._subscribed.take(self._count_max)
-                if taken is None:
-                    if self._connection.session.closed is not None:
-                        return None
-                    if self._subscribed.error is not None:
-                        raise self._subscribed.error
-                    if not self._subscribed.number:
-                        return None
-                    self._waiting.append(news)
-            if taken is not None:
-                return self._make(*taken)
-            self._await(news, deadline)
-            if not news.done:
-                return None
+        return self._next(deadline)
 
     def close(self) -> None:
         """Take no more, and give back at once what was prefetched."""
@@ -94,6 +78,32 @@ class Subscription(Generic[Item]):
 
     def __exit__(self, *failure: object) -> None:
         self.close()
+
+    def _next(self, deadline: float) -> Item | None:
+        """The next one, if the subscription is open: it stays closed when it was."""
+        connection, subscribed = self._connection, self._subscribed
+        while True:
+            news: Operation | None = None
+            with connection.lock:
+                taken = subscribed.take(self._count_max)
+                quiet = connection.session.has_quiet
+                if taken is None:
+                    if connection.session.closed is not None:
+                        return None
+                    if subscribed.error is not None:
+                        raise subscribed.error
+                    if not subscribed.number:
+                        return None
+                    news = Operation()
+                    self._waiting.append(news)
+            if quiet:
+                connection.written_later()
+            if taken is not None:
+                return self._make(*taken)
+            assert news is not None
+            self._await(news, deadline)
+            if not news.done:
+                return None
 
     def _open(self) -> None:
         if self._subscribed.number:
@@ -129,7 +139,7 @@ class _Loop(Generic[Item]):
         return self
 
     def __next__(self) -> Item:
-        item = self._subscription.get()
+        item = self._subscription._next(math.inf)
         if item is None:
             raise StopIteration
         return item

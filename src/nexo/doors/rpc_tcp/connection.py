@@ -15,6 +15,7 @@ from nexo.access.caller import ANYONE
 from nexo.doors.rpc_tcp.handlers import HANDLERS
 from nexo.doors.rpc_tcp.needs import check_frame, is_told, resource_of
 from nexo.doors.rpc_tcp.subscriptions import Subscriptions
+from nexo.engine import receipts
 from nexo.vocabulary.errors import NexoError, RateLimited, Unauthorized, VersionMismatch
 from nexo.wire import commands
 from nexo.wire.frame import Frame, FrameReader, Kind, ProtocolError, frame, frame_parts
@@ -47,6 +48,7 @@ class Connection(asyncio.Protocol):
         self._guard = guard
         self._peer = ""
         self.subscriptions = Subscriptions(self)
+        self.aheads: dict[str, tuple[int, int]] = {}  # by queue: incarnation and lease of a pop
         self._server_name = server_name
         self._instance = instance
         self._peers = peers
@@ -58,7 +60,7 @@ class Connection(asyncio.Protocol):
         self._out_bytes = 0
         self._readers_wait: list[asyncio.Future[None]] = []  # for the client to read
         self._flushing = False
-        self._asked = False  # what was just read waits for a commit
+        self._asked = False  # an answer to what was just read waits for a commit
         self._greeted = False
         self._unanswered = 0
         self._reading = True
@@ -111,6 +113,9 @@ class Connection(asyncio.Protocol):
         if self._pulse is not None:
             self._pulse.cancel()
         self.subscriptions.close()
+        if self.aheads:
+            kept_s = commands.AHEAD_KEPT_MS / 1000
+            self._loop.call_later(kept_s, _take_back, self.engine, self.aheads)
         self._let_go_on()
         for task in self._tasks:
             task.cancel()
@@ -130,7 +135,7 @@ class Connection(asyncio.Protocol):
 
     def answer(self, future: asyncio.Future[Any], correlation: int, encode: Any) -> None:
         """Reply when a future of the engine is done."""
-        self._asked = True
+        self._asked = self._asked or correlation != 0
         self._unanswered += 1
         if self._unanswered >= REQUESTS_MAX:
             self._regulate()
@@ -334,3 +339,12 @@ class Connection(asyncio.Protocol):
     def _beat_later(self) -> None:
         self._beat_due = self._loop.time() + self._heartbeat_s
         self._pulse = self._loop.call_at(self._beat_due, self._beat)
+
+
+def _take_back(engine: Engine, aheads: dict[str, tuple[int, int]]) -> None:
+    """What a client that has gone had popped ahead, if nobody came for it."""
+    for name, (incarnation, lease) in aheads.items():
+        actor = engine.queues.get(name)
+        if actor is not None and actor.queue.incarnation == incarnation:
+            with contextlib.suppress(NexoError):  # the broker has stopped meanwhile
+                receipts.take_back(actor, lease)

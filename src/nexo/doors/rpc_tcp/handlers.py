@@ -44,6 +44,8 @@ def _pop(connection: Connection, correlation: int, head: bytes, body: memoryview
     actor = connection.engine.queue(pop.queue)
     delivery = _pop_at_once(connection, actor, pop)
     if delivery is not None:
+        if pop.ahead:
+            connection.aheads[pop.queue] = (actor.queue.incarnation, delivery.lease)
         connection.send_along(delivery_frame(actor, delivery, correlation))
         return
 
@@ -56,6 +58,8 @@ def _pop(connection: Connection, correlation: int, head: bytes, body: memoryview
             visibility_ms=pop.visibility_ms,
             one_ack=pop.one_ack,
         )
+        if pop.ahead and delivery.parts:
+            connection.aheads[pop.queue] = (actor.queue.incarnation, delivery.lease)
         connection.send(delivery_frame(actor, delivery, correlation))
 
     connection.spawn(work(), correlation)
