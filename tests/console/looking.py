@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Page, Request, Response
 
+LINES_BYTES_MAX = 60_000  # of the lines of a page that has been looked at for long
 AXE = (Path(__file__).with_name("vendor") / "axe.min.js").read_text(encoding="utf-8")
 # What WCAG 2.2 AA asks for, and what axe thinks good practice beyond it.
 _EVERYTHING = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]

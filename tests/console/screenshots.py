@@ -74,11 +74,12 @@ def shoot(browser: Browser, endpoint: str, addresses: dict[str, str], folder: Pa
 def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as place:
-        fill_lake(Path(place) / "lake")
+        fill_lake(Path(place) / "lake", reason="no stock")
         broker = ServedBroker(Path(place), "--lake", str(Path(place) / "lake")).start()
         stop = threading.Event()
-        with nexo.connect(broker.native_url) as client, sync_playwright() as playwright:
-            fill(client, broker.native_url)
+        connected = nexo.connect(broker.native_url, name="shop-worker-1")
+        with connected as client, sync_playwright() as playwright:
+            fill(client, broker.native_url, with_strangers=False)
             worker = threading.Thread(target=traffic, args=(client, stop))
             worker.start()
             try:

@@ -11,6 +11,8 @@ import pytest
 
 from nexo.doors.console.access import safe_next
 from nexo.doors.console.session import is_local
+from nexo.vocabulary.batch import batch_of
+from nexo.vocabulary.given import GivenQueueSettings, queue_settings_of
 from tests.access.guarded import GuardedBroker
 from tests.console.looking import Looking
 
@@ -67,10 +69,22 @@ def test_a_token_sees_what_it_may_and_nothing_else(tab: Looking, guarded: Guarde
     page = tab.page
     assert page.locator("tbody th a").all_inner_texts() == ["orders"]
     assert page.locator("nav .badge").count() == 0, "how much there is in all is not theirs to know"
-    for address in ("/queues/secret", "", "/access", "/spark", "/dead-letters/secret_dlq"):
+    tabs = ["Queues", "Dead letters", "Topics"]
+    assert page.locator("nav a").all_inner_texts() == tabs
+    for address in ("/queues/secret", "/access", "/spark", "/dead-letters/secret_dlq"):
         tab.at(address)
         assert page.locator("h1").inner_text() == "That was refused", address
-    tab.at("/queues/orders")
+        assert page.locator("nav a").all_inner_texts() == tabs
+    for address, needed in (("/dead-letters", "orders_dlq:peek"), ("/topics", "orders:peek")):
+        tab.at(address)
+        assert "may see" in page.locator(".empty").inner_text()
+        assert needed in page.locator(".empty").inner_text()
+    tab.at("")
+    assert page.url == f"{guarded.http}/console/queues", "a sign-in leads to what can be seen"
+    tab.at("/access")
+    page.get_by_role("button", name="Sign out").click()
+    assert "/login" in page.url
+    sign_in(tab, guarded.token("orders:peek"), "/queues/orders")
     assert page.get_by_role("button", name="Purge").count() == 0
     assert page.locator("#send").count() == 0
 
@@ -83,6 +97,121 @@ def test_a_revoked_token_is_out_at_once(tab: Looking, guarded: GuardedBroker) ->
     tab.page.locator('#pulse[data-state="away"]').wait_for()
     tab.at("/queues")
     assert "/login" in tab.page.url
+
+
+def dead_letter(guarded: GuardedBroker, source: str, topic: str) -> str:
+    """A message that came through a topic and has failed; its id."""
+    engine = guarded.engine
+
+    async def fail() -> str:
+        await engine.create_queue(source, queue_settings_of(GivenQueueSettings(max_attempts=1)))
+        await engine.create_topic(topic)
+        await engine.bind(topic, source)
+        await engine.topic(topic).publish(batch_of([b"x"]))
+        actor = engine.queue(source)
+        delivery = await actor.pop(1, wait_ms=5_000, consumer="who-had-it")
+        (message,) = actor.messages(delivery)
+        await actor.nack(message.lease, message.seq, message.seq + 1, reason="no")
+        await engine.drain()
+        return message.id
+
+    return str(guarded.wait_for(fail()))
+
+
+def test_what_hangs_together_stays_secret(tab: Looking, guarded: GuardedBroker) -> None:
+    """Queues that send to one, or are bound to a topic, are shown to those alone who know them."""
+    id_text = dead_letter(guarded, "hidden", "shown")
+    sign_in(tab, guarded.token("hidden_dlq:*", "shown:*", "seen:*"), "/topics")
+    page = tab.page
+    guarded.wait_for(guarded.engine.bind("shown", "seen", create=True))
+    for address in ("/topics", "/topics/shown", "/queues/hidden_dlq", "/dead-letters"):
+        tab.live(address)
+        page.wait_for_load_state()
+        text = page.locator("main").inner_text().replace("hidden_dlq", "")
+        assert "hidden" not in text, address
+    tab.at("/topics/shown")
+    assert page.locator("#groups tbody tr").count() == 1
+    assert "1 bound queue" in page.locator("#groups").inner_text()
+    status, told = ask(guarded, "GET", f"/queues/hidden_dlq/messages/{id_text}", {}, **bearer(tab))
+    assert status == 200
+    assert "who-had-it" not in told
+    assert "Your token may not peek into the queue in which it began." in told
+    status, told = ask(
+        guarded,
+        "GET",
+        f"/queues/hidden_dlq/messages/{id_text}",
+        {},
+        Authorization=f"Bearer {guarded.token('hidden*:peek')}",
+    )
+    assert "who-had-it" in told
+
+
+def bearer(tab: Looking) -> dict[str, str]:
+    (cookie,) = tab.context.cookies()
+    return {"Authorization": f"Bearer {cookie.get('value')}"}
+
+
+def test_a_token_of_few_rights_does_what_it_may(tab: Looking, guarded: GuardedBroker) -> None:
+    dead_letter(guarded, "failing", "failures")
+    sign_in(tab, guarded.token("failing_dlq:peek,manage"), "/dead-letters")
+    page = tab.page
+    page.get_by_role("link", name="failing_dlq").click()
+    page.locator("#letters tbody input").first.check()
+    page.get_by_role("button", name="Redrive 1 selected").click()
+    assert page.locator(".notice").inner_text() == "1 of 1 messages went back."
+    assert guarded.run(lambda: guarded.engine.queue("failing").info().depth) == 1
+    tab.at("/queues/failing_dlq")
+    assert page.locator("#send").count() == 0, "it may not push"
+    page.locator("#settings input[name=dead_letter]").fill("secret")
+    page.locator("#settings").get_by_role("button", name="Save").click()
+    assert "may not push 'secret'" in page.locator(".alert").inner_text()
+
+
+def test_nonsense_is_refused_and_no_failure(guarded: GuardedBroker) -> None:
+    cookie = f"nexo_console={guarded.token('*:*')}"
+    ours = f"http://127.0.0.1:{guarded.ports.http}"
+    _, text = ask(guarded, "GET", "/queues", {}, Cookie=cookie)
+    found = re.search(r'name="csrf" value="([0-9a-f]{64})"', text)
+    assert found is not None
+    proof = {"csrf": found[1]}
+    status, _ = ask(guarded, "GET", "/queues?sort=x", {}, Cookie=cookie, Host="[")
+    assert status < 500
+    status, _ = ask(guarded, "GET", f"/queues?page={'9' * 5_000}", {}, Cookie=cookie)
+    assert status == 200
+    status, _ = ask(guarded, "POST", "/queues", proof, Cookie=cookie, Origin="http://[")
+    assert status == 403
+    for number in ("nan", "inf", "-inf", "1e999"):
+        for path, form in (
+            ("/queues/orders/send", {"delay": number}),
+            ("/access/tokens", {"name": "n", "allow": "*:peek", "days": number}),
+            ("/dead-letters/orders/redrive", {"which": "all", "rate": number}),
+            ("/queues/orders/settings", {"delay": number, "was_delay": "0"}),
+        ):
+            status, text = ask(guarded, "POST", path, proof | form, Cookie=cookie, Origin=ours)
+            assert (status, "not a number" in text) == (400, True), (path, number)
+
+
+@pytest.mark.parametrize(("scheme", "is_secure"), [("http", False), ("https", True)])
+def test_behind_tls_the_cookie_stays_there(
+    guarded: GuardedBroker, scheme: str, is_secure: bool
+) -> None:
+    """Also when a proxy has ended the TLS: what the browser says is what counts."""
+    host = f"127.0.0.1:{guarded.ports.http}"
+    _, text = ask(guarded, "GET", "/login", {})
+    found = re.search(r'name="csrf" value="([0-9a-f]{64})"', text)
+    assert found is not None
+    connection = http.client.HTTPConnection("127.0.0.1", guarded.ports.http, timeout=10)
+    headers = {
+        "Content-Type": "application/x-www-form-urlencoded",
+        "Origin": f"{scheme}://{host}",
+    }
+    form = urlencode({"csrf": found[1], "token": guarded.token("*:*")})
+    connection.request("POST", "/console/login", form, headers)
+    answer = connection.getresponse()
+    answer.read()
+    connection.close()
+    assert answer.status == 303
+    assert ("; secure" in answer.headers["set-cookie"].lower()) is is_secure
 
 
 def ask(
@@ -186,6 +315,7 @@ def test_a_sign_in_leads_nowhere_else(wanted: str, leads_to: str) -> None:
         ("rebound.example", False),
         ("127.0.0.1.evil.example:9324", False),
         ("", False),
+        ("[", False),
     ],
 )
 def test_names_that_strangers_can_own(host: str, expected: bool) -> None:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.console.world import BINARY, LARGE, RIGHT_TO_LEFT, SCRIPT
+from tests.console.world import BINARY, LARGE, RIGHT_TO_LEFT, SCRIPT, claim
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-    from nexo import Client
+    from nexo import Client, TopicInfo
     from tests.compliance.broker import ServedBroker
     from tests.console.looking import Looking
 
@@ -61,7 +61,16 @@ def test_create_send_edit_pause_purge_delete(looking: Looking, client: Client) -
     page.locator("#settings input[name=visibility_timeout]").fill("soon")
     page.locator("#settings").get_by_role("button", name="Save").click()
     assert "'soon', not a number" in page.locator(".alert").inner_text()
-    page.get_by_role("link", name="Back").click()
+    assert page.locator("#settings input[name=visibility_timeout]").input_value() == "soon"
+    assert page.locator("#settings input[name=max_depth]").input_value() == "100"
+    assert looking.findings() == []
+    page.locator("#settings input[name=visibility_timeout]").fill("12.25")
+    page.locator("#settings select[name=deduplication_scope]").select_option("group")
+    page.locator("#settings textarea[name=tags]").fill("team=shop\ncost = 7=7")
+    page.locator("#settings").get_by_role("button", name="Save").click()
+    told = queue.info().settings
+    assert (told.visibility_timeout, told.deduplication_scope) == (12.25, "group")
+    assert told.tags == {"team": "shop", "cost": "7=7"}
 
     page.get_by_role("button", name="Pause").click()
     page.locator("dialog#pause").get_by_role("button", name="Keep it as it is").click()
@@ -83,6 +92,48 @@ def test_create_send_edit_pause_purge_delete(looking: Looking, client: Client) -
     page.locator("dialog#delete").get_by_role("button", name="Delete").click()
     assert notice(page) == "Queue by-hand was deleted."
     assert "by-hand" not in [each.name for each in client.queues()]
+
+
+def test_settings_of_others_are_left_alone(looking: Looking, client: Client) -> None:
+    """Only what was changed in the form is changed, and nothing is rounded by the way."""
+    queue = client.create_queue("shared", retention=345_600.125, backoff={"initial": 3.0})
+    page = looking.at("/queues/shared")
+    queue.edit(delay=4.0, backoff={"initial": 5.0, "max": 60.0})
+    page.locator("#settings input[name=max_attempts]").fill("9")
+    page.locator("#settings input[name=backoff_factor]").fill("3")
+    page.locator("#settings").get_by_role("button", name="Save").click()
+    told = queue.info().settings
+    assert (told.max_attempts, told.delay, told.retention) == (9, 4.0, 345_600.125)
+    assert told.backoff is not None
+    assert (told.backoff.initial, told.backoff.factor, told.backoff.max) == (5.0, 3.0, 60.0)
+
+
+def test_fail_find_redrive_and_watch_it_drain(looking: Looking, client: Client) -> None:
+    """What somebody does who is called at night, from the overview on."""
+    queue = client.create_queue("nightly")
+    queue.push("the one that fails")
+    page = looking.live("")
+    for _ in range(5):
+        message = queue.pop(wait=5)
+        assert message is not None
+        message.nack(delay=0, reason="database is down")
+    page.locator("#deepest").get_by_role("link", name="nightly_dlq").click()
+    page.get_by_role("link", name="Dead letters with reasons and redrive").click()
+    page.locator("#letters tbody th a").click()
+    assert page.locator(".reason").inner_text() == "database is down"
+    assert "After 5 attempts in nightly" in page.locator(".why").inner_text()
+    page.locator(".timeline li.dead_lettered").wait_for()
+    assert page.locator(".timeline li.nacked").count() == 5
+    page.get_by_role("button", name="Redrive this message").click()
+    assert notice(page) == "1 of 1 messages went back."
+    looking.live("/queues/nightly")
+    looking.wait_for_text("q.nightly.depth", "1")
+    page.locator("#glimpses tbody tr").wait_for()
+    message = queue.pop(wait=5)
+    assert message is not None
+    message.ack()
+    looking.wait_for_text("q.nightly.depth", "0")
+    page.locator("#glimpses .empty").wait_for()
 
 
 def test_redrive_one_then_a_selection(looking: Looking, client: Client) -> None:
@@ -153,10 +204,13 @@ def test_filter_sort_and_their_address(looking: Looking, client: Client) -> None
     assert names.all_inner_texts() == wanted
     client.queue("sorted-1").push_batch(["x"] * 8)
     looking.wait_for_text("q.sorted-1.depth", "9")
+    page.wait_for_function(
+        "() => document.querySelector('#rows tbody th a').textContent === 'sorted-1'"
+    )
     page.keyboard.press("j")
     page.keyboard.press("j")
     page.keyboard.press("Enter")
-    page.wait_for_url("**/queues/sorted-2")
+    page.wait_for_url("**/queues/sorted-0")
     looking.at("/queues?filter=no-such")
     assert "No queue has" in page.locator(".empty").inner_text()
 
@@ -178,16 +232,73 @@ def test_topics_by_hand(looking: Looking, client: Client) -> None:
     page = looking.at("/topics")
     page.get_by_role("button", name="New topic").click()
     page.locator("#new-topic input[name=name]").fill("made")
+    page.locator("#new-topic input[name=retention_messages]").fill("1000")
     page.get_by_role("button", name="Create").click()
+    assert topic(client, "made").settings.retention_messages == 1_000
     page.get_by_label("Bind a queue").fill("made-readers")
+    page.get_by_label("Only with").fill("colour=red")
     page.get_by_role("button", name="Bind", exact=True).click()
-    page.locator("textarea[name=body]").fill("hello")
-    page.get_by_role("button", name="Publish").click()
+    assert page.locator("#groups td code").inner_text() == "colour=red"
+    for body, attributes in (("not for them", ""), ("hello", "colour=red")):
+        page.locator("textarea[name=body]").fill(body)
+        page.locator("textarea[name=attributes]").fill(attributes)
+        page.get_by_role("button", name="Publish").click()
+        assert "Published at offset" in notice(page)
     message = client.queue("made-readers").pop(wait=5)
     assert message is not None
-    assert message.text == "hello"
+    assert (message.text, message.attributes) == ("hello", {"colour": "red"})
+
+    page.get_by_label("Bind a queue").fill("made-readers")
+    page.get_by_role("button", name="Bind", exact=True).click()
+    assert "is bound already" in page.locator(".alert").inner_text()
+    page.get_by_role("link", name="Back").click()
+    assert page.locator("#groups td code").inner_text() == "colour=red", "its filter is lost"
+    page.get_by_label("Bind a queue").fill("made-readers")
+    page.get_by_label("Only with").fill("colour=blue\nsize=2")
+    page.get_by_role("button", name="Bind", exact=True).click()
+    assert page.locator("#groups td code").inner_text() == "colour=blue, size=2"
+
     page.get_by_role("button", name="Unbind made-readers").click()
+    page.locator("dialog#unbind").get_by_role("button", name="Keep it as it is").click()
+    assert topic(client, "made").bound_queues == ["made-readers"]
+    page.get_by_role("button", name="Unbind made-readers").click()
+    assert "Unbind made-readers?" in page.locator("dialog#unbind h2").inner_text()
+    page.locator("dialog#unbind").get_by_role("button", name="Unbind").click()
     assert "No queue is bound" in page.locator("main").inner_text()
+
+    page.locator("#settings input[name=retention_seconds]").fill("soon")
+    page.locator("#settings").get_by_role("button", name="Save").click()
+    assert "'soon', not a number" in page.locator(".alert").inner_text()
+    page.locator("#settings input[name=retention_seconds]").fill("86400.5")
+    page.locator("#settings input[name=retention_messages]").fill("")
+    page.locator("#settings").get_by_role("button", name="Save").click()
+    told = topic(client, "made").settings
+    assert (told.retention_messages, told.retention_seconds) == (None, 86_400.5)
+    page.get_by_role("button", name="Delete").click()
+    page.locator("dialog#delete").get_by_role("button", name="Delete").click()
+    assert notice(page) == "Topic made was deleted."
+    assert page.get_by_role("link", name="made", exact=True).count() == 0
+
+
+def topic(client: Client, name: str) -> TopicInfo:
+    return client.topic(name).info()
+
+
+def test_what_a_query_holds_is_given_up_only_when_asked_twice(
+    looking: Looking, client: Client, broker: ServedBroker
+) -> None:
+    client.create_queue("held").push_batch(["x"] * 6)
+    page = looking.live("/queues/held")
+    claim(broker.native_url, "held", "the-query", 3)
+    page.locator("#claims tbody tr").wait_for()
+    page.get_by_role("button", name="To the dead letters").click()
+    assert "the-query?" in page.locator("dialog#doom h2").inner_text()
+    page.locator("dialog#doom").get_by_role("button", name="Keep it as it is").click()
+    assert page.url.endswith("/queues/held")
+    page.get_by_role("button", name="To the dead letters").click()
+    page.locator("dialog#doom").get_by_role("button", name="To the dead letters").click()
+    assert notice(page) == "3 messages were taken back from the-query."
+    assert client.queue("held_dlq").info().depth == 3
 
 
 def test_tokens_and_the_audit_log(looking: Looking, client: Client) -> None:

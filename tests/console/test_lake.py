@@ -54,7 +54,9 @@ def test_jobs_and_plots(looking: Looking) -> None:
     assert looking.findings() == []
     page.get_by_label("Queue", exact=True).select_option("payments")
     page.wait_for_url("**/spark?queue=payments")
-    assert page.locator(".plots canvas").count() == 5
+    assert page.locator(".plots canvas").count() == 4
+    work = page.locator(".plots > div", has=page.locator("h3", has_text="Work"))
+    assert "Nothing of this was measured" in work.inner_text()
     assert page.locator(".plots .reasons").count() == 0
 
 

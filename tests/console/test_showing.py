@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,8 +14,9 @@ from nexo.doors.console.bodies import (
     preview,
     shown_body,
 )
-from nexo.doors.console.history import POINTS_MAX, Points
+from nexo.doors.console.history import POINTS_MAX, POINTS_SHOWN, Points
 from nexo.doors.console.wording import number, rate, size, span, visible
+from tests.console.looking import LINES_BYTES_MAX
 
 
 @given(st.binary(max_size=300), st.sampled_from(["", "json", "text", "hex", "other"]))
@@ -68,6 +70,16 @@ def test_lines_are_bounded() -> None:
     for at in range(POINTS_MAX + 1_000):
         points.add(at, at * 2)
     times, values = points.columns()
-    assert POINTS_MAX <= len(times) < POINTS_MAX + 100
+    assert POINTS_SHOWN * 0.8 < len(times) <= POINTS_SHOWN
+    assert times[0] <= 1_000 + 100
     assert (times[-1], values[-1]) == (POINTS_MAX + 999, 2 * (POINTS_MAX + 999))
     assert points.last == [times[-1], values[-1]]
+    assert all(isinstance(each, int) for each in times), "a whole number is written short"
+
+
+def test_the_longest_lines_fit_into_a_page() -> None:
+    """Eight of them are on the overview; with all else a page has 250 KB."""
+    points = Points(8)
+    for at in range(POINTS_MAX + 99):
+        points.add(1.8e9 + at * 0.8, 12_345.678, 12_345.678, 1e7, 1_234.567, 1e4, 1e6, 1e12 + at)
+    assert len(msgspec.json.encode(points.columns())) < LINES_BYTES_MAX

@@ -20,15 +20,17 @@ RIGHT_TO_LEFT = "safe\u202eexe.gpj \u2066hidden\u2069 שלום"
 BINARY = bytes(range(256)) * 8
 LARGE = (b"<b>" + b"x" * 60 + b"</b>\n") * 16_384  # beyond a mebibyte
 CONSUMER = "orders-to-lake"
-REASONS = ("no stock", "card declined: insufficient funds", SCRIPT)
+REASONS = ("no stock", "card declined: insufficient funds", "the bank did not answer in 30 s")
 
 
-def fill(client: Client, url: str) -> None:
-    """Everything that the pages show, through the native protocol."""
+def fill(client: Client, url: str, with_strangers: bool = True) -> None:
+    """Everything that the pages show, through the native protocol; with what strangers may send,
+    which belongs into tests and not into pictures."""
     _shop(client)
     _dead_letters(client)
-    _hostile(client)
     _topics(client)
+    if with_strangers:
+        _hostile(client)
     claim(url, "lake-feed", CONSUMER, 40)
 
 
@@ -73,15 +75,21 @@ def _hostile(client: Client) -> None:
     queue.push(LARGE[: 1024 * 1024])
     queue.push("[" * 50_000)
     queue.push(json.dumps({"html": SCRIPT, "number": 12345678901234567890}))
+    failing = client.create_queue("strange", max_attempts=1)
+    failing.push(SCRIPT)
+    for message in failing.pop_batch(1):
+        message.nack(reason=SCRIPT)
+    client.topic("prices").publish(SCRIPT, attributes={"<b>name</b>": SCRIPT})
 
 
 def _topics(client: Client) -> None:
-    prices = client.create_topic("prices")
-    for name in ("billing", "shop-window"):
-        prices.bind(name)
+    prices = client.create_topic("prices", retention_messages=100_000)
+    prices.bind("billing")
+    prices.bind("shop-window", where={"region": "eu"})
     for number in range(40):
-        prices.publish(json.dumps({"item": number, "price": number / 4}))
-    client.topic("prices").publish(SCRIPT)
+        region = ("eu", "us", "asia")[number % 3]
+        body = json.dumps({"item": number, "price": number / 4})
+        prices.publish(body, attributes={"region": region})
 
 
 def claim(url: str, queue: str, consumer: str, count: int) -> None:

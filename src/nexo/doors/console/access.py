@@ -42,7 +42,7 @@ async def _page(visit: Visit, minted: Minted | None) -> Response:
     # In a thread: files of many megabytes may have to be read.
     entries = await asyncio.to_thread(visit.house.guard.audit.read, limit)
     return await visit.page(
-        "access.html", tokens=_tokens(visit.engine), entries=entries, limit=limit, minted=minted
+        "access.html", tokens=_tokens(visit.engine), entries=entries, minted=minted
     )
 
 

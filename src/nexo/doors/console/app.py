@@ -12,7 +12,9 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route, Router
 
 from nexo.access.caller import ANYONE
+from nexo.access.permissions import Action
 from nexo.doors.console.access import login
+from nexo.doors.console.batches import Batches
 from nexo.doors.console.files import Files
 from nexo.doors.console.history import Sampler
 from nexo.doors.console.live import Pulse
@@ -20,7 +22,7 @@ from nexo.doors.console.notices import Notices
 from nexo.doors.console.rendering import HEADERS, Templates
 from nexo.doors.console.routes import ROUTES
 from nexo.doors.console.session import COOKIE, Sessions, sign_out
-from nexo.doors.console.visit import ROOT, House, Visit, plain
+from nexo.doors.console.visit import METRICS, ROOT, House, Visit, plain
 from nexo.vocabulary.errors import (
     Forbidden,
     InvalidArgument,
@@ -33,6 +35,7 @@ from nexo.vocabulary.errors import Timeout as TookTooLong
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
+    from nexo.access.caller import Caller
     from nexo.access.guard import Guard
     from nexo.doors.console.lake import LakeTables
     from nexo.doors.console.visit import Handle, Surroundings
@@ -59,7 +62,15 @@ class ConsoleApp:
         sampler = Sampler(engine)
         self._pulse = Pulse(engine, sampler)
         self._house = House(
-            engine, guard, surroundings, sampler, self._templates, Notices(), self._pulse, lake
+            engine,
+            guard,
+            surroundings,
+            sampler,
+            self._templates,
+            Notices(),
+            self._pulse,
+            Batches(engine),
+            lake,
         )
         paths: dict[str, dict[str, Handle]] = {}
         for (method, path), handle in ROUTES.items():
@@ -83,6 +94,7 @@ class ConsoleApp:
             await self._router({**scope, "path": path}, receive, send)
 
     async def answer(self, handle: Handle, request: Request) -> Response:
+        caller = ANYONE  # whose tabs are shown, should nobody be let in
         try:
             self._sessions.check_host(request)
             caller = self._sessions.caller(request)
@@ -96,11 +108,13 @@ class ConsoleApp:
         except Unauthorized:
             return self._to_login(request)
         except NexoError as error:
-            return self._refused(request, error)
+            return self._refused(request, error, caller)
 
     def _to_login(self, request: Request) -> Response:
-        wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-        if request.method != "GET" or "/live/" in request.url.path:
+        # Not from `request.url`, which cannot be read if the header `Host` is nonsense.
+        path, query = str(request.scope["path"]), request.scope["query_string"].decode("latin-1")
+        wanted = path + (f"?{query}" if query else "")
+        if request.method != "GET" or "/live/" in path:
             wanted = ROOT
         if request.method == "GET" and request.headers.get("sec-fetch-site") == "cross-site":
             # A link from elsewhere comes without the cookie; a step of our own brings it along.
@@ -110,11 +124,19 @@ class ConsoleApp:
             sign_out(response)
         return response
 
-    def _refused(self, request: Request, error: NexoError) -> Response:
+    def _refused(self, request: Request, error: NexoError, caller: Caller) -> Response:
+        path, is_change = str(request.scope["path"]), request.method == "POST"
         values = {
             "template": "refused.html",
             "error": error,
-            "back": request.url.path if request.method == "GET" else _referrer(request),
+            "back": _above(path) if is_change else path,
+            "is_change": is_change,
+            "csrf": self._sessions.proof(request),
+            "is_signed_in": self._house.guard.is_required and COOKIE in request.cookies,
+            "sees_metrics": caller.may(Action.PEEK, METRICS),
+            "is_admin": caller.may(Action.ADMIN, METRICS),
+            "queues_badge": None,
+            "dead_letters_badge": None,
         }
         return self._templates.refusal(error.http_status, values)
 
@@ -146,7 +168,10 @@ class ConsoleApp:
 
     async def _nowhere(self, scope: Scope, receive: Receive, send: Send) -> None:
         error = _NoSuchPage("there is no such page", "follow the links above")
-        await self._refused(Request(scope), error)(scope, receive, send)
+        request, caller = Request(scope), ANYONE
+        with contextlib.suppress(NexoError):
+            caller = self._sessions.caller(request)
+        await self._refused(request, error, caller)(scope, receive, send)
 
 
 class _NoSuchPage(InvalidArgument):
@@ -172,9 +197,9 @@ class _Address:
         await response(scope, receive, send)
 
 
-def _referrer(request: Request) -> str:
+def _above(path: str) -> str:
     """Where a refused form came from: the address above what it was sent to."""
-    parts = request.url.path.split("/")
+    parts = path.split("/")
     depth = 4 if len(parts) > 4 and parts[2] in ("queues", "topics", "dead-letters") else 3
     return "/".join(parts[:depth])
 

@@ -7,10 +7,10 @@ from typing import Literal
 import msgspec
 
 from nexo.doors.console.wording import visible
+from nexo.engine.looking import HEAD_BYTES
 
 BODY_SHOWN_BYTES = 64 * 1024  # the rest is for the download
 HEX_SHOWN_BYTES = 4 * 1024
-PREVIEW_BYTES = 240
 PREVIEW_CHARS = 120
 _UTF8_TAIL_BYTES = 3  # of a character that was cut in two
 _HEX_ROW = 16
@@ -43,12 +43,13 @@ def shown_body(body: bytes, wanted: str = "") -> ShownBody:
     return ShownBody(view, views, visible(shown), len(body), len(body) - len(head))
 
 
-def preview(body: bytes) -> str:
-    """The beginning of a body in one line."""
-    head = body[:PREVIEW_BYTES]
-    text = _text(head, is_cut=len(head) < len(body))
+def preview(body: bytes, size: int | None = None) -> str:
+    """The beginning of a body in one line; with its size, if this is not all of it."""
+    head = body[:HEAD_BYTES]
+    is_head = len(head) < (len(body) if size is None else size)
+    text = _text(head, is_cut=is_head)
     line = head[:32].hex(" ") if text is None else visible(" ".join(text.split()))
-    is_cut = len(line) > PREVIEW_CHARS or len(head) < len(body)
+    is_cut = len(line) > PREVIEW_CHARS or is_head
     return line[:PREVIEW_CHARS] + ("…" if is_cut else "")
 
 

@@ -10,12 +10,13 @@ import msgspec
 from nexo.access.permissions import Action
 from nexo.doors.console import wording
 from nexo.doors.console.badges import badges
-from nexo.doors.console.live import Frame, streamed
-from nexo.doors.console.queue import Glimpse, glimpses
-from nexo.doors.console.queues import Row, rows_of
+from nexo.doors.console.live import Frame, made_of, streamed
+from nexo.doors.console.queue import LIST_MS, Glimpse, glimpses, moved
+from nexo.doors.console.queues import ROWS_SHOWN, Row, rows_of
 from nexo.doors.console.visit import as_number, at, whole_number
 from nexo.engine.types import Chosen
 from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.identity import parse_message_id
 from nexo.vocabulary.limits import PEEK_MESSAGES_MAX
 
 if TYPE_CHECKING:
@@ -29,9 +30,17 @@ REASONS_SHOWN = 12
 TASKS_SHOWN = 5
 
 
-class LetterQueue(msgspec.Struct, frozen=True):
-    row: Row
-    sources: list[str]
+class LetterQueues(msgspec.Struct, frozen=True):
+    """A page of the queues that hold dead letters, the fullest first."""
+
+    rows: list[Row]
+    count: int
+    page: int
+    pages: int
+
+    @property
+    def made_of(self) -> str:
+        return made_of([row.name for row in self.rows], self.count)
 
 
 class Redrive(msgspec.Struct, frozen=True):
@@ -65,35 +74,40 @@ class Redrive(msgspec.Struct, frozen=True):
 
 
 async def dead_letters(visit: Visit) -> Response:
-    return await visit.page("dead_letters.html", queues=_letter_queues(visit))
+    sources = visit.house.sampler.dead_letter_queues.sources()
+    return await visit.page(
+        "dead_letters.html",
+        {"rows": "dead_letters_rows.html"},
+        chosen=_letter_queues(visit),
+        sources=sources,
+        known=visit.known,
+        live=f"{at('live', 'dead-letters')}?{visit.request.query_params}",
+    )
 
 
 async def live_dead_letters(visit: Visit) -> Response:
-    shown = [each.row.name for each in _letter_queues(visit)]
-
-    def frame() -> Frame | None:
-        queues = _letter_queues(visit)
-        if [each.row.name for each in queues] != shown:
-            return None
-        values = badges(visit)
-        for each in queues:
-            values |= each.row.live()
-        return Frame(values)
+    def frame() -> Frame:
+        values, chosen = badges(visit), _letter_queues(visit)
+        for row in chosen.rows:
+            values |= row.live()
+        return Frame(values, {"rows": chosen.made_of})
 
     return streamed(visit.house.pulse.stream(visit.caller, frame))
 
 
-def _letter_queues(visit: Visit) -> list[LetterQueue]:
-    """Those that hold something; with their sources, the fullest first."""
-    engine = visit.engine
-    sources = visit.house.sampler.dead_letter_queues.sources()
+def _letter_queues(visit: Visit) -> LetterQueues:
+    """Of those that hold something. Asked for every tick: so without who sends to them."""
+    queues = visit.engine.queues
     known = [
-        engine.queues[name]
-        for name in sources
-        if visit.caller.knows(name) and engine.queues[name].queue.depth
+        queues[name]
+        for name in visit.house.sampler.dead_letter_queues.names()
+        if name in queues and queues[name].queue.depth and visit.caller.knows(name)
     ]
     known.sort(key=lambda actor: (-actor.queue.depth, actor.name))
-    return [LetterQueue(row, sorted(sources[row.name])) for row in rows_of(visit, known)]
+    pages = max(1, -(-len(known) // ROWS_SHOWN))
+    page = whole_number(visit.query("page"), 1, 1, pages)
+    shown = known[(page - 1) * ROWS_SHOWN : page * ROWS_SHOWN]
+    return LetterQueues(rows_of(visit, shown), len(known), page, pages)
 
 
 async def letters(visit: Visit) -> Response:
@@ -103,23 +117,35 @@ async def letters(visit: Visit) -> Response:
     actor = visit.engine.queue(name)
     (row,) = rows_of(visit, [actor])
     limit = whole_number(visit.query("peek"), LETTERS_SHOWN, 1, PEEK_MESSAGES_MAX)
-    peeked = await glimpses(actor, PEEK_MESSAGES_MAX)
-    reason = visit.query("reason")
+    after = whole_number(visit.query("after"), -1, 0, 2**60)
+    peeked = await glimpses(actor, PEEK_MESSAGES_MAX, None if after < 0 else after)
+    reason = visit.request.query_params.get("reason")  # an empty one is none that was given
     reasons = Counter(_reason(each) for each in peeked)
-    chosen = [each for each in peeked if not reason or _reason(each) == reason]
+    chosen = [each for each in peeked if reason is None or _reason(each) == reason]
+    shown = chosen[:limit]
+    # Of what was looked at the next page begins behind what is shown, or behind all of it.
+    last = shown[-1] if len(chosen) > len(shown) else peeked[-1] if peeked else None
+    more = last is not None and bool(await glimpses(actor, 1, last.message.seq))
+    sources = visit.house.sampler.dead_letter_queues.sources().get(name, [])
+    tasks = tasks_of(visit, actor)
     return await visit.page(
         "letters.html",
+        {"letters": "letters_rows.html", "tasks": "letters_tasks.html"},
         row=row,
-        shown=chosen[:limit],
-        matching=len(chosen),
+        shown=shown,
         looked_at=len(peeked),
+        is_first=after < 0,
+        limit=limit,
+        shown_most=PEEK_MESSAGES_MAX,
+        next=last.message.seq if more and last is not None else None,
         reason=reason,
         reasons=reasons.most_common(REASONS_SHOWN),
-        sources=sorted(visit.house.sampler.dead_letter_queues.sources().get(name, [])),
-        queues=visit.engine.queues,
-        tasks=tasks_of(visit, actor),
+        letters_made_of=moved(actor) if after < 0 and limit <= LETTERS_SHOWN else "",
+        sources=visit.known(sources),
+        is_orphan=not sources,
+        tasks=tasks,
+        tasks_made_of=_made_of(tasks),
         may_manage=visit.caller.may(Action.MANAGE, name),
-        now_ms=visit.engine.now_ms(),
     )
 
 
@@ -132,20 +158,26 @@ async def live_letters(visit: Visit) -> Response:
     name = visit.path["name"]
     visit.caller.check(Action.PEEK, name)
     actor = visit.engine.queue(name)
-    begun = [each.number for each in tasks_of(visit, actor)]
+    looked_ms, letters = 0, ""
 
     def frame() -> Frame | None:
-        tasks = tasks_of(visit, actor)
-        if visit.engine.queues.get(name) is not actor or [each.number for each in tasks] != begun:
+        nonlocal looked_ms, letters
+        if visit.engine.queues.get(name) is not actor:
             return None
-        values = badges(visit)
+        if actor.now_ms() > looked_ms + LIST_MS:
+            looked_ms, letters = actor.now_ms(), moved(actor)
+        values, tasks = badges(visit), tasks_of(visit, actor)
         (row,) = rows_of(visit, [actor])
         values |= row.live()
         for each in tasks:
             values |= each.live()
-        return Frame(values)
+        return Frame(values, {"letters": letters, "tasks": _made_of(tasks)})
 
     return streamed(visit.house.pulse.stream(visit.caller, frame))
+
+
+def _made_of(tasks: list[Redrive]) -> str:
+    return made_of([(each.number, each.state, each.error) for each in tasks])
 
 
 def tasks_of(visit: Visit, actor: QueueActor) -> list[Redrive]:
@@ -188,8 +220,10 @@ async def _redrive_selected(visit: Visit, name: str, to: str | None) -> str:
     wanted = set(visit.form.get("id", []))
     if not wanted:
         raise InvalidArgument("no message is selected", "mark some, or redrive all")
-    peeked = await visit.engine.queue(name).peek(PEEK_MESSAGES_MAX)
-    seqs = sorted(each.seq for each in peeked if each.id in wanted)
+    incarnation = visit.engine.queue(name).queue.incarnation
+    named = [parse_message_id(each) for each in wanted]
+    # What is not of this queue is passed over: it was created anew since the page was opened.
+    seqs = sorted(seq for begun_in, seq in named if begun_in == incarnation)
     task = await visit.engine.redrive(name, to, chosen=Chosen(seqs))
     moved = await task.finished
     left = len(wanted) - moved

@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from nexo.vocabulary.settings import QueueSettings
 
 POINTS_MAX = 2_400  # of one line
+POINTS_SHOWN = 600  # that a page is sent: more than it has pixels to tell apart
 QUEUES_MAX = 100  # queues with lines of their own; the longest not looked at goes first
 QUEUE_LOOKED_AT_MS = 600_000  # a queue's line goes on for this long after the last look
 FRESH_MS = 900  # totals that are older are taken anew for a page
 NAMES_KEPT_MS = 5_000  # for this long it is known which queues hold dead letters
-PASSED_S_MIN = 0.5  # between two points of a queue: a rate over less is noise
+PASSED_S_MIN = 0.5  # between two points: a rate over less is noise
 _DLQ_SUFFIX = "_dlq"
 
 
@@ -37,7 +38,6 @@ class Totals(msgspec.Struct, frozen=True):
     acked: int
     depth: int
     in_flight: int
-    scheduled: int
     dead_letters: int
     oldest_age_ms: int
     oldest_queue: str
@@ -62,8 +62,12 @@ class Points:
         return list(self._values[-self._width :])
 
     def columns(self) -> list[list[float]]:
+        """Evenly thinned out to what a page shows; the newest row is always there."""
+        count = len(self._values) // self._width
+        step = max(1, -(-count // POINTS_SHOWN))
+        first = (count - 1) % step * self._width if count else 0
         return [
-            [round(each, 3) for each in self._values[index :: self._width]]
+            [_short(each) for each in self._values[first + index :: step * self._width]]
             for index in range(self._width)
         ]
 
@@ -151,7 +155,7 @@ class Sampler:
     def take(self) -> Totals:
         """All queues as they are now: one short walk."""
         engine, now_ms = self._engine, self._engine.now_ms()
-        pushed = acked = depth = in_flight = scheduled = 0
+        pushed = acked = depth = in_flight = 0
         oldest_ms, oldest_queue = now_ms, ""
         since_ms = self._ages.since_ms
         for name, actor in engine.queues.items():
@@ -162,7 +166,6 @@ class Sampler:
             if queue.depth:
                 depth += queue.depth
                 in_flight += queue.in_flight
-                scheduled += queue.scheduled_count
                 since = since_ms(actor, now_ms)
                 if since < oldest_ms:
                     oldest_ms, oldest_queue = since, name
@@ -176,7 +179,6 @@ class Sampler:
             acked,
             depth,
             in_flight,
-            scheduled,
             dead,
             now_ms - oldest_ms,
             oldest_queue,
@@ -192,9 +194,9 @@ class Sampler:
     def sample(self) -> None:
         """One point more on each line."""
         before, now = self._sampled, self.take()
-        self._sampled = now
         passed_s = (now.at_ms - before.at_ms) / 1000
-        if passed_s > 0:
+        if passed_s >= PASSED_S_MIN:
+            self._sampled = now
             self.points.add(
                 now.at_ms / 1000,
                 # Totals go down when a queue is deleted; a rate does not.
@@ -250,3 +252,8 @@ class QueueLine:
             info.in_flight,
         )
         self._at_ms, self._pushed, self._acked = now_ms, info.pushed, info.acked
+
+
+def _short(value: float) -> float:
+    """As it is written shortest: most are whole numbers."""
+    return int(value) if value.is_integer() else round(value, 3)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -38,9 +39,11 @@ encode = msgspec.json.Encoder().encode
 
 
 class Frame(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a page shows now: texts by key, the newest row of its chart, items for its list."""
+    """What a page shows now: texts by key, the newest row of its chart, items for its list, and
+    what the parts are made of that it has to ask for anew when that changes."""
 
     set: dict[str, str] = {}
+    parts: dict[str, str] = {}  # by the name of the element
     point: list[float] | None = None
     items: list[str] = []
     reload: bool = False  # the page shows something that is no longer there
@@ -74,6 +77,7 @@ class Pulse:
         self._viewers += 1
         self._arrived.set()
         sent: dict[str, str] = {}
+        parts: dict[str, str] = {}
         silent = 0
         try:
             yield b"retry: 1000\n\n"
@@ -84,9 +88,11 @@ class Pulse:
                     return
                 changed = {key: text for key, text in now.set.items() if sent.get(key) != text}
                 sent.update(changed)
-                if changed or now.point is not None or now.items:
+                others = {name: made for name, made in now.parts.items() if parts.get(name) != made}
+                parts.update(others)
+                if changed or others or now.point is not None or now.items:
                     silent = 0
-                    yield _event(msgspec.structs.replace(now, set=changed))
+                    yield _event(msgspec.structs.replace(now, set=changed, parts=others))
                 elif (silent := silent + 1) % ALIVE_TICKS == 0:
                     yield b": still here\n\n"
                 await self._beat.wait()
@@ -113,6 +119,11 @@ class Pulse:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(IDLE_S):
                         await self._arrived.wait()
+
+
+def made_of(*things: object) -> str:
+    """What a part is made of, as a short text: the names in their order, say."""
+    return sha256(repr(things).encode()).hexdigest()[:12]
 
 
 def streamed(content: AsyncIterator[bytes]) -> Response:

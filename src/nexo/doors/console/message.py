@@ -10,14 +10,20 @@ from nexo.access.permissions import Action
 from nexo.doors.console.bodies import shown_body
 from nexo.doors.console.rendering import HEADERS
 from nexo.doors.console.timeline import timeline
+from nexo.doors.console.visit import whole_number
+from nexo.engine import looking
 from nexo.vocabulary.attributes import decode_attributes
 from nexo.vocabulary.errors import InvalidArgument
-from nexo.vocabulary.identity import parse_message_id
+from nexo.vocabulary.identity import message_id, parse_message_id
 from nexo.vocabulary.limits import PEEK_MESSAGES_MAX
 
 if TYPE_CHECKING:
     from nexo.doors.console.visit import Visit
     from nexo.vocabulary.message import Message
+
+
+LOOKED_AT_BYTES_MAX = 16 * 1024 * 1024  # of bodies, in search of an id that began elsewhere
+_SEQ_MAX = 2**60
 
 
 class MessageNotFound(InvalidArgument):
@@ -32,6 +38,8 @@ async def message(visit: Visit) -> Response:
     visit.caller.check(Action.PEEK, name)
     parse_message_id(id_text)
     found = await _find(visit)
+    seq = visit.query("seq")
+    incarnation = visit.engine.queue(name).queue.incarnation
     return await visit.page(
         "message.html",
         name=name,
@@ -39,10 +47,11 @@ async def message(visit: Visit) -> Response:
         message=found,
         body=None if found is None else shown_body(found.body, visit.query("view")),
         attributes={} if found is None else decode_attributes(found.attributes),
-        timeline=await timeline(visit.engine, found, name, id_text),
+        timeline=await timeline(visit, found, whole_number(seq, -1, 0, _SEQ_MAX)),
         is_dead_letters=name in visit.house.sampler.dead_letter_queues.names(),
         looked_at=PEEK_MESSAGES_MAX,
-        queues=visit.engine.queues,
+        own_id="" if found is None else message_id(incarnation, found.seq),
+        seq=f"seq={found.seq}" if found is not None and seq else "",
         may_manage=visit.caller.may(Action.MANAGE, name),
     )
 
@@ -58,5 +67,18 @@ async def download(visit: Visit) -> Response:
 
 
 async def _find(visit: Visit) -> Message | None:
-    peeked = await visit.engine.queue(visit.path["name"]).peek(PEEK_MESSAGES_MAX)
-    return next((each for each in peeked if each.id == visit.path["id"]), None)
+    """By the number that a link gives, or that is in the id; an id that began in another queue is
+    looked for among the first messages."""
+    actor, wanted = visit.engine.queue(visit.path["name"]), visit.path["id"]
+    begun_in, seq = parse_message_id(wanted)
+    numbers = [whole_number(visit.query("seq"), -1, 0, _SEQ_MAX)]
+    if begun_in == actor.queue.incarnation:
+        numbers.append(seq)
+    for number in numbers:
+        found = await looking.find(actor, number) if number >= 0 else None
+        if found is not None and found.id == wanted:
+            return found
+    for seen in await looking.glimpses(actor, PEEK_MESSAGES_MAX, LOOKED_AT_BYTES_MAX):
+        if seen.message.id == wanted:
+            return await looking.find(actor, seen.message.seq)
+    return None

@@ -5,11 +5,14 @@ from __future__ import annotations
 from heapq import nsmallest
 from typing import TYPE_CHECKING
 
+from starlette.responses import RedirectResponse
+
 from nexo.access.permissions import Action
 from nexo.doors.console import wording
 from nexo.doors.console.badges import badges
-from nexo.doors.console.live import Frame, streamed
+from nexo.doors.console.live import Frame, made_of, streamed
 from nexo.doors.console.queues import rows_of
+from nexo.doors.console.visit import METRICS, at
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -17,21 +20,23 @@ if TYPE_CHECKING:
     from nexo.doors.console.queues import Row
     from nexo.doors.console.visit import Visit
 
-METRICS = "nexo.metrics"  # the figures of the whole broker, as at /metrics
 DEEPEST_SHOWN = 8
 
 
 async def overview(visit: Visit) -> Response:
-    visit.caller.check(Action.PEEK, METRICS)
+    if not visit.sees_metrics:  # this is where a sign-in leads to
+        return RedirectResponse(at("queues"), 303)
     sampler = visit.house.sampler
     sampler.take()
+    deepest = _deepest(visit)
     return await visit.page(
         "overview.html",
+        {"deepest": "overview_deepest.html"},
         values=_values(visit),
         history=sampler.points.columns(),
-        deepest=_deepest(visit),
+        deepest=deepest,
+        deepest_made_of=_made_of(deepest),
         has_queues=bool(visit.engine.queues),
-        topics=len(visit.engine.topics),
         host=visit.request.headers.get("host", "localhost:9324"),
     )
 
@@ -50,10 +55,10 @@ async def live_overview(visit: Visit) -> Response:
         point = None
         if last and last[0] > last_s:
             last_s, point = last[0], [round(each, 3) for each in last]
-        values = _values(visit)
-        for row in _deepest(visit):
+        values, deepest = _values(visit), _deepest(visit)
+        for row in deepest:
             values |= row.live()
-        return Frame(values, point)
+        return Frame(values, {"deepest": _made_of(deepest)}, point)
 
     return streamed(visit.house.pulse.stream(visit.caller, frame))
 
@@ -74,6 +79,10 @@ def _values(visit: Visit) -> dict[str, str]:
         "disk_free": "in memory" if free_bytes is None else f"{wording.size(free_bytes)} free",
         **badges(visit),
     }
+
+
+def _made_of(deepest: list[Row]) -> str:
+    return made_of([row.name for row in deepest])
 
 
 def _deepest(visit: Visit) -> list[Row]:

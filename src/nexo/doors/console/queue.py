@@ -10,10 +10,11 @@ from nexo.access.permissions import ANY, Action
 from nexo.doors.console import wording
 from nexo.doors.console.badges import badges
 from nexo.doors.console.bodies import preview
-from nexo.doors.console.live import Frame, streamed
+from nexo.doors.console.live import Frame, made_of, streamed
 from nexo.doors.console.queues import rows_of
-from nexo.doors.console.settings_form import SETTINGS_SHOWN, given_settings, settings_fields
-from nexo.doors.console.visit import as_number, at, whole_number
+from nexo.doors.console.settings_form import given_queue_settings, queue_fields
+from nexo.doors.console.visit import as_number, as_pairs, at, whole_number
+from nexo.engine import looking
 from nexo.vocabulary.attributes import encode_attributes
 from nexo.vocabulary.batch import batch_of
 from nexo.vocabulary.errors import InvalidArgument, QueueNotFound
@@ -29,24 +30,58 @@ if TYPE_CHECKING:
     from nexo.doors.console.visit import Visit
     from nexo.engine.engine import Engine
     from nexo.engine.queue_actor import QueueActor
+    from nexo.vocabulary.errors import NexoError
 
 PEEKED = 20
+FOLLOWED_MAX = 100  # a longer list of messages stays as it was when the page was opened
+LOOKED_AT_BYTES_MAX = 16 * 1024 * 1024  # of bodies that a list of messages looks at
+LIST_MS = 2_000  # between two looks whether a list of messages has changed
 
 
 class Glimpse(msgspec.Struct, frozen=True):
-    """A message as a row of a table."""
+    """A message as a row of a table. `own_id` is how this queue alone would call it."""
 
     message: Message
     preview: str
     size: int
+    own_id: str
+    address: str
 
 
-async def glimpses(actor: QueueActor, limit: int) -> list[Glimpse]:
-    found = await actor.peek(limit)
-    return [Glimpse(each, preview(each.body), len(each.body)) for each in found]
+async def glimpses(actor: QueueActor, limit: int, after: int | None = None) -> list[Glimpse]:
+    """The first ones, or those behind a number; fewer if they are large."""
+    found = await looking.glimpses(actor, limit, LOOKED_AT_BYTES_MAX, after)
+    return [_glimpse(actor.name, each) for each in found]
+
+
+def _glimpse(queue: str, seen: looking.Glimpse) -> Glimpse:
+    message = seen.message
+    address = at("queues", queue, "messages", message.id)
+    if message.id != seen.own_id:  # it began elsewhere, so its id does not say where it is
+        address += f"?seq={message.seq}"
+    shown = preview(message.body, seen.size)
+    return Glimpse(message, shown, seen.size, seen.own_id, address)
+
+
+def moved(actor: QueueActor) -> str:
+    """Differs when the messages of a queue may be others, or in other states."""
+    info = actor.info()
+    return made_of(
+        (info.pushed, info.delivered, info.acked, info.nacked, info.expired, info.dead_lettered),
+        (info.depth, info.ready, info.scheduled, info.in_flight),
+    )
+
+
+def _claimed(actor: QueueActor) -> str:
+    return made_of(sorted(actor.info().claimed.items()))
 
 
 async def queue(visit: Visit) -> Response:
+    return await _page(visit)
+
+
+async def _page(visit: Visit, refused: NexoError | None = None) -> Response:
+    """With what was refused, the settings are as they were written into the form."""
     name = visit.path["name"]
     visit.caller.check_any(ANY, name)
     actor, defined = visit.engine.queue(name), visit.engine.definition(name)
@@ -56,20 +91,24 @@ async def queue(visit: Visit) -> Response:
     sources = visit.house.sampler.dead_letter_queues.sources().get(name, [])
     return await visit.page(
         "queue.html",
+        {"glimpses": "queue_messages.html", "claims": "queue_claims.html"},
+        200 if refused is None else refused.http_status,
+        refused=refused,
         row=row,
         values=_values(visit.engine, actor),
         history=visit.house.sampler.line_of(actor).points.columns(),
         glimpses=await glimpses(actor, limit) if may_peek else [],
+        messages_made_of=moved(actor) if limit <= FOLLOWED_MAX else "",
         peek_limit=limit,
         may_peek=may_peek,
         may_push=visit.caller.may(Action.PUSH, name),
         may_manage=visit.caller.may(Action.MANAGE, name),
-        fields=settings_fields(defined.settings),
-        settings_shown=SETTINGS_SHOWN,
+        fields=queue_fields(defined.settings, visit.form),
         defined=defined,
-        sources=sorted(sources),
-        topics=_bound_topics(visit.engine, name),
+        sources=visit.known(sources),
+        topics=visit.known(_bound_topics(visit.engine, name)),
         claimed=actor.info().claimed,
+        claims_made_of=_claimed(actor),
         now_ms=visit.engine.now_ms(),
     )
 
@@ -78,18 +117,23 @@ async def live_queue(visit: Visit) -> Response:
     name = visit.path["name"]
     visit.caller.check_any(ANY, name)
     actor = visit.engine.queue(name)
-    last_s = 0.0
+    last_s, looked_ms = 0.0, 0
+    parts: dict[str, str] = {}
 
     def frame() -> Frame | None:
-        nonlocal last_s
+        nonlocal last_s, looked_ms, parts
         if visit.engine.queues.get(name) is not actor:
             return None
         last = visit.house.sampler.line_of(actor).points.last
         point = None
         if last and last[0] > last_s:
             last_s, point = last[0], [round(each, 3) for each in last]
+        if actor.now_ms() > looked_ms + LIST_MS:
+            looked_ms = actor.now_ms()
+            parts = {"glimpses": moved(actor), "claims": _claimed(actor)}
         (row,) = rows_of(visit, [actor])
-        return Frame(_values(visit.engine, actor) | row.live() | badges(visit), point)
+        values = _values(visit.engine, actor) | row.live() | badges(visit)
+        return Frame(values, parts, point)
 
     return streamed(visit.house.pulse.stream(visit.caller, frame))
 
@@ -108,11 +152,11 @@ def _values(engine: Engine, actor: QueueActor) -> dict[str, str]:
 
 
 def _bound_topics(engine: Engine, name: str) -> list[str]:
-    return sorted(
+    return [
         each.name
         for each in engine.topics.values()
         if any(queue == name for queue, _ in each.bindings())
-    )
+    ]
 
 
 async def send(visit: Visit) -> Response:
@@ -130,7 +174,7 @@ async def send(visit: Visit) -> Response:
         columns["groups"] = [visit.field("group")]
     if visit.field("deduplication"):
         columns["deduplication_ids"] = [visit.field("deduplication")]
-    if attributes := _attributes(visit.field("attributes")):
+    if attributes := as_pairs(visit.field("attributes")):
         columns["attributes"] = [encode_attributes(attributes)]
     accepted = await actor.push(msgspec.structs.replace(batch, **columns))
     (seq,) = accepted.seqs()
@@ -151,30 +195,19 @@ def _body(visit: Visit) -> bytes:
         raise InvalidArgument("the body is not hex", "write pairs of 0-9 and a-f") from None
 
 
-def _attributes(text: str) -> dict[str, str]:
-    """A line each: name=value."""
-    found = {}
-    for line in text.splitlines():
-        name, equals, value = line.partition("=")
-        if line.strip() and not equals:
-            raise InvalidArgument(
-                f"{line!r:.60} is not an attribute", "write name=value, a line each"
-            )
-        if equals:
-            found[name.strip()] = value.strip()
-    return found
-
-
 async def edit(visit: Visit) -> Response:
     name = visit.path["name"]
-    with visit.told("edit_queue", name):
-        visit.caller.check(Action.MANAGE, name)
-        now = visit.engine.definition(name).settings
-        wanted = queue_settings_of(given_settings(visit.form), now)
-        if wanted.dead_letter != now.dead_letter:
-            # Who sends dead letters to a queue of another name pushes there.
-            visit.caller.check(Action.PUSH, dead_letter_name(name, wanted.dead_letter))
-        await visit.engine.edit_queue(name, wanted)
+    try:
+        with visit.told("edit_queue", name):
+            visit.caller.check(Action.MANAGE, name)
+            now = visit.engine.definition(name).settings
+            wanted = queue_settings_of(given_queue_settings(visit.form, now), now)
+            if wanted.dead_letter != now.dead_letter:
+                # Who sends dead letters to a queue of another name pushes there.
+                visit.caller.check(Action.PUSH, dead_letter_name(name, wanted.dead_letter))
+            await visit.engine.edit_queue(name, wanted)
+    except InvalidArgument as error:
+        return await _page(visit, error)
     return visit.back(at("queues", name), "The settings hold from now on.")
 
 

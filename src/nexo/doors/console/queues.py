@@ -10,7 +10,7 @@ import msgspec
 from nexo.access.permissions import Action
 from nexo.doors.console import wording
 from nexo.doors.console.badges import badges
-from nexo.doors.console.live import Frame, streamed
+from nexo.doors.console.live import Frame, made_of, streamed
 from nexo.doors.console.visit import at, whole_number
 from nexo.engine.queue_actor import QueueActor
 from nexo.vocabulary.given import GivenQueueSettings, queue_settings_of
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from nexo.doors.console.visit import Visit
 
 ROWS_SHOWN = 100
+CHOSEN_MS = 2_000  # for this long an open page takes the order of its table for granted
 FILTER_CHARS_MAX = 100
 
 
@@ -84,7 +85,6 @@ SORTS: dict[str, tuple[str, Callable[[QueueActor], Any]]] = {
 def rows_of(visit: Visit, actors: list[QueueActor]) -> list[Row]:
     letters = visit.house.sampler.dead_letter_queues
     targets = letters.names()
-    queues = visit.engine.queues
     rows = []
     for actor in actors:
         info, settings = actor.info(), actor.queue.settings
@@ -103,7 +103,7 @@ def rows_of(visit: Visit, actors: list[QueueActor]) -> list[Row]:
                 dead_lettered=info.dead_lettered,
                 paused=info.paused,
                 fifo=settings.fifo,
-                dead_letters=target if target in queues else "",
+                dead_letters=target if visit.leads_to(target) else "",
                 is_dead_letters=actor.name in targets,
             )
         )
@@ -121,6 +121,11 @@ class Chosen(msgspec.Struct, frozen=True):
     text: str
     page: int
     pages: int
+
+    @property
+    def made_of(self) -> str:
+        names = [each.name for each in self.actors]
+        return made_of(names, self.matching, self.known, self.page, self.pages)
 
 
 def choose(visit: Visit) -> Chosen:
@@ -142,27 +147,33 @@ def choose(visit: Visit) -> Chosen:
 
 async def queues(visit: Visit) -> Response:
     chosen = choose(visit)
-    # A part of the page is asked for by htmx; the address of the whole page is the same.
-    is_part = visit.request.headers.get("hx-target") == "rows"
     return await visit.page(
-        "queues_rows.html" if is_part else "queues.html",
+        "queues.html",
+        {"rows": "queues_rows.html"},
         chosen=chosen,
         rows=rows_of(visit, chosen.actors),
         sorts={key: heading for key, (heading, _) in SORTS.items()},
-        live=at("live", "queues") + "?" + str(visit.request.url.query),
+        live=f"{at('live', 'queues')}?{visit.request.query_params}",
         host=visit.request.headers.get("host", "localhost:9324"),
     )
 
 
 async def live_queues(visit: Visit) -> Response:
-    chosen = choose(visit)
+    engine = visit.engine
+    chosen, chosen_ms, count = choose(visit), engine.now_ms(), len(engine.queues)
+    had_some = bool(chosen.known)
 
-    def frame() -> Frame:
+    def frame() -> Frame | None:
+        nonlocal chosen, chosen_ms, count
+        if len(engine.queues) != count or engine.now_ms() > chosen_ms + CHOSEN_MS:
+            chosen, chosen_ms, count = choose(visit), engine.now_ms(), len(engine.queues)
+        if bool(chosen.known) != had_some:
+            return None  # from the lesson to the table, or back
         values = badges(visit)
-        there = [each for each in chosen.actors if each.name in visit.engine.queues]
+        there = [each for each in chosen.actors if engine.queues.get(each.name) is each]
         for row in rows_of(visit, there):
             values |= row.live()
-        return Frame(values)
+        return Frame(values, {"rows": chosen.made_of})
 
     return streamed(visit.house.pulse.stream(visit.caller, frame))
 

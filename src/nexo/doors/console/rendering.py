@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, Response
 
+from nexo.access.permissions import Action
 from nexo.doors.console import wording
-from nexo.doors.console.visit import ROOT, at
+from nexo.doors.console.visit import METRICS, ROOT, at
 
 if TYPE_CHECKING:
     from nexo.doors.console.files import Files
@@ -53,8 +54,10 @@ class Templates:
             {"at": at, "root": ROOT, "file": files.address, "version": version}
         )
 
-    async def page(self, visit: Visit, template: str, values: dict[str, Any]) -> Response:
-        return HTMLResponse(self._text(visit, template, values), headers=HEADERS)
+    async def page(
+        self, visit: Visit, template: str, values: dict[str, Any], status: int = 200
+    ) -> Response:
+        return HTMLResponse(self._text(visit, template, values), status, headers=HEADERS)
 
     def refusal(self, status: int, values: dict[str, Any]) -> Response:
         """A page without a visit: nobody was let in, or something is wrong."""
@@ -63,14 +66,16 @@ class Templates:
 
     def _text(self, visit: Visit, template: str, values: dict[str, Any]) -> str:
         totals = visit.house.sampler.fresh()
-        engine, caller = visit.engine, visit.caller
-        refusal = engine.refusal
+        caller = visit.caller
         given = {
             "csrf": visit.csrf,
             "me": caller,
             "is_required": visit.house.guard.is_required,
+            "sees_metrics": visit.sees_metrics,
+            "is_admin": caller.may(Action.ADMIN, METRICS),
+            "leads_to": visit.leads_to,
             "notice": visit.house.notices.take(visit.query("notice")),
-            "refusal": refusal,
+            "refusal": visit.engine.refusal,
             "queues_badge": totals.queues if not caller.is_bound else None,
             "dead_letters_badge": totals.dead_letters if not caller.is_bound else None,
             **values,

@@ -28,6 +28,8 @@ ROUTES: dict[tuple[str, str], Handle] = {
     ("GET", "/topics"): topics.topics,
     ("POST", "/topics"): topics.create_topic,
     ("GET", "/topics/{name}"): topics.topic,
+    ("POST", "/topics/{name}/settings"): topics.edit_topic,
+    ("POST", "/topics/{name}/delete"): topics.delete_topic,
     ("POST", "/topics/{name}/publish"): topics.publish,
     ("POST", "/topics/{name}/bind"): topics.bind,
     ("POST", "/topics/{name}/unbind"): topics.unbind,

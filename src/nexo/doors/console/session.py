@@ -56,7 +56,7 @@ class Sessions:
     def check_change(self, request: Request, proof: str) -> None:
         """Raise unless the change was asked for by a page of ours."""
         origin = request.headers.get("origin", "")
-        if urlsplit(origin).netloc.lower() != request.headers.get("host", "").lower():
+        if _host_of(origin) != request.headers.get("host", "").lower():
             raise Forbidden(
                 f"a page of {origin or 'nowhere'!r:.100} may not change anything here",
                 "open the console and do it there",
@@ -80,8 +80,16 @@ def sign_in(response: Response, request: Request, token: str) -> None:
         path=ROOT,
         httponly=True,
         samesite="strict",
-        secure=request.url.scheme == "https",
+        # As the browser sees it, which has been checked: a proxy may have ended the TLS before.
+        secure=request.headers.get("origin", "").lower().startswith("https:"),
     )
+
+
+def _host_of(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return None
 
 
 def sign_out(response: Response) -> None:
@@ -94,7 +102,10 @@ def peer_of(request: Request) -> str:
 
 def is_local(host: str) -> bool:
     """Whether nobody outside can own this name: an address, or a name without public dots."""
-    name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
+    try:
+        name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
+    except ValueError:
+        return False
     if "." not in name and ":" not in name:
         return bool(name)
     try:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import quote, unquote
 
 from starlette.responses import RedirectResponse, Response
 
+from nexo.access.permissions import Action
 from nexo.vocabulary.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from starlette.requests import Request
 
     from nexo.access.caller import Caller
     from nexo.access.guard import Guard, Telling
+    from nexo.doors.console.batches import Batches
     from nexo.doors.console.history import Sampler
     from nexo.doors.console.lake import LakeTables
     from nexo.doors.console.live import Pulse
@@ -24,6 +29,8 @@ if TYPE_CHECKING:
 
 ROOT = "/console"
 DOOR = "console"
+_DIGITS_MAX = 20  # of a number in an address: more are as good as these
+METRICS = "nexo.metrics"  # the figures of the whole broker, as at /metrics
 
 
 class Surroundings(Protocol):
@@ -46,6 +53,7 @@ class House(NamedTuple):
     templates: Templates
     notices: Notices
     pulse: Pulse
+    batches: Batches
     lake: LakeTables | None = None
 
 
@@ -61,6 +69,18 @@ class Visit(NamedTuple):
     def engine(self) -> Engine:
         return self.house.engine
 
+    @property
+    def sees_metrics(self) -> bool:
+        return self.caller.may(Action.PEEK, METRICS)
+
+    def known(self, names: Iterable[str]) -> list[str]:
+        """Those of these names that are no secret to the visitor, sorted."""
+        return sorted(name for name in names if self.caller.knows(name))
+
+    def leads_to(self, queue: str) -> bool:
+        """Whether there is such a queue, and the visitor may see it."""
+        return queue in self.engine.queues and self.caller.knows(queue)
+
     def query(self, name: str, default: str = "") -> str:
         return str(self.request.query_params.get(name, default))
 
@@ -74,8 +94,17 @@ class Visit(NamedTuple):
         peer = client.host if client is not None else ""
         return self.house.guard.tell(self.caller, peer, DOOR, action, resource)
 
-    async def page(self, template: str, **values: Any) -> Response:
-        return await self.house.templates.page(self, template, values)
+    async def page(
+        self,
+        template: str,
+        parts: dict[str, str] | None = None,
+        status: int = 200,
+        **values: Any,
+    ) -> Response:
+        """The page, or one of its parts by the name of its element: an open page asks for those
+        anew, at the address of the whole."""
+        part = (parts or {}).get(self.request.headers.get("hx-target", ""))
+        return await self.house.templates.page(self, part or template, values, status)
 
     def back(self, path: str, notice: str) -> Response:
         """What was asked for is done: go and see."""
@@ -102,7 +131,9 @@ def plain(given: dict[str, Any]) -> dict[str, str]:
 
 def whole_number(text: str, default: int, low: int, high: int) -> int:
     """A number of an address; what is none is the default, since people edit addresses."""
-    return max(low, min(high, int(text))) if text.isascii() and text.isdigit() else default
+    if not (text.isascii() and text.isdigit()):
+        return default
+    return max(low, min(high, int(text[:_DIGITS_MAX])))
 
 
 def as_number(text: str, what: str) -> float | None:
@@ -110,6 +141,23 @@ def as_number(text: str, what: str) -> float | None:
     if not text:
         return None
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
-        raise InvalidArgument(f"{what} is {text!r:.40}, not a number") from None
+        number = math.nan
+    if not math.isfinite(number):
+        raise InvalidArgument(f"{what} is {text!r:.40}, not a number")
+    return number
+
+
+def as_pairs(text: str) -> dict[str, str]:
+    """Names with values, a line each: name=value."""
+    found = {}
+    for line in text.splitlines():
+        name, equals, value = line.partition("=")
+        if line.strip() and not (equals and name.strip()):
+            raise InvalidArgument(
+                f"{line!r:.60} is no name with a value", "write name=value, a line each"
+            )
+        if equals:
+            found[name.strip()] = value.strip()
+    return found

@@ -3,6 +3,7 @@
 window.nexoCharts = (() => {
   const ROWS_MAX = 2400;
   const plots = [];
+  const tables = new Map(); // the columns by the element they came in: plots of one share them
 
   const color = (number) =>
     getComputedStyle(document.documentElement).getPropertyValue(`--line-${number}`).trim();
@@ -20,7 +21,8 @@ window.nexoCharts = (() => {
 
   const columnsOf = (id) => {
     const source = document.getElementById(`${id}-history`) || document.getElementById("history");
-    return source ? JSON.parse(source.textContent) : null;
+    if (source && !tables.has(source)) tables.set(source, JSON.parse(source.textContent));
+    return source ? tables.get(source) : null;
   };
 
   function scale() {
@@ -28,10 +30,12 @@ window.nexoCharts = (() => {
     return { range: (_, low, high) => [0, Math.max(1, (high || 0) * 1.1)] };
   }
 
+  // In UTC, as every time on the pages.
+  const utc = (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC");
+
   function clock(_, splits, _index, _space, step) {
-    const options = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
-    if (step < 60) options.second = "2-digit";
-    return splits.map((at) => new Date(at * 1000).toLocaleTimeString("en", options));
+    const end = step < 60 ? 19 : 16; // with seconds, or without
+    return splits.map((at) => new Date(at * 1000).toISOString().slice(11, end));
   }
 
   function axis(extra) {
@@ -44,6 +48,12 @@ window.nexoCharts = (() => {
     };
   }
 
+  // While nobody points at a plot its legend tells the last values.
+  function latest(plot) {
+    const count = plot.data[0].length;
+    if (count && plot.cursor.idx == null) plot.setLegend({ idx: count - 1 }, false);
+  }
+
   function large(figure) {
     const columns = columnsOf(figure.id);
     const series = JSON.parse(figure.dataset.series);
@@ -52,19 +62,25 @@ window.nexoCharts = (() => {
     const width = () => Math.max(200, place.clientWidth);
     const hasSecond = series.some((each) => each.scale === "s");
     const numbers = (_, values) => values.map(short);
-    const axes = [axis({ values: clock, size: 30 }), axis({ size: 52, values: numbers })];
+    const times = axis({ values: clock, size: 30, space: 75 });
+    const axes = [times, axis({ size: 52, values: numbers })];
     if (hasSecond)
       axes.push(axis({ scale: "s", side: 1, size: 52, values: numbers, grid: { show: false } }));
     const options = {
       width: width(),
       height: Number(figure.dataset.height),
-      padding: [8, 8, 0, 0],
+      padding: [8, 26, 0, 0], // room for the half of the last time
+      tzDate: utc,
       cursor: { sync: { key: "nexo" }, points: { size: 6 }, drag: { x: true, y: false } },
       legend: { live: true },
+      hooks: { setLegend: [latest], ready: [latest], setData: [latest] },
       scales: { x: { time: true }, y: scale(), s: scale() },
       axes,
       series: [
-        { value: (_, at) => (at ? new Date(at * 1000).toLocaleTimeString("en-GB") : "–") },
+        {
+          label: "UTC",
+          value: (_, at) => (at ? new Date(at * 1000).toISOString().slice(11, 19) : "–"),
+        },
         ...series.map((each) => ({
           label: each.label,
           stroke: color(each.color),
@@ -117,21 +133,20 @@ window.nexoCharts = (() => {
   }
 
   function add(row) {
+    const zoomed = plots.map(({ plot }) => isZoomed(plot, plot.data[0]));
     const grown = new Set();
-    for (const each of plots) {
-      const { plot, columns, pick } = each;
-      if (columns.length !== row.length) continue;
-      const zoomed = isZoomed(plot, plot.data[0]);
-      if (!grown.has(columns)) {
-        grown.add(columns);
-        const last = columns[0][columns[0].length - 1];
-        if (last !== undefined && row[0] <= last) continue;
-        columns.forEach((column, index) => column.push(row[index]));
-        if (columns[0].length > ROWS_MAX) columns.forEach((column) => column.shift());
-      }
-      plot.setData(pick(columns), !zoomed);
-      if (zoomed) plot.redraw();
+    for (const columns of tables.values()) {
+      const last = columns[0][columns[0].length - 1];
+      if (columns.length !== row.length || (last !== undefined && row[0] <= last)) continue;
+      columns.forEach((column, index) => column.push(row[index]));
+      if (columns[0].length > ROWS_MAX) columns.forEach((column) => column.shift());
+      grown.add(columns);
     }
+    plots.forEach(({ plot, columns, pick }, place) => {
+      if (!grown.has(columns)) return;
+      plot.setData(pick(columns), !zoomed[place]);
+      if (zoomed[place]) plot.redraw();
+    });
   }
 
   addEventListener("resize", () => {

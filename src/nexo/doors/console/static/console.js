@@ -2,13 +2,17 @@
 "use strict";
 (() => {
   const TAIL_ROWS_MAX = 200;
+  const PARTS_MS = 1000; // between two looks whether a part has to be asked for anew
   const one = (selector, root) => (root || document).querySelector(selector);
   const all = (selector, root) => [...(root || document).querySelectorAll(selector)];
 
   // -- Live ------------------------------------------------------------------------------------
   let stream = null;
   let address = "";
+  let isGone = false; // what the page shows is no longer there
   let byKey = new Map();
+  let texts = new Map(); // the last text of each key
+  const parts = new Map(); // what each part is made of now
 
   function index() {
     byKey = new Map();
@@ -17,6 +21,8 @@
       if (!byKey.has(key)) byKey.set(key, []);
       byKey.get(key).push(element);
     }
+    // A part that came anew may be ahead of the stream, which only tells what changes.
+    for (const [key, text] of texts) show(key, text);
   }
 
   function pulse(state) {
@@ -38,6 +44,16 @@
     if (!body || !one("#follow").checked) return;
     for (const item of items) {
       const [offset, at, size, attributes, preview] = JSON.parse(item);
+      const missed = offset - Number(body.dataset.last) - 1;
+      if (missed < 0) continue; // told again after the stream was away
+      body.dataset.last = offset;
+      if (missed > 0) {
+        const cell = document.createElement("tr").insertCell();
+        cell.colSpan = 5;
+        cell.className = "dim";
+        cell.textContent = `… ${missed.toLocaleString("en")} not shown`;
+        body.prepend(cell.parentElement);
+      }
       const row = document.createElement("tr");
       const cells = [offset.toLocaleString("en"), at, size, attributes, preview];
       cells.forEach((text, place) => {
@@ -54,12 +70,19 @@
     if (empty && items.length) empty.remove();
   }
 
-  function connect() {
-    const wanted = one("main") && one("main").dataset.live;
+  function disconnect() {
     if (stream) stream.close();
     stream = null;
-    if (!wanted) return;
+    pulse("static");
+  }
+
+  function connect() {
+    const wanted = one("main") && one("main").dataset.live;
+    if (stream) disconnect();
+    if (!wanted || isGone) return;
     address = wanted;
+    texts = new Map();
+    parts.clear();
     index();
     stream = new EventSource(wanted);
     stream.onopen = () => pulse("live");
@@ -67,24 +90,78 @@
     stream.onmessage = (event) => {
       const frame = JSON.parse(event.data);
       if (frame.reload) {
-        stream.close();
-        // Not under the hands of somebody who is filling in a form.
-        if (!one("dialog[open]")) location.reload();
+        disconnect();
+        isGone = true;
+        reload();
         return;
       }
-      for (const [key, text] of Object.entries(frame.set || {})) show(key, text);
+      for (const [key, text] of Object.entries(frame.set || {})) {
+        texts.set(key, text);
+        show(key, text);
+      }
+      for (const [name, made] of Object.entries(frame.parts || {})) parts.set(name, made);
       if (frame.point) nexoCharts.add(frame.point);
       if (frame.items) tail(frame.items);
     };
   }
 
+  // Not under the hands of somebody who is filling in a form: then when it is closed.
+  function reload() {
+    if (isGone && !one("dialog[open]")) location.reload();
+  }
+  document.addEventListener("close", reload, true);
+
+  // -- Parts: lists that are asked for anew when something else is in them ---------------------
+  function isInUse(part) {
+    const marked = getSelection();
+    return (
+      part.contains(document.activeElement) ||
+      one("input:checked", part) !== null ||
+      (!marked.isCollapsed && marked.containsNode(part, true))
+    );
+  }
+
+  async function renew(name, part) {
+    const answer = await fetch(location.pathname + location.search, {
+      headers: { "HX-Target": name },
+    });
+    if (!answer.ok || answer.redirected) return;
+    const holder = document.createElement("template");
+    holder.innerHTML = await answer.text();
+    const fresh = one(`#${name}`, holder.content);
+    if (!fresh || !part.isConnected || isInUse(part)) return;
+    const places = all(".scroll", part).map((each) => each.scrollLeft);
+    part.replaceWith(fresh);
+    all(".scroll", fresh).forEach((each, place) => (each.scrollLeft = places[place] || 0));
+    htmx.process(fresh);
+    index();
+    selection();
+  }
+
+  let isRenewing = false;
+  setInterval(async () => {
+    if (!stream || isRenewing) return;
+    isRenewing = true;
+    try {
+      for (const [name, made] of parts) {
+        const part = document.getElementById(name);
+        const has = part && part.dataset.madeOf; // nothing: a part that stays as it is
+        if (part && has === made) delete part.dataset.waits;
+        if (!has || has === made) continue;
+        if (isInUse(part)) part.dataset.waits = ""; // which the page says
+        else await renew(name, part);
+      }
+    } catch {
+      // The broker is away, which the pulse says: it is tried again.
+    } finally {
+      isRenewing = false;
+    }
+  }, PARTS_MS);
+
   // A page that nobody sees needs no figures.
   document.addEventListener("visibilitychange", () => {
-    if (document.hidden && stream) {
-      stream.close();
-      stream = null;
-      pulse("static");
-    } else if (!document.hidden && !stream && address) connect();
+    if (document.hidden && stream) disconnect();
+    else if (!document.hidden && !stream && address) connect();
   });
 
   document.addEventListener("htmx:afterSettle", () => {
@@ -114,12 +191,11 @@
 
   function theme() {
     const root = document.documentElement;
-    const dark = matchMedia("(prefers-color-scheme: dark)").matches;
-    const now = root.dataset.theme || (dark ? "dark" : "light");
-    root.dataset.theme = now === "dark" ? "light" : "dark";
+    root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
     localStorage.setItem("nexo-theme", root.dataset.theme);
     nexoCharts.draw();
   }
+  addEventListener("nexo-theme", () => nexoCharts.draw());
 
   document.addEventListener("click", (event) => {
     const button = event.target.closest("button");
@@ -151,7 +227,7 @@
   });
 
   // -- Keys ------------------------------------------------------------------------------------
-  const places = {
+  const pages = {
     o: "", q: "/queues", d: "/dead-letters", t: "/topics", s: "/spark", a: "/access",
   };
   let going = 0;
@@ -166,8 +242,8 @@
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.target.closest("input, textarea, select, dialog")) return;
-    if (going && Date.now() - going < 1500 && event.key in places) {
-      location.href = "/console" + places[event.key];
+    if (going && Date.now() - going < 1500 && event.key in pages) {
+      location.href = "/console" + pages[event.key];
     } else if (event.key === "/" && one("[data-filter]")) {
       event.preventDefault();
       one("[data-filter]").focus();
@@ -177,6 +253,9 @@
     going = event.key === "g" ? Date.now() : 0;
   });
 
+  // On a phone the tabs scroll, and the one of this page may be out of sight.
+  const tab = one(".top nav [aria-current]");
+  if (tab) tab.parentElement.scrollLeft = tab.offsetLeft - tab.parentElement.offsetLeft;
   nexoCharts.draw();
   selection();
   connect();

@@ -1,0 +1,126 @@
+"""Looking into a queue without copying it: single messages, and many by the beginnings of their
+bodies."""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from nexo.machine import peek
+from nexo.machine.pop import message_at
+from nexo.vocabulary.batch import OFFSET_TYPE, Batch
+from nexo.vocabulary.identity import message_id, priority_of
+from nexo.vocabulary.message import Message
+
+if TYPE_CHECKING:
+    from nexo.engine.queue_actor import QueueActor
+    from nexo.machine.chunk import Content
+    from nexo.machine.peek import Glance
+    from nexo.machine.queue import Queue
+
+HEAD_BYTES = 240  # of each body
+
+
+class Glimpse(msgspec.Struct, frozen=True):
+    """A message of which the body is only the beginning; `size` is that of all of it. `own_id` is
+    its id if it had begun in this queue: it never stands for another message of it."""
+
+    message: Message
+    size: int
+    own_id: str
+
+
+async def glimpses(
+    actor: QueueActor, limit: int, bytes_max: int, after: int | None = None
+) -> list[Glimpse]:
+    """The first messages, or those behind number `after`: up to `limit`, and about as many as
+    have `bytes_max` bytes together, since contents may have to be read back for it."""
+    with actor.pins() as pins:
+        while True:
+            queue = actor.queue
+            chosen = _chosen(queue, limit, bytes_max, after)
+            missing = next((each.chunk for each in chosen if each.chunk.content is None), None)
+            if missing is None:
+                return [
+                    _glimpse(queue, each, seq)
+                    for each in chosen
+                    for seq in range(each.first, each.end)
+                ]
+            await actor.read_back(missing)
+            pins.add(missing)
+
+
+async def find(actor: QueueActor, seq: int) -> Message | None:
+    """The message with this number, if it is in the queue."""
+    while True:
+        queue = actor.queue
+        seen = next((each for each in peek.everything(queue) if each.first <= seq < each.end), None)
+        if seen is None:
+            return None
+        if seen.chunk.content is not None:
+            (found,) = peek.show(queue, [msgspec.structs.replace(seen, first=seq, end=seq + 1)])
+            return found
+        await actor.read_back(seen.chunk)
+
+
+def _chosen(queue: Queue, limit: int, bytes_max: int, after: int | None) -> list[Glance]:
+    chosen: list[Glance] = []
+    for each in peek.everything(queue):
+        first = each.first if after is None else _behind(each, after)
+        chunk = each.chunk
+        size = max(1, chunk.payload_bytes // max(1, chunk.end - chunk.first))
+        fits = max(bytes_max // size, 0 if chosen else 1)
+        end = min(each.end, first + limit, first + fits)
+        if first < end:
+            chosen.append(msgspec.structs.replace(each, first=first, end=end))
+            limit -= end - first
+            bytes_max -= size * (end - first)
+        if first < each.end and end < each.end:
+            break
+    return chosen
+
+
+def _behind(seen: Glance, after: int) -> int:
+    """Where those begin that come behind a number: the highest priority is first."""
+    if priority_of(seen.first) != priority_of(after):
+        return seen.first if priority_of(seen.first) < priority_of(after) else seen.end
+    return min(max(seen.first, after + 1), seen.end)
+
+
+def _glimpse(queue: Queue, seen: Glance, seq: int) -> Glimpse:
+    chunk, span = seen.chunk, seen.span
+    assert chunk.content is not None
+    index = chunk.index(seq)
+    offsets = chunk.content.offsets
+    message = message_at(
+        queue.incarnation,
+        _head(chunk.content, index),
+        0,
+        seq,
+        chunk.created_ms(seq),
+        seen.state,
+        span.history,
+        visible_ms=span.deadline_ms if seen.lease else 0,
+        lease=seen.lease,
+        delayed_until_ms=seen.due_ms,
+    )
+    size = offsets[index + 1] - offsets[index]
+    return Glimpse(message, size, message_id(queue.incarnation, seq))
+
+
+def _head(content: Content, index: int) -> Batch:
+    """One message as a batch, with the beginning of its body."""
+    low, high = content.offsets[index], content.offsets[index + 1]
+    payload = bytes(content.payload[low : min(high, low + HEAD_BYTES)])
+    groups, attributes = content.groups, content.attributes
+    ids, origins = content.deduplication_ids, content.origins
+    return Batch(
+        payload=payload,
+        offsets=array(OFFSET_TYPE, [0, len(payload)]),
+        groups=groups[index] if isinstance(groups, list) else groups,
+        attributes=attributes[index] if isinstance(attributes, list) else attributes,
+        deduplication_ids=[ids[index]] if ids else None,
+        origins=[origins[index]] if origins else None,
+    )
