@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from nexo.vocabulary.errors import Fenced, InvalidArgument, LeaseLost
@@ -127,6 +128,28 @@ async def test_a_claim_is_confirmed_when_it_is_on_disk(rig: Rig) -> None:
     assert not claimed.done()
     rig.runner.release()
     assert (await claimed).count == 10
+
+
+async def test_a_fifo_group_goes_on_with_the_claim_that_acks(rig: Rig) -> None:
+    queue = await (await rig.start()).create_queue("q", QueueSettings(fifo=True))
+    await queue.push(msgspec.structs.replace(numbered(3), groups=["g"] * 3))
+    epoch = await queue.claims.open(NAME)
+    for after in range(3):
+        assert (await claim(queue, epoch, after, 1)).number == after + 1
+    assert (await claim(queue, epoch, 3, 1)).number == 0
+    assert queue.info().acked == 3
+
+
+async def test_a_claim_waits_for_what_a_rate_lets_through(rig: Rig) -> None:
+    queue = await (await rig.start()).create_queue("q", QueueSettings(max_receive_rate=0.5))
+    await queue.push(numbered(2))
+    epoch = await queue.claims.open(NAME)
+    assert (await claim(queue, epoch, 0)).count == 1
+    began, commits = queue.now_ms(), len(rig.journal.commits)
+    got = await queue.claims.claim(NAME, epoch, 1, 10, TIMEOUT_MS, wait_ms=10_000)
+    assert (got.number, got.count) == (2, 1)
+    assert queue.now_ms() - began == 2_000
+    assert len(rig.journal.commits) - commits <= 3, "waiting writes nothing"
 
 
 async def test_releasing_gives_back_and_the_batch_reads_as_empty(rig: Rig) -> None:

@@ -13,6 +13,7 @@ import pyspark
 
 from nexo.spark.java import java_home
 from tests.client.eventually import eventually
+from tests.spark.fast import FAST_JAVA
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,6 +37,7 @@ class Cluster:
         self._environment = {
             **os.environ,
             **environment,
+            **FAST_JAVA,
             "JAVA_HOME": java_home(),
             "SPARK_LOCAL_IP": HOST,
             "SPARK_DAEMON_MEMORY": "256m",
@@ -48,6 +50,8 @@ class Cluster:
         self._processes: list[subprocess.Popen[bytes]] = []
         arguments = ["--host", HOST, "--port", str(port), "--webui-port", str(free_port())]
         self._start("master", "org.apache.spark.deploy.master.Master", arguments)
+        # A worker that finds no master asks again after ten seconds only.
+        eventually(lambda: "I have been elected leader" in self.log("master"), START_S)
         for number in range(workers):
             place = str(directory / f"worker-{number}")
             arguments = ["-c", "1", "-m", "1g", "-d", place, "--webui-port", str(free_port())]

@@ -33,6 +33,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(TIMEOUT_S))
 
 
+_KILLS = re.compile(r"test_kill\.py::test_(\w+)\[(?:(\w+)-)?\d+\]$")  # those of the soak
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What the soak came to: what was killed where, and how often all was there exactly once."""
+    runs: dict[str, list[pytest.TestReport]] = {}
+    for outcome in ("passed", "failed", "error"):
+        for report in terminalreporter.stats.get(outcome, ()):
+            if found := _KILLS.search(report.nodeid):
+                what = " ".join(found.group(1, 2)) if found[2] else found[1]
+                runs.setdefault(what.replace("_", " "), []).append(report)
+    if runs:
+        terminalreporter.section("kills of Spark's drivers and of brokers")
+    for what, reports in sorted(runs.items()):
+        good, taken_s = sum(each.passed for each in reports), sum(each.duration for each in reports)
+        told = f"{what}: {good} of {len(reports)} exactly once, {taken_s:.0f} s"
+        terminalreporter.write_line(told)
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     running = session("tests", "local[2]", FAST)

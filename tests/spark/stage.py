@@ -16,6 +16,7 @@ import msgspec
 import pyarrow.parquet as pq
 
 import nexo
+from tests.spark.fast import FAST_JAVA
 from tests.spark.query import Errand
 from tests.spark.striking import VARIABLE, Point, Strike
 
@@ -99,7 +100,7 @@ class Stage:
 
     def run(self, *strikes: Strike) -> int:
         """A driver from its start to its end; returns its exit code."""
-        environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/src"}
+        environment = {**os.environ, **FAST_JAVA, "PYTHONPATH": f"{ROOT}:{ROOT}/src"}
         log = (self._directory / "driver.log").open("a")
         driver = subprocess.Popen(
             [sys.executable, "-c", _WAIT_FOR_STRIKES],

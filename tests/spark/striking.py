@@ -29,7 +29,8 @@ class Point(StrEnum):
     SEALED = "sealed"
     READING = "reading"  # some rows are with Spark
     WRITTEN = "written"  # the sink has committed, and the commits log cannot be written
-    ACKED = "acked"  # after the commits log and the ack
+    COMMITTED = "committed"  # after the commits log, before the ack
+    ACKED = "acked"
 
 
 class Strike(msgspec.Struct, frozen=True):
@@ -81,6 +82,7 @@ def strikes_of_environment() -> list[Strike]:
 
 class StrikingReader(QueueStreamReader):
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: N802
+        self._strike(Point.COMMITTED, start["batch"])
         latest = super().latestOffset(start, limit)
         self._strike(Point.ACKED, start["batch"])
         if latest != start:

@@ -9,6 +9,8 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from nexo.spark import claims
+from nexo.spark.link import link_to
+from nexo.spark.options import read_options
 from nexo.vocabulary.errors import Fenced, LeaseLost, QueueNotFound
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ def test_a_new_driver_reads_the_same_batch_again(place: Place) -> None:
     place.queue.push("later", priority=9)
     again = place.reader(maxMessagesPerTrigger=5, minPartitions=3)
     planned = again.partitions(start, end)
-    assert len(planned) == 3
+    assert len(planned) == 2, "cut as before"
     assert texts(again, planned) == got == ["m0", "m1", "m2"]
     _, rest = advance(again, end)
     assert rest == ["later", "m3", "m4"]
@@ -89,6 +91,27 @@ def test_a_second_driver_of_a_checkpoint_fences_the_first(place: Place) -> None:
             step()
     assert new.latestOffset(end, ALL) == end
     place.assert_empty(2)
+
+
+def test_a_fenced_driver_keeps_its_claims_no_longer(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims, "_KEEP_S", 0.01)
+    place.queue.push("a")
+    link = link_to(read_options(place.options(queue=place.queue.name)))
+    old = claims.Claims(link, place.name, "query")
+    assert old.claim(0, 1, 1_000).number == 1
+    new = claims.Claims(link, place.name, "query")
+    assert new.claim(0, 1, 1_000).number == 1
+    assert old._keeper is not None
+    old._keeper.join(30)
+    assert not old._keeper.is_alive()
+    assert new._keeper is not None
+    assert new._keeper.is_alive()
+    new.abandon()
+    new._keeper.join(30)
+    assert not new._keeper.is_alive()
+    assert place.queue.info().ready == 1
 
 
 def test_a_batch_that_lapsed_before_it_was_planned(
@@ -161,7 +184,12 @@ def test_a_checkpoint_older_than_the_acks_fails(place: Place) -> None:
     assert careless.partitions(start, first) == []
     moved = careless.latestOffset(first, ALL)
     assert moved["consumer"] != start["consumer"]
-    assert texts(careless, careless.partitions(first, moved)) == ["c", "d"]
+    careless.commit(first)
+    planned = careless.partitions(first, moved)
+    careless.commit(first)
+    assert careless.reportLatestOffset() == {**moved, "ready": 0, "scheduled": 0}
+    assert [piece.epoch for piece in planned] == [1], "it must not fence itself"  # type: ignore[attr-defined]
+    assert texts(careless, planned) == ["c", "d"]
     assert careless.latestOffset(moved, ALL) == moved
     place.assert_empty(4)
 
@@ -193,6 +221,26 @@ def test_an_available_now_run_takes_what_was_there(place: Place) -> None:
     assert reader.latestOffset(second, ALL) == second
     info = place.queue.info()
     assert (info.ready, info.in_flight, info.acked) == (5, 0, 3)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"fifo": True}, {"max_receive_rate": 4.0}], ids=["fifo", "rate"]
+)
+def test_an_available_now_run_goes_on(place: Place, settings: dict[str, Any]) -> None:
+    """In the moment when it asks, the next message is locked by the one before, or not due."""
+    place.queue = place.client.create_queue(place.name, **settings)
+    place.queue.push_batch(["a", "b", "c"], group_id="g")
+    reader, taken = place.reader(maxMessagesPerTrigger=1), []
+    end = reader.initialOffset()
+    reader.prepareForTriggerAvailableNow()
+    while True:
+        start = end
+        end, got = advance(reader, start)
+        if end == start:
+            break
+        taken += got
+    assert taken == ["a", "b", "c"]
+    place.assert_empty(3)
 
 
 def test_the_backlog_is_reported(place: Place) -> None:

@@ -14,7 +14,7 @@ from tests.spark.striking import VARIABLE, Point, Strike
 if TYPE_CHECKING:
     from pathlib import Path
 
-TEXTS = [f"m{number}" for number in range(120)]
+TEXTS = [f"m{number}" for number in range(80)]
 
 
 @pytest.mark.timeout(600)

@@ -18,6 +18,7 @@ import pyspark
 import pytest
 
 from nexo.spark.session import prepare_environment
+from tests.spark.fast import FAST, FAST_JAVA
 
 if TYPE_CHECKING:
     from tests.spark.place import Place
@@ -34,7 +35,7 @@ def run(place: Place, command: list[str], folder: Path, environment: dict[str, s
         program = subprocess.Popen(
             command,
             cwd=folder,
-            env={**os.environ, **environment},
+            env={**os.environ, **FAST_JAVA, **environment},
             stdout=told,
             stderr=told,
             start_new_session=True,
@@ -72,11 +73,14 @@ def test_the_declarative_pipeline_of_the_page(place: Place) -> None:
     (folder / "spark-pipeline.yml").write_text(written)
     source = flow[1].replace('"orders")', f'"{place.queue.name}")')
     (folder / "transformations" / "orders.py").write_text(source)
+    settings = "".join(f"{key} {value}\n" for key, value in FAST.items())
+    (folder / "spark-defaults.conf").write_text(settings)
     prepare_environment()
     spark_home = Path(pyspark.__file__).parent
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {"NEXO_URL": place.url, "PATH": path, "SPARK_CONF_DIR": str(folder)}
     command = [str(spark_home / "bin" / "spark-pipelines"), "run"]
-    run(place, command, folder, {"NEXO_URL": place.url, "PATH": path})
+    run(place, command, folder, environment)
     files = [each for each in folder.rglob("*.parquet") if "_spark_metadata" not in str(each)]
     texts = [text for each in files for text in pq.read_table(each)["text"].to_pylist()]
     assert sorted(texts) == [f"order-{number}" for number in range(10)]

@@ -18,8 +18,8 @@ from tests.spark.striking import Point, Strike
 if TYPE_CHECKING:
     from pathlib import Path
 
-MESSAGES = 170
-BATCHES = 3  # full ones; the last is smaller
+MESSAGES = 120
+BATCHES = 2  # full ones; the last is smaller
 ROUNDS = 5
 TEXTS = [f"m{number}" for number in range(MESSAGES)]
 
@@ -30,6 +30,7 @@ def drawn() -> Random:
     return Random(seed)
 
 
+# The broker hears neither of the sink's commit nor of the commits log, but of the ack after both.
 BROKER_POINTS = [point for point in Point if point is not Point.WRITTEN]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from nexo.spark.link import Link, link_to
 from nexo.spark.options import TABLE, Options, read_options, table_in_markdown
 from nexo.vocabulary.errors import InvalidArgument
 
@@ -51,6 +52,15 @@ def test_defaults_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     assert read_options({"queue": "q", "endpoint": "nexo://here", "token": "t"}).token == "t"
     monkeypatch.delenv("NEXO_URL")
     assert read_options({"queue": "q"}).endpoint == "nexo://127.0.0.1:9325"
+
+
+def test_connections_are_shared_where_the_same_is_trusted() -> None:
+    def link(**options: str) -> Link:
+        return link_to(read_options({"queue": "q", "endpoint": "nexos://127.0.0.1:1", **options}))
+
+    assert link() is link()
+    assert link() is not link(tlsVerify="false")
+    assert link() is not link(token="another")
 
 
 def test_topics_with_commas() -> None:

@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from nexo.spark import writer
 from nexo.spark.layout import QUEUE_SCHEMA, TOPIC_SCHEMA, declared
 from nexo.spark.outgoing import batch_of_rows
 from nexo.spark.rows import id_column, queue_rows, topic_rows
-from nexo.spark.slices import slices
+from nexo.spark.slices import cut, slice_count
 from nexo.spark.topic_stream import shared_out
-from nexo.spark.writer import RUN_BYTES_MAX, RUN_ROWS_MAX, RUN_ROWS_WIDE, runs
+from nexo.spark.writer import RUN_ROWS_MAX, RUN_ROWS_WIDE, runs
 from nexo.vocabulary.attributes import encode_attributes
 from nexo.vocabulary.batch import Batch, DeadLetter, Origin, batch_of
 from nexo.vocabulary.errors import InvalidArgument
@@ -111,16 +112,16 @@ def test_rows_of_a_topic() -> None:
 
 @given(st.integers(1, 10**7), st.integers(0, 10**10), st.integers(1, 300) | st.none())
 def test_slices_cover_everything_once(count: int, size: int, least: int | None) -> None:
-    cut = slices(count, size, least)
-    assert cut[0][0] == 0
-    assert cut[-1][1] == count
-    assert all(low < high for low, high in cut)
-    assert all(left[1] == right[0] for left, right in pairwise(cut))
-    assert len(cut) >= min(least or 1, count)
+    slices = cut(count, slice_count(count, size, least))
+    assert slices[0][0] == 0
+    assert slices[-1][1] == count
+    assert all(low < high for low, high in slices)
+    assert all(left[1] == right[0] for left, right in pairwise(slices))
+    assert len(slices) >= min(least or 1, count)
 
 
 def test_nothing_has_no_slices() -> None:
-    assert slices(0, 0, 5) == []
+    assert cut(0, slice_count(0, 0, 5)) == []
 
 
 @given(st.dictionaries(st.sampled_from("abcde"), st.integers(0, 1000), min_size=1), st.data())
@@ -138,14 +139,15 @@ def cut_into(bodies: list[bytes], size: int) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"body": pa.array(bodies[at : at + size], pa.binary())})
 
 
-@given(st.lists(st.integers(0, 12_000_000), min_size=1, max_size=12), st.integers(1, 12))
+@given(st.lists(st.integers(0, 1_200), min_size=1, max_size=12), st.integers(1, 12))
 def test_runs_do_not_depend_on_how_spark_cuts(lengths: list[int], size: int) -> None:
-    zeros = bytes(12_000_000)
-    bodies = [zeros[:length] for length in lengths]
-    whole = [run["body"].to_pylist() for run in runs(cut_into(bodies, len(bodies)))]
-    assert [run["body"].to_pylist() for run in runs(cut_into(bodies, size))] == whole
+    bodies = [bytes(length) for length in lengths]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writer, "RUN_BYTES_MAX", 3_000)
+        whole = [run["body"].to_pylist() for run in runs(cut_into(bodies, len(bodies)))]
+        assert [run["body"].to_pylist() for run in runs(cut_into(bodies, size))] == whole
     assert [body for run in whole for body in run] == bodies
-    assert all(sum(map(len, run)) <= RUN_BYTES_MAX or len(run) == 1 for run in whole)
+    assert all(sum(map(len, run)) <= 3_000 or len(run) == 1 for run in whole)
 
 
 def test_runs_of_many_rows() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from nexo.engine.late_desk import groups_opened
 from nexo.engine.snapshots import SnapshotDesk
 from nexo.machine import claims
 from nexo.vocabulary.errors import InvalidArgument
@@ -45,6 +46,7 @@ class ClaimDesk:
         actor = self._actor
         until_ms = actor.now_ms() + wait_ms
         ready = asyncio.Event()
+        is_told = False  # that what came before is acked is on disk
         self.waiting.add(ready)
         try:
             while True:
@@ -56,12 +58,25 @@ class ClaimDesk:
                 if claim.missing is not None:
                     await actor.read_back(claim.missing)
                     continue
-                await actor.changed(None)
+                if not claim.number and await groups_opened(actor):
+                    continue  # by the ack of the batch before, for one
+                if claim.number or not is_told:
+                    await actor.changed(None)  # not each time: it would wake this very claim
+                    is_told = True
                 if claim.number or now_ms >= until_ms:
                     return claim
-                await _either(ready, until_ms - now_ms)
+                await _either(ready, min(until_ms, self._token_ms(now_ms) or until_ms) - now_ms)
         finally:
             self.waiting.discard(ready)
+
+    def _token_ms(self, now_ms: int) -> int | None:
+        """When a rate limit lets the next message through, if that is what a claim waits for."""
+        queue = self._actor.queue
+        rate = queue.settings.max_receive_rate
+        if rate is None or not queue.ready:
+            return None
+        token_ms = queue.rate.next_ms(rate, now_ms)
+        return token_ms if token_ms > now_ms else None
 
     def wake(self) -> None:
         """Something is ready."""

@@ -11,7 +11,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING, NamedTuple
 
-from nexo.vocabulary.errors import LeaseLost, NexoError
+from nexo.vocabulary.errors import Fenced, LeaseLost, NexoError
 
 if TYPE_CHECKING:
     from nexo.spark.link import Link
@@ -40,6 +40,7 @@ class Claims:
         self.epoch = 0
         self._acked = 0
         self._unplanned = threading.Event()  # a batch is claimed and not sealed yet
+        self._ended = threading.Event()
         self._keeper: threading.Thread | None = None
 
     def claim(self, after: int, count: int, bytes_max: int, wait_ms: int = 0) -> Claimed:
@@ -91,8 +92,9 @@ class Claims:
             self._acked = through
 
     def abandon(self) -> None:
-        """Give everything back that this consumer holds."""
-        self._unplanned.clear()
+        """Give everything back that this consumer holds, for good."""
+        self._ended.set()
+        self._unplanned.set()  # so that the keeper looks up
         self._link.call("release", name=self._queue, consumer=self.consumer)
 
     def _open(self) -> None:
@@ -115,11 +117,14 @@ class Claims:
             self._keeper.start()
 
     def _keep_on(self) -> None:
-        pause = threading.Event()
         while True:
             self._unplanned.wait()
-            if not pause.wait(_KEEP_S) and self._unplanned.is_set():
+            if self._ended.wait(_KEEP_S):
+                return
+            if self._unplanned.is_set():
                 try:
                     self._call("claim_keep", timeout_ms=CLAIM_TIMEOUT_MS)
+                except Fenced:
+                    return  # another driver keeps it; the next command tells Spark
                 except NexoError as error:  # the next command will meet it too, and tell Spark
                     _log.warning("the claim of %s could not be kept: %s", self.consumer, error)

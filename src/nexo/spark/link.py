@@ -94,12 +94,13 @@ def _published(answer: Frame) -> int | None:
     return end - first if end else None
 
 
-_links: dict[tuple[str, str | None, int], Link] = {}
+_links: dict[tuple[Any, ...], Link] = {}
 
 
 def link_to(options: Options) -> Link:
     """The connection of this process to the broker that the options name."""
-    key = (options.endpoint, options.token, os.getpid())  # a fork must not share its parent's
+    way = (options.endpoint, options.token, options.tls_ca, options.tls_verify)
+    key = (*way, os.getpid())  # a fork must not share its parent's
     link = _links.get(key)
     if link is None:
         link = _links[key] = Link(options)

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from nexo.spark.filters import chosen, ranges, takes
 from nexo.spark.link import link_to, raw_call
-from nexo.spark.slices import READ_BYTES, READ_MESSAGES, slices
+from nexo.spark.slices import READ_BYTES, READ_MESSAGES, cut, slice_count
 from nexo.vocabulary.errors import LeaseLost
 from nexo.vocabulary.states import State
 
@@ -49,9 +49,10 @@ class SnapshotReader(DataSourceReader):
         options = self._options
         link = link_to(options)
         taken = link.call("snapshot_open", name=self._queue, wanted=ranges(self._conditions))
-        cuts = slices(taken["count"], taken["payload_bytes"], options.partitions_min)
+        count = taken["count"]
+        parts = slice_count(count, taken["payload_bytes"], options.partitions_min)
         name, incarnation = taken["snapshot"], taken["incarnation"]
-        return [SnapshotSlice(name, incarnation, *cut) for cut in cuts or [(0, 0)]]
+        return [SnapshotSlice(name, incarnation, *each) for each in cut(count, parts) or [(0, 0)]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from nexo.spark.rows import queue_rows

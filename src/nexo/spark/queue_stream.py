@@ -25,7 +25,7 @@ from pyspark.sql.streaming.datasource import (
 
 from nexo.spark.claims import Claimed, Claims
 from nexo.spark.link import link_to, raw_call
-from nexo.spark.slices import READ_BYTES, READ_MESSAGES, slices
+from nexo.spark.slices import READ_BYTES, READ_MESSAGES, cut, slice_count
 from nexo.vocabulary.errors import LeaseLost
 
 if TYPE_CHECKING:
@@ -63,12 +63,13 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert options.queue is not None
         self._options = options
         self._queue = options.queue
-        self._claims: Claims | None = None
+        self._claims: dict[str, Claims] = {}  # by consumer
         self._initial: Offset | None = None
         self._latest: Offset | None = None
         self._planned: tuple[Offset, list[QueueSlice]] | None = None
         self._left: int | None = None  # messages that an available-now run may still take
         self._counted = 0  # the last batch that was taken off them
+        self._wait_ms = WAIT_MS
 
     def __getstate__(self) -> dict[str, Any]:
         """What executors need: threads and epochs stay with the driver."""
@@ -94,6 +95,9 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         this query's former life, and others may fall back."""
         info = self._link().call("queue_info", name=self._queue)
         self._left = info["ready"] + sum(info["claimed"].values())
+        rate = info["settings"]["max_receive_rate"]
+        if rate is not None:  # the run must not end because the next message is not due yet
+            self._wait_ms = WAIT_MS + int(2_000 / rate)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         claims, after = self._claims_of(start["consumer"]), start["batch"]
@@ -104,8 +108,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     claims.ack(after)
                     return start
                 count = min(count, self._left)
-            wait_ms = WAIT_MS if self._left is None else 0
-            got = claims.claim(after, count, bytes_max, wait_ms)
+            got = claims.claim(after, count, bytes_max, self._wait_ms)
         except LeaseLost:
             if self._options.fail_on_data_loss:
                 raise
@@ -115,7 +118,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._left is not None and got.number > self._counted:
             self._left -= got.messages
             self._counted = got.number
-        self._latest = {"consumer": claims.consumer, "batch": got.number}
+        self._latest = self._offset_of(claims, got)
         return self._latest
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
@@ -148,11 +151,20 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest = end
         if not sealed.messages:
             _log.warning("batch %s of queue %s was given back: it is empty", end, self._queue)
-        cuts = slices(sealed.messages, sealed.payload_bytes, self._options.partitions_min)
+        parts = end.get("slices") or self._slices_of(sealed)  # older checkpoints do not say it
         return [
-            QueueSlice(claims.consumer, claims.epoch, sealed.number, sealed.incarnation, *cut)
-            for cut in cuts
+            QueueSlice(claims.consumer, claims.epoch, sealed.number, sealed.incarnation, *each)
+            for each in cut(sealed.messages, parts)
         ]
+
+    def _offset_of(self, claims: Claims, got: Claimed) -> Offset:
+        """How the batch is cut is part of it: run again, it must be cut the same, or a sink that
+        tells rows apart by their partition takes some twice and drops others."""
+        slices = self._slices_of(got)
+        return {"consumer": claims.consumer, "batch": got.number, "slices": slices}
+
+    def _slices_of(self, got: Claimed) -> int:
+        return slice_count(got.messages, got.payload_bytes, self._options.partitions_min)
 
     def _begin_anew(self, claims: Claims, count: int, bytes_max: int) -> Offset | None:
         """The checkpoint is an old copy, and what it would read again is gone: go on as another
@@ -161,7 +173,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         claims.abandon()
         anew = self._claims_of(f"spark-{uuid.uuid4()}")
         got = anew.claim(0, count, bytes_max)
-        return {"consumer": anew.consumer, "batch": got.number} if got.number else None
+        return self._offset_of(anew, got) if got.number else None
 
     def _admitted(self, limit: ReadLimit) -> tuple[int, int]:
         """How many messages and bytes a batch may have. Spark passes one of our two limits on;
@@ -178,9 +190,12 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return count, bytes_max
 
     def _claims_of(self, consumer: str) -> Claims:
-        if self._claims is None or self._claims.consumer != consumer:
-            self._claims = Claims(self._link(), self._queue, consumer)
-        return self._claims
+        """Both of a consumer and of the one that went on in its place: Spark still names the
+        first, and to open the second again would fence its own readers."""
+        claims = self._claims.get(consumer)
+        if claims is None:
+            claims = self._claims[consumer] = Claims(self._link(), self._queue, consumer)
+        return claims
 
     def _link(self) -> Any:
         return link_to(self._options)

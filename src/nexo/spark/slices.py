@@ -9,8 +9,15 @@ _SLICE_BYTES = 32 * 1024 * 1024
 _SLICES_MAX = 256  # of those that nobody has asked for
 
 
-def slices(count: int, payload_bytes: int, least: int | None) -> list[tuple[int, int]]:
-    """Even runs of `count` messages, at least `least` of them if there are so many messages."""
+def slice_count(count: int, payload_bytes: int, least: int | None) -> int:
+    """In how many slices so many messages are read, at least `least`. The bytes are an estimate
+    that others change, so the answer is not the same twice: a stream asks once for each batch and
+    keeps the number in its offset."""
     wanted = max(-(-count // _SLICE_MESSAGES), -(-payload_bytes // _SLICE_BYTES))
-    parts = min(max(min(wanted, _SLICES_MAX), least or 1), count)
+    return max(min(wanted, _SLICES_MAX), least or 1)
+
+
+def cut(count: int, parts: int) -> list[tuple[int, int]]:
+    """Even runs of `count` messages: `parts` of them if there are so many messages."""
+    parts = min(parts, count)
     return [(count * i // parts, count * (i + 1) // parts) for i in range(parts)]

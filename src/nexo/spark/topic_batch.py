@@ -9,7 +9,13 @@ from pyspark.sql.datasource import DataSourceReader
 from nexo.spark.link import link_to
 from nexo.spark.options import EARLIEST, LATEST
 from nexo.spark.topic_offsets import check_kept, kept, resolved, starts
-from nexo.spark.topic_reading import TopicSlice, read_slice, topic_slices
+from nexo.spark.topic_reading import (
+    TopicSlice,
+    ranges_of,
+    read_slice,
+    slice_counts,
+    topic_slices,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,8 +38,10 @@ class TopicReader(DataSourceReader):
         start = check_kept(start, topics, options.fail_on_data_loss)
         end = resolved(options.ending_offsets, topics, "endingOffsets", LATEST)
         end = {name: min(offset, topics[name].end) for name, offset in end.items()}
+        ranges = ranges_of(start, end)
+        counts = slice_counts(ranges, topics, options.partitions_min)
         # Spark takes no slices at all for one that knows nothing: an empty one says so.
-        return topic_slices(start, end, topics, options.partitions_min) or [TopicSlice("", 0, 0)]
+        return topic_slices(ranges, counts) or [TopicSlice("", 0, 0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, TopicSlice)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import InputPartition
 
 from nexo.spark.link import link_to, raw_read
-from nexo.spark.slices import READ_BYTES, READ_MESSAGES, slices
+from nexo.spark.slices import READ_BYTES, READ_MESSAGES, cut, slice_count
 from nexo.spark.topic_offsets import lost
 
 if TYPE_CHECKING:
@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from nexo.client.operation import Operation
     from nexo.spark.options import Options
     from nexo.spark.topic_offsets import Kept, Offsets
+
+    Ranges = dict[str, tuple[int, int]]
 
 
 class TopicSlice(InputPartition):
@@ -28,21 +31,31 @@ class TopicSlice(InputPartition):
         self.stop = stop
 
 
-def topic_slices(
-    start: Offsets, end: Offsets, topics: dict[str, Kept], least: int | None
-) -> list[TopicSlice]:
-    """The messages between two offsets of each topic; every topic has its share of the slices."""
+def ranges_of(start: Offsets, end: Offsets) -> Ranges:
+    """The messages between two offsets of each topic, without the topics that have none."""
     ranges = {name: (start.get(name, 0), stop) for name, stop in end.items()}
-    ranges = {name: (low, high) for name, (low, high) in ranges.items() if low < high}
+    return {name: (low, high) for name, (low, high) in ranges.items() if low < high}
+
+
+def slice_counts(ranges: Ranges, topics: dict[str, Kept], least: int | None) -> dict[str, int]:
+    """In how many slices each topic is read: every one has its share of them."""
     total = sum(high - low for low, high in ranges.values())
-    cut = []
+    counts = {}
     for name, (low, high) in ranges.items():
         count = high - low
         share = None if least is None else max(1, -(-least * count // total))
         held = topics.get(name)
         size = round(count * held.message_bytes) if held is not None else 0
-        cut += [TopicSlice(name, low + a, low + b) for a, b in slices(count, size, share)]
-    return cut
+        counts[name] = slice_count(count, size, share)
+    return counts
+
+
+def topic_slices(ranges: Ranges, counts: dict[str, int]) -> list[TopicSlice]:
+    return [
+        TopicSlice(name, low + start, low + stop)
+        for name, (low, high) in ranges.items()
+        for start, stop in cut(high - low, counts[name])
+    ]
 
 
 def read_slice(options: Options, piece: TopicSlice) -> Iterator[pa.RecordBatch]:
@@ -50,18 +63,23 @@ def read_slice(options: Options, piece: TopicSlice) -> Iterator[pa.RecordBatch]:
     from nexo.wire.columns import raw_parts
 
     link, at, strict = link_to(options), piece.start, options.fail_on_data_loss
-    while at < piece.stop:
-        count = min(piece.stop - at, READ_MESSAGES)
-        asked = link.begin(raw_read(piece.topic, at, count, READ_BYTES, strict))
+    asked = link.begin(_reading(piece, at, strict)) if at < piece.stop else None
+    while asked is not None:
         parts = raw_parts(link.wait(asked).body)
         if not parts or parts[0].first >= piece.stop:
             if strict:
                 raise lost(f"topic {piece.topic!r} ends before offset {piece.stop}")
             return
-        reached = parts[-1].first + parts[-1].count
-        if reached > piece.stop:  # retention went by, so it began later and reached further
+        at = parts[-1].first + parts[-1].count
+        if at > piece.stop:  # retention went by, so it began later and reached further
             parts = [part for part in parts if part.first < piece.stop]
+        # The next answer is on its way while Spark takes these.
+        asked = link.begin(_reading(piece, at, strict)) if at < piece.stop else None
         rows = topic_rows(parts, piece.topic)
         beyond = max(0, parts[-1].first + parts[-1].count - piece.stop)
         yield rows.slice(0, rows.num_rows - beyond) if beyond else rows
-        at = reached
+
+
+def _reading(piece: TopicSlice, at: int, strict: bool) -> Operation:
+    count = min(piece.stop - at, READ_MESSAGES)
+    return raw_read(piece.topic, at, count, READ_BYTES, strict)

@@ -1,9 +1,14 @@
 """Topics as a stream. A topic is addressed by offsets and reading removes nothing, so the offsets
-in Spark's checkpoint are all the state there is."""
+in Spark's checkpoint are all the state there is.
+
+An offset says up to where each topic is read, and how the batch that ends there is cut: run again,
+it must be cut the same, or a sink that tells rows apart by their partition takes some twice and
+drops others. `{"news": 12, "/cut": {"news": [5, 2]}}` is read from offset 5 to 12 in two slices.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import (
@@ -16,7 +21,13 @@ from pyspark.sql.streaming.datasource import (
 from nexo.spark.link import link_to
 from nexo.spark.options import LATEST
 from nexo.spark.topic_offsets import check_kept, kept, starts
-from nexo.spark.topic_reading import TopicSlice, read_slice, topic_slices
+from nexo.spark.topic_reading import (
+    TopicSlice,
+    ranges_of,
+    read_slice,
+    slice_counts,
+    topic_slices,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,6 +39,11 @@ if TYPE_CHECKING:
     from nexo.spark.link import Link
     from nexo.spark.options import Options
     from nexo.spark.topic_offsets import Kept, Offsets
+    from nexo.spark.topic_reading import Ranges
+
+    Offset = dict[str, Any]
+
+CUT = "/cut"  # no topic can have this name
 
 
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -52,10 +68,9 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._target = {name: held.end for name, held in self._look().items()}
 
-    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         topics = self._look()
-        start = dict(start)
-        going_on = check_kept(start, topics, self._options.fail_on_data_loss)
+        going_on = check_kept(ends_of(start), topics, self._options.fail_on_data_loss)
         ends = {name: held.end for name, held in topics.items()}
         if self._target is not None:
             ends = {name: min(ends.get(name, end), end) for name, end in self._target.items()}
@@ -65,20 +80,33 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not any(waiting.values()):
             return start  # the same, to the letter: Spark compares what it has written
         taken = shared_out(self._admitted(limit, waiting), waiting)
-        return {name: begin[name] + taken[name] for name in sorted(begin)}
+        end = {name: begin[name] + taken[name] for name in sorted(begin)}
+        ranges = ranges_of(begin, end)
+        counts = slice_counts(ranges, topics, self._options.partitions_min)
+        return {**end, CUT: {name: [low, counts[name]] for name, (low, _) in ranges.items()}}
 
     def reportLatestOffset(self) -> Offsets | None:  # noqa: N802
         return {name: held.end for name, held in self._look().items()} or None
 
-    def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
-        topics = self._topics or self._look()
-        loss = self._options.fail_on_data_loss
-        begin = check_kept(
-            {name: start.get(name, 0) for name in end if name in start}, self._look(), loss
-        )
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        if end == start:
+            return []
+        topics = self._look()
+        if CUT not in end:
+            ranges = self._uncut(ends_of(start), ends_of(end), topics)
+            counts = slice_counts(ranges, topics, self._options.partitions_min)
+            return topic_slices(ranges, counts)
+        begin = {name: low for name, (low, _) in end[CUT].items()}
+        there = check_kept(begin, topics, self._options.fail_on_data_loss)
+        counts = {name: count for name, (_, count) in end[CUT].items()}
+        return topic_slices({name: (begin[name], end[name]) for name in there}, counts)
+
+    def _uncut(self, start: Offsets, end: Offsets, topics: dict[str, Kept]) -> Ranges:
+        """What a batch has whose offset does not say how it is cut: older checkpoints do not."""
+        known = {name: start[name] for name in end if name in start}
+        begin = check_kept(known, topics, self._options.fail_on_data_loss)
         begin = {name: begin.get(name, topics[name].start) for name in end if name in topics}
-        end = {name: stop for name, stop in end.items() if name in begin}
-        return topic_slices(begin, end, topics, self._options.partitions_min)
+        return ranges_of(begin, {name: end[name] for name in begin})
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, TopicSlice)
@@ -106,6 +134,11 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _link(self) -> Link:
         return link_to(self._options)
+
+
+def ends_of(offset: Offset) -> Offsets:
+    """Up to where each topic is read."""
+    return {name: stop for name, stop in offset.items() if name != CUT}
 
 
 def shared_out(admitted: int, waiting: Offsets) -> Offsets:
