@@ -80,7 +80,7 @@ class Caller:
 
     def check_admin(self) -> None:
         if self._permissions is not None and (self.ending or not self._permissions.is_admin):
-            raise self._refusal(Action.ADMIN, "the broker")
+            raise self._refusal(Action.ADMIN, "*")
 
     def check_live(self) -> None:
         """Raise if the token was revoked or has expired in the meantime."""
