@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 from bench import backlog, console, durable, journal, operations, rpc, rules, sqs, topics, udp
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from bench.result import Result
 
 CASES = (
@@ -33,7 +35,7 @@ CASES = (
 )
 
 
-def measure(case: str, directory: Path, messages: int) -> list[Result]:
+def measure(case: str, directory: Path, messages: int) -> Iterable[Result]:
     if case == "rules":
         return rules.run()
     if case == "journal":

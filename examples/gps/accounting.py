@@ -39,8 +39,9 @@ class Positions(msgspec.Struct, frozen=True):
 
 
 class Alerts(msgspec.Struct, frozen=True):
-    """`pushed` to `expired` are the broker's own totals. `lost` were pushed by the pipeline, and
-    nobody has them."""
+    """`pushed` to `expired` are the broker's own totals. `expired` counts deadlines that were
+    missed, such as by a worker whose broker was killed: these come back. `lost` were pushed by
+    the pipeline, and nobody has them."""
 
     found: int
     pushed: int
@@ -56,7 +57,6 @@ class Alerts(msgspec.Struct, frozen=True):
             not self.lost
             and self.found == self.pushed
             and self.pushed == self.acked + self.waiting + self.dead_letters
-            and not self.expired
         )
 
 

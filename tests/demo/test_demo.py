@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -50,6 +51,8 @@ def test_the_demo_with_chaos(tmp_path: Path) -> None:
     for victim in ("the broker", "Spark", "worker 1"):
         assert f"{victim} was killed with -9" in done.stderr
     assert _left_behind(folder) == []
+    first_s = min(float(each) for each in re.findall(r"([\d.]+) s  confirmed +[1-9]", done.stderr))
+    assert first_s < 20, "something to see comes soon"
 
 
 def test_wrong_usage(tmp_path: Path) -> None:

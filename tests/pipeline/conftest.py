@@ -4,12 +4,14 @@ lake of its own."""
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 import nexo
+from nexo.cli.main import run
 from nexo.spark import session
 from tests.cli.commands import BrokerProcess
 from tests.pipeline.place import Place
@@ -43,6 +45,28 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     running = BrokerProcess(tmp_path_factory.mktemp("broker")).start()
     yield running
     running.kill()
+
+
+InSession = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def nexo_in_session(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> InSession:
+    """`nexo pipeline run` in the session of the tests, which it would stop at its end: status,
+    output and errors."""
+
+    def run_job(url: str, *arguments: str) -> tuple[int, str, str]:
+        with monkeypatch.context() as patched:
+            for name, value in (("NEXO_URL", url), ("NEXO_TOKEN", ""), ("NEXO_TLS_CA", "")):
+                patched.setenv(name, value)  # what a job sets is as it was afterwards
+            patched.setattr(type(spark), "stop", lambda _: None)
+            status = run(["pipeline", "run", *arguments])
+        said = capsys.readouterr()
+        return status, said.out, said.err
+
+    return run_job
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from nexo.pipeline.archive import Archive, run
+from nexo.pipeline.archive import BATCH_MESSAGES, Archive, run
+from nexo.pipeline.insights import Insights
 from nexo.pipeline.lake import Lake
 from nexo.pipeline.status import read_statuses
 from nexo.vocabulary.errors import InvalidArgument, QueueNotFound, TopicNotFound, WrongState
@@ -34,11 +35,18 @@ def test_topics_queues_and_events_in_the_lake(spark: SparkSession, place: Place)
     assert told.sources[topic.name].rows == 40
     assert told.lag == 0
 
-    queue.push_batch(pushed[200:], priority=3)
+    checkpoint = place.lake.internal("checkpoints", "archive", f"nexo.archive.{queue.name}")
+    older = shutil.copytree(checkpoint, place.directory / "older")
+    queue.push_batch(pushed[200:250], priority=3)
     # Whoever throws away the checkpoints does not get everything twice, nor does one who leaves
     # a source out for once.
     shutil.rmtree(place.lake.internal("checkpoints"))
     place.archive(spark, queues=(queue.name,))
+    # Nor does one who puts an older checkpoint back.
+    queue.push_batch(pushed[250:], priority=3)
+    shutil.rmtree(checkpoint)
+    older.rename(checkpoint)
+    place.archive(spark, queues=(queue.name,), batch_messages=30)
 
     rows = place.messages(queue.name)
     assert [row["body"] for row in rows] == pushed
@@ -96,6 +104,16 @@ def test_a_format_that_the_session_has_not(
 def test_one_archive_on_a_lake_at_a_time(spark: SparkSession, place: Place) -> None:
     with place.lake.only_one("archive"), pytest.raises(WrongState, match="process"):
         run(place.running(spark, "archive"), place.lake, Archive(once=True))
+
+
+def test_a_micro_batch_holds_what_comes_in_its_time() -> None:
+    """It waits for the next tick however early it ended, so its size bounds the speed."""
+    assert Archive().messages_max / Archive().every_s >= 500_000
+    assert Archive(every_s=60.0).messages_max / 60 >= 500_000
+    assert Archive(every_s=0.1).messages_max == Archive(once=True).messages_max == BATCH_MESSAGES
+    assert Archive(batch_messages=25).messages_max == 25
+    assert Insights().events_max / Insights().every_s >= 300_000
+    assert Insights(batch_events=25).events_max == 25
 
 
 def test_it_goes_on_until_it_is_told_to_stop(spark: SparkSession, place: Place) -> None:

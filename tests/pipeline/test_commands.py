@@ -64,6 +64,8 @@ def test_the_jobs_are_listed(nexo: Nexo) -> None:
         (["run", "replay", "--source", "a"], 2, "--to-queue"),
         (["run", "replay"], 2, "--source"),
         (["run", "replay", "--source", "a", "--to-queue", "b", "--from", "x"], 2, "not a time"),
+        (["run", "replay", "--source", "a", "--to-queue", "b", "--from", "2h"], 2, "--replay-id"),
+        (["run", "replay", "--source", "a", "--to-queue", "b", "--until", "5m"], 2, "--replay-id"),
         (["run", "redrive"], 2, "--queue"),
         (["run", "archive", "--once"], 3, "no broker answers"),
     ],

@@ -99,6 +99,41 @@ def test_killed_while_files_move_the_next_one_finishes(
     assert offsets(lake) == list(range(10))
 
 
+def test_an_older_checkpoint_brings_what_is_there_already(lake: Lake) -> None:
+    """Until it has caught up, whatever the numbers of its batches."""
+    commits = commits_of(lake)
+    for batch in range(4):
+        assert commits.floor("query", batch) == 0
+        write(commits, batch)
+        commits.commit("query", batch)
+    for batch in (1, 2):  # restored: all that these bring is there
+        assert commits.floor("query", batch) == 40
+        commits.stage(batch).mkdir()
+        commits.commit("query", batch)
+    assert commits.floor("query", 3) == 40
+    place = commits.stage(3) / DATES[0]  # the first that has more, cut otherwise than before
+    place.mkdir(parents=True)
+    pq.write_table(
+        pa.table({"offset": pa.array(range(40, 45), pa.int64())}), place / "part-0.parquet"
+    )
+    commits.commit("query", 3)
+    assert commits.floor("query", 4) == 0
+    assert offsets(lake) == list(range(45))
+    assert commits.floor("another", 0) == 45
+
+
+def test_a_source_that_was_made_anew(lake: Lake) -> None:
+    commits = commits_of(lake)
+    commits.begin_anew()
+    write(commits, 3)
+    commits.commit("query", 3)
+    commits.begin_anew()
+    assert commits.floor("another", 0) == 0
+    write(commits, 0)
+    commits.commit("another", 0)
+    assert offsets(lake) == [*range(10), *range(30, 40)]
+
+
 def test_an_empty_batch_is_a_batch(lake: Lake) -> None:
     commits = commits_of(lake)
     write(commits, 0)

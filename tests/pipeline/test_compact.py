@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 FILES, ROWS_EACH = 12, 25
 
 
+class Died(BaseException):
+    """The process is gone."""
+
+
 def write_small_files(folder: Path) -> None:
     folder.mkdir(parents=True)
     for number in range(FILES):
@@ -82,6 +86,30 @@ def test_readers_see_each_row_once(
     assert reads > 1
     assert (found["folders"], found["files_before"], found["files_after"]) == (1, FILES, 2)
     assert offsets_in(folder) == list(range((FILES + 1) * ROWS_EACH))
+    assert not list(place.lake.internal("staging").iterdir())
+
+
+@pytest.mark.parametrize("point", ["before the switch", "after the switch"])
+def test_killed_the_next_run_goes_on(
+    spark: SparkSession, place: Place, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    folder = place.lake.messages / "source=a" / "date=2026-05-31"
+    write_small_files(folder)
+
+    def die(one: Path, other: Path) -> None:
+        if point == "after the switch":
+            exchange(one, other)
+        raise Died
+
+    with monkeypatch.context() as patched:
+        patched.setattr(room, "exchange", die)
+        with pytest.raises(Died):
+            run(place.running(spark, "compact"), place.lake, Compact())
+    assert offsets_in(folder) == list(range(FILES * ROWS_EACH))
+    found = run(place.running(spark, "compact"), place.lake, Compact())
+    assert found["folders"] == (point == "before the switch")
+    assert offsets_in(folder) == list(range(FILES * ROWS_EACH))
+    assert len(list(folder.glob("*.parquet"))) == 1
     assert not list(place.lake.internal("staging").iterdir())
 
 

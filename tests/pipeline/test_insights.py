@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from nexo.pipeline.insights import Insights, day_of, run, start
+from nexo.pipeline import tables as room
+from nexo.pipeline.insights import Insights, run, start
 from nexo.pipeline.lake import EVENTS, Lake
+from nexo.pipeline.status import Teller
 from nexo.pipeline.tables import QUEUE_MINUTES, Tables, with_depths
+from nexo.pipeline.watch import Watch
 from tests.pipeline.place import some_bodies
 from tests.pipeline.plain_insights import queue_minutes
 
@@ -23,6 +30,7 @@ if TYPE_CHECKING:
     from tests.pipeline.place import Place
 
 NOON = datetime(2026, 5, 31, 12, 0, tzinfo=UTC)
+MINUTE = QUEUE_MINUTES.field("minute").type
 
 
 def live(place: Place) -> None:
@@ -72,10 +80,79 @@ def test_stream_and_archive_give_what_a_plain_computation_gives(
         by_minute[row["minute"]] = by_minute.get(row["minute"], 0) + row["share"]
     assert all(total == pytest.approx(1) for total in by_minute.values())
 
-    run(running, place.lake, Insights(from_lake=True, first_day=day_of("2020-01-01")))
+    run(running, place.lake, Insights(from_lake=True))
     assert_same(place.insights("queue_minutes"), streamed["queue_minutes"])
     assert_same(place.insights("dead_letters"), streamed["dead_letters"])
     assert_same(place.insights("consumers"), consumers)
+
+
+def archive_events(lake: Lake, *events: dict[str, Any]) -> None:
+    """Into the lake, as the archive has them."""
+    for number, event in enumerate(events):
+        folder = lake.events / f"date={event['at']:%Y-%m-%d}"
+        folder.mkdir(parents=True, exist_ok=True)
+        known = {"first_seq": 0, "attempts": 0, "consumer": "", "reason": "", "offset": number}
+        row = {**known, "created_at": event["at"], "delivered_at": event["at"], **event}
+        types = {"at": MINUTE, "created_at": MINUTE, "delivered_at": MINUTE, "attempts": pa.int32()}
+        columns = {name: pa.array([value], types.get(name)) for name, value in row.items()}
+        pq.write_table(pa.table(columns), folder / f"part-{number}-{event['at']:%H%M%S}.parquet")
+
+
+def depths(lake: Lake) -> list[tuple[str, datetime, int]]:
+    rows = _table(lake, "queue_minutes").to_pylist()
+    return sorted((row["queue"], row["minute"], row["depth"]) for row in rows)
+
+
+def test_depths_of_a_day_from_the_archive_go_on_from_the_days_before(
+    spark: SparkSession, place: Place
+) -> None:
+    lake, day = place.lake, timedelta(days=1)
+
+    def event(kind: str, queue: str, days: int, count: int) -> dict[str, Any]:
+        return {"kind": kind, "queue": queue, "count": count, "at": NOON + days * day}
+
+    archive_events(
+        lake,
+        *(event("pushed", "a", 0, 10), event("acked", "a", 0, 4)),
+        *(event("pushed", "b", 0, 3), event("acked", "b", 1, 5)),  # more than came: two were there
+        *(event("pushed", "a", 2, 1), event("pushed", "b", 2, 1)),
+    )
+    running = place.running(spark, "insights")
+    asked = Insights(from_lake=True, first_day=(NOON + 2 * day).date())
+    last_day = [("a", NOON + 2 * day, 7), ("b", NOON + 2 * day, 1)]
+    run(running, lake, asked)
+    assert depths(lake) == last_day, "from the archive alone"
+    run(running, lake, Insights(from_lake=True))
+    everything = depths(lake)
+    assert everything == [
+        ("a", NOON, 6),
+        last_day[0],
+        ("b", NOON, 3),
+        ("b", NOON + day, 0),
+        last_day[1],
+    ]
+    for old in (NOON, NOON + day):  # as people are told to forget old days
+        shutil.rmtree(lake.events / f"date={old:%Y-%m-%d}")
+    run(running, lake, asked)
+    run(running, lake, Insights(from_lake=True))
+    assert depths(lake) == everything, "from the figures of the day before"
+
+
+def test_an_archive_that_has_less_takes_nothing_away(spark: SparkSession, place: Place) -> None:
+    """It is behind the stream, it was begun later, and it has an event that came late."""
+    lake = place.lake
+
+    def pushed(minute: int, count: int) -> dict[str, Any]:
+        at = NOON + timedelta(minutes=minute)
+        return {"kind": "pushed", "queue": "a", "count": count, "at": at}
+
+    streamed = figures(*(("a", NOON + timedelta(minutes=n), 10, 0) for n in range(5)))
+    Tables(lake).put(streamed)
+    archive_events(lake, pushed(1, 4), pushed(2, 10), pushed(2, 5), pushed(3, 6))
+    run(place.running(spark, "insights"), lake, Insights(from_lake=True))
+    rows = _table(lake, "queue_minutes").sort_by("minute").to_pylist()
+    assert [row["arrivals"] for row in rows] == [10, 10, 15, 10, 10]
+    assert [row["depth"] for row in rows] == [10, 20, 35, 45, 55]
 
 
 def write_events(folder: Path, number: int, *events: dict[str, Any]) -> None:
@@ -91,6 +168,7 @@ def write_events(folder: Path, number: int, *events: dict[str, Any]) -> None:
 def test_events_that_come_late(spark: SparkSession, tmp_path: Path) -> None:
     """Within the watermark they count; after it the stream leaves them out."""
     lake, folder = Lake(tmp_path / "lake"), tmp_path / "events"
+    teller = Teller("insights", lake)
 
     def pushed(minutes: float, count: int) -> dict[str, Any]:
         at = NOON + timedelta(minutes=minutes)
@@ -100,14 +178,18 @@ def test_events_that_come_late(spark: SparkSession, tmp_path: Path) -> None:
         (
             [pushed(0, 10)],
             [pushed(0.5, 1), pushed(9, 100)],  # the first is late, and counts
-            [pushed(30, 1000)],  # which moves the watermark to minute 20
+            [pushed(30, 1000)],  # which moves the watermark to minute 20 …
+            [pushed(30, 0)],  # … for the batch after the next
             [pushed(0, 5), pushed(25, 7)],  # the first is too late
         )
     ):
         write_events(folder, number, *events)
-        rows = spark.readStream.schema(EVENTS).option("maxFilesPerTrigger", 1).json(str(folder))
-        query = start(rows, lake, Insights(once=True, watermark_s=600.0))
-        assert query.awaitTermination(60)
+        os.utime(folder / f"{number}.json", (number, number))  # they are read in this order
+    rows = spark.readStream.schema(EVENTS).option("maxFilesPerTrigger", 1).json(str(folder))
+    asked = Insights(once=True, watermark_s=600.0)
+    Watch(spark, teller).run({"events": partial(start, rows, lake, asked)}, lambda: False)
+    assert teller.status.batches >= 5
+    assert teller.status.late == 1, "a row of one queue and minute"
     found = [
         (row["minute"], row["arrivals"], row["depth"])
         for row in _table(lake, "queue_minutes").sort_by("minute").to_pylist()
@@ -143,23 +225,61 @@ def figures(*rows: tuple[str, datetime, int, int]) -> pa.Table:
     return pa.table(columns)
 
 
-def test_depths_go_on_over_days_and_rows_are_replaced(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path / "lake")
+
+
+def test_depths_go_on_over_days_and_rows_are_replaced(lake: Lake) -> None:
     day = timedelta(days=1)
     Tables(lake).put(figures(("a", NOON, 10, 2), ("b", NOON, 1, 0)))
     Tables(lake).put(figures(("a", NOON + 2 * day, 1, 0)))
     Tables(lake).put(figures(("b", NOON + 3 * day, 0, 1)))
     Tables(lake).put(figures(("a", NOON, 10, 5)))  # a late event: the same minute anew
 
-    def depths() -> list[tuple[str, datetime, int]]:
-        rows = _table(lake, "queue_minutes").to_pylist()
-        return sorted((row["queue"], row["minute"], row["depth"]) for row in rows)
-
     expected = [("a", NOON, 5), ("a", NOON + 2 * day, 6), ("b", NOON, 1), ("b", NOON + 3 * day, 0)]
-    assert depths() == expected
-    Tables(lake).put(figures(("a", NOON + 2 * day, 0, 0)), replace=True, depths={"a": 50})
-    assert depths()[1] == ("a", NOON + 2 * day, 50)
+    assert depths(lake) == expected
+    Tables(lake).correct(figures(("a", NOON + 2 * day, 3, 1)), depths={"a": 50})
+    assert depths(lake)[1] == ("a", NOON + 2 * day, 52)
     assert len(list((lake.insights / "queue_minutes").iterdir())) == 3
+
+
+class Died(BaseException):
+    """The process is gone."""
+
+
+@pytest.mark.parametrize("written", range(4))
+def test_killed_while_it_writes_the_next_run_gives_the_same(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, written: int
+) -> None:
+    """Spark runs the micro-batch again; here it is only the tables that count."""
+    before = figures(("a", NOON, 10, 2), ("b", NOON + timedelta(days=1), 1, 0))
+    batch = figures(("a", NOON, 11, 2), ("a", NOON + timedelta(days=1), 0, 3))
+    other = Lake(lake.root / "other")
+    for each in (before, batch):
+        Tables(other).put(each)
+    Tables(lake).put(before)
+    write, left = room._write, written
+
+    def write_some(file: Path, rows: pa.Table) -> None:
+        nonlocal left
+        if not left:
+            raise Died
+        left -= 1
+        write(file, rows)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(room, "_write", write_some)
+        with pytest.raises(Died):
+            Tables(lake).put(batch)
+    Tables(lake).put(batch)
+    for name in room.SCHEMAS:
+        assert _table(lake, name).equals(_table(other, name)), name
+    assert depths(lake) == [
+        ("a", NOON, 9),
+        ("a", NOON + timedelta(days=1), 6),
+        ("b", NOON + timedelta(days=1), 1),
+    ]
 
 
 def test_more_cannot_leave_than_was_there() -> None:

@@ -22,6 +22,8 @@ from tests.spark.cluster import HOST, Cluster
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.pipeline.conftest import InSession
+
 COUNT = 600
 
 
@@ -128,7 +130,12 @@ def test_on_a_cluster(place: Place) -> None:
             place.url,
             *("archive", "--once", "--queue", queue.name, "--lake", str(place.lake.root)),
             *("--master", cluster.url, "--json"),
-            **{"spark.driver.host": HOST, "spark.executor.memory": "512m"},
+            # One executor will do: it takes long enough to start.
+            **{
+                "spark.driver.host": HOST,
+                "spark.executor.memory": "512m",
+                "spark.cores.max": "1",
+            },
         )
         assert job.end() == 0, job.log()
         assert "Launching executor" in cluster.log("master")
@@ -139,21 +146,43 @@ def test_on_a_cluster(place: Place) -> None:
 
 
 USERS_JOB = """
-import sys
+import os, sys
+from next_to_it import title
 from pyspark.sql import SparkSession
 
 spark = SparkSession.builder.getOrCreate()
-queue = sys.argv[1]
-found = spark.read.format("nexo").option("queue", queue).load()
-print("found", found.count(), "of", sys.argv[1:], __name__)
+queue, folder = sys.argv[1:3]
+options = {"endpoint": os.environ["NEXO_URL"], "queue": queue}
+found = spark.read.format("nexo").options(**options).load()
+print(title, found.count(), "of", sys.argv[3:], __name__)
+rows = spark.readStream.format("nexo").options(**options).load()
+writing = rows.writeStream.format("noop").option("checkpointLocation", folder)
+writing.trigger(availableNow=True).start().awaitTermination()
 sys.exit(7)
 """
 
 
-def test_a_file_of_a_user(place: Place) -> None:
+def test_a_file_of_a_user(place: Place, nexo_in_session: InSession) -> None:
     place.client.create_queue(place.name).push_batch(["a", "b", "c"])
     file = place.directory / "my_job.py"
     file.write_text(USERS_JOB)
-    job = Job(place.directory, place.url, str(file), "--", place.name, "--day", "x")
-    assert job.end() == 7, job.log()
-    assert f"found 3 of ['{place.name}', '--day', 'x'] __main__" in job.log()
+    (place.directory / "next_to_it.py").write_text("title = 'found'")
+    flags = ["--lake", str(place.lake.root)]
+    arguments = [place.name, str(place.directory / "checkpoint"), "--day", "x"]
+    status, said, error = nexo_in_session(place.url, str(file), *flags, "--", *arguments)
+    assert (status, said) == (7, "found 3 of ['--day', 'x'] __main__\n"), error
+    (told,) = read_statuses(place.lake)
+    assert (told.job, told.rows) == ("my_job.py", 3)
+    assert (told.state, told.error) == ("failed", "exit code 7")
+
+
+def test_a_file_of_a_user_is_told_of_the_broker(place: Place, nexo_in_session: InSession) -> None:
+    file = place.directory / "my_job.py"
+    names = ("NEXO_URL", "NEXO_TOKEN", "NEXO_TLS_CA")
+    file.write_text(f"import os; print(*(os.environ[name] for name in {names}))")
+    flags = ["--url", "nexos://nobody", "--token", "secret", "--tls-ca", "ca.pem"]
+    status, said, _ = nexo_in_session(place.url, str(file), *flags, "--lake", str(place.lake.root))
+    assert (status, said) == (0, "nexos://nobody secret ca.pem\n")
+    assert [(each.job, each.state) for each in read_statuses(place.lake)] == [
+        ("my_job.py", "finished")
+    ]

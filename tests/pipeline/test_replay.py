@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from nexo.pipeline.replay import Replay, run
+from nexo.pipeline.replay import Found, Replay, Wave, jobs, run
+from nexo.pipeline.sending import waves_of
 from nexo.vocabulary.errors import InvalidArgument, QueueNotFound
 from tests.pipeline.place import some_bodies
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.pipeline.conftest import InSession
     from tests.pipeline.place import Place
 
 COUNT = 200
@@ -51,7 +56,10 @@ def test_there_and_back(spark: SparkSession, place: Place) -> None:
     assert run(running, place.lake, none)["added"] == 0
 
 
-def test_stopped_in_the_middle_it_goes_on(spark: SparkSession, place: Place) -> None:
+def test_stopped_in_the_middle_it_goes_on(
+    spark: SparkSession, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nexo.pipeline.replay.JOB_S", 1.0)
     source = place.client.create_topic(place.name)
     for number in range(30):
         source.publish(str(number))
@@ -67,11 +75,71 @@ def test_stopped_in_the_middle_it_goes_on(spark: SparkSession, place: Place) -> 
     place.archive(spark, topics=(source.name,))
     running = place.running(spark, "replay")
     assert run(running, place.lake, asked)["matched"] == 30
+    # As if it had died in the middle of a job of several waves, of which the plan knows nothing.
+    plan.write_text(plan.read_text().replace('"waves_done":2', '"waves_done":-1'))
+    monkeypatch.setattr("nexo.pipeline.replay.JOB_S", 10.0)
+    run(running, place.lake, asked)
     back = [message.text for message in target.pop_batch(100, wait=5.0)]
     assert back == [str(number) for number in range(30)]
+    assert target.info().pushed == 30
     other = Replay(source=source.name, to_queue=target.name, where="true", replay_id="mine")
     with pytest.raises(InvalidArgument, match="something else"):
         run(running, place.lake, other)
+
+
+def test_a_time_ago_is_that_of_the_first_run(
+    spark: SparkSession, place: Place, nexo_in_session: InSession
+) -> None:
+    source = place.client.create_queue(place.name, archive=True)
+    source.push_batch(["a", "b"])
+    place.archive(spark, queues=(source.name,))
+    target = place.client.create_queue(f"{place.name}-back")
+    asked = ["replay", "--source", source.name, "--to-queue", target.name, "--from", "1h"]
+    asked += ["--lake", str(place.lake.root), "--replay-id", "again", "--json"]
+    for added in (2, 0):
+        status, told, error = nexo_in_session(place.url, *asked)
+        assert status == 0, error
+        found = json.loads(told)
+        assert (found["matched"], found["added"]) == (2, added)
+    assert target.info().pushed == 2
+    # Long after, "an hour ago" is another moment, and the replay still the same.
+    later = Replay(
+        source=source.name,
+        to_queue=target.name,
+        since=datetime.now(UTC) + timedelta(days=1),
+        since_ago="1h",
+        replay_id="again",
+    )
+    found = run(place.running(spark, "replay"), place.lake, later)
+    assert found == {"matched": 2, "added": 0}
+
+
+def test_waves_that_few_messages_are_in_go_together() -> None:
+    waves = [Wave(number, 3) for number in (0, 4, 5, 90)] + [Wave(91, 20), Wave(92, 1)]
+    together = [[wave.number for wave in each] for each in jobs(waves, 10)]
+    assert together == [[0, 4, 5], [90], [91], [92]]
+
+
+def test_rows_are_cut_into_waves_whatever_batches_they_come_in() -> None:
+    rows = pa.table({"offset": pa.array([1, 2, 9, 10, 11, 35, 36], pa.int64())})
+    for size in (1, 2, 3, 7):
+        found = waves_of(rows.to_batches(max_chunksize=size), 10)
+        cut = [(number, each["offset"].to_pylist()) for number, each in found]
+        assert cut == [(0, [1, 2, 9]), (1, [10, 11]), (3, [35, 36])]
+
+
+def test_only_files_with_such_offsets_are_opened(spark: SparkSession, place: Place) -> None:
+    folder = place.lake.messages / "source=a%2Fb" / "date=2026-05-31"
+    folder.mkdir(parents=True)
+    for first in (0, 10, 20):
+        offsets = pa.array(range(first, first + 10), pa.int64())
+        bodies = pa.array([str(offset.as_py()).encode() for offset in offsets])
+        pq.write_table(pa.table({"body": bodies, "offset": offsets}), folder / f"{first}.parquet")
+    found = Found(place.running(spark, "replay"), place.lake, Replay(source="a/b"))
+    rows = found.between(8, 12)
+    assert len(rows.inputFiles()) == 2
+    assert sorted(bytes(row["body"]) for row in rows.collect()) == [b"10", b"11", b"8", b"9"]
+    assert found.all().count() == 30
 
 
 def test_what_cannot_be_replayed(spark: SparkSession, place: Place) -> None:
@@ -80,6 +148,7 @@ def test_what_cannot_be_replayed(spark: SparkSession, place: Place) -> None:
     (place.lake.messages / "source=a").mkdir(parents=True)
     for asked, refusal in (
         (Replay(source="a"), InvalidArgument),
+        (Replay(source="a", to_queue=place.name, since_ago="1h"), InvalidArgument),
         (Replay(source="a", to_queue="b", to_topic="c"), InvalidArgument),
         (Replay(source="a", to_queue="nobody"), QueueNotFound),
         (Replay(source="b", to_queue=place.name), InvalidArgument),

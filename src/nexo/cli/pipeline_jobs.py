@@ -1,14 +1,13 @@
 """The jobs of the pipeline as commands: their own flags, and what they say in the end."""
 
 from collections.abc import Callable
-from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 
 from nexo.cli.completion import queue_names
 from nexo.cli.durations import parse_duration
-from nexo.cli.pipeline_work import Work, parse_moment, run_file, works
+from nexo.cli.pipeline_work import Moment, Work, parse_moment, run_file, works
 from nexo.vocabulary.errors import InvalidArgument
 
 _Once = Annotated[bool, typer.Option("--once", help="All there is, then stop.")]
@@ -24,7 +23,10 @@ _DataLoss = Annotated[
     ),
 ]
 _BatchMessages = Annotated[
-    int, typer.Option(metavar="N", min=1, help="Messages of a micro-batch, at most.")
+    int | None,
+    typer.Option(
+        metavar="N", min=1, help="Messages of a micro-batch, at most; by default by --every."
+    ),
 ]
 _Where = Annotated[
     str | None,
@@ -53,7 +55,7 @@ def archive(
     ] = None,
     once: _Once = False,
     every: _Every = "10s",  # type: ignore[assignment]  # the parser reads it
-    batch_messages: _BatchMessages = 1_000_000,
+    batch_messages: _BatchMessages = None,
     fail_on_data_loss: _DataLoss = True,
 ) -> None:
     """Keep topics, archived queues and the events in the lake.
@@ -98,6 +100,7 @@ def insights(
         str | None,
         typer.Option(metavar="DAY", help="With --from-lake, one day: 2026-05-31, yesterday."),
     ] = None,
+    batch_messages: _BatchMessages = None,
     fail_on_data_loss: _DataLoss = True,
 ) -> None:
     """Figures of each queue and minute, from the events of the broker.
@@ -125,6 +128,7 @@ def insights(
         once=once,
         every_s=every,
         watermark_s=watermark,
+        batch_events=batch_messages,
         fail_on_data_loss=fail_on_data_loss,
         checkpoint=work.checkpoint,
         from_lake=from_lake,
@@ -164,25 +168,30 @@ def replay(
 
     \b
     Examples
-      nexo pipeline run replay --source orders --to-queue orders --from 2h
+      nexo pipeline run replay --source orders --to-queue orders --from 2026-05-31
+      nexo pipeline run replay --source orders --to-queue orders --from 2h --replay-id again
       nexo pipeline run replay --source orders --to-topic tests --dry-run \\
           --where "get_json_object(text, '$.total') > 100"
 
     A replay happens once: run again, it goes on where it was stopped, and adds
-    nothing when it was done. Another --replay-id is another replay.
+    nothing when it was done. Another --replay-id is another replay. A time such
+    as 2h is that of the first run, and needs a --replay-id.
     """
     from nexo.pipeline.replay import Replay, run
 
+    begin, end = _checked(since), _checked(until)
     asked = Replay(
         source=source,
         to_queue=to_queue,
         to_topic=to_topic,
-        since=_checked(since),
-        until=_checked(until),
+        since=begin and begin.at,
+        until=end and end.at,
         where=where,
         rate=rate,
         replay_id=replay_id,
         dry_run=dry_run,
+        since_ago=begin and begin.ago,
+        until_ago=end and end.ago,
     )
     lake = work.lake()
     asked.check()
@@ -240,7 +249,7 @@ def redrive(
     def do(running: Any) -> None:
         found.update(run(running, asked))
 
-    status = work.do("redrive", do)
+    status = work.do("redrive", do, lake=None if dry_run else work.lake_if_named())
     target = to or "their queues"
     text = f"{found['moved']:,} of {found['matched']:,} moved from {queue} to {target}"
     if found["skipped"]:
@@ -285,6 +294,8 @@ def compact(
         f"compact: {found['files_before']:,} files of {found['folders']:,} folders are "
         f"{found['files_after']:,} now"
     )
+    if lake.format != "parquet":  # the format counts its files, not we
+        text = f"compact: {found['folders']:,} {lake.format} tables were compacted"
     work.answer(status, text, **found)
 
 
@@ -304,5 +315,5 @@ def file_job(name: str) -> Callable[..., Any]:
     return file
 
 
-def _checked(moment: Any) -> datetime | None:
-    return moment if isinstance(moment, datetime) else None
+def _checked(moment: Any) -> Moment | None:
+    return moment if isinstance(moment, Moment) else None

@@ -1,10 +1,10 @@
 """What every job of the pipeline takes on the command line, and how it is run and watched."""
 
 import sys
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -34,7 +34,7 @@ _Format = Annotated[
     typer.Option(
         "--format",
         metavar="FORMAT",
-        help="parquet, or delta or iceberg where the session has it.",
+        help="parquet; delta and iceberg, where the session has them, are experimental.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -109,6 +109,11 @@ class Work:
         check_format(self._format)
         return Lake(self._lake, self._format)
 
+    def lake_if_named(self) -> "Lake | None":
+        """For jobs that need none: their status goes where `pipeline status` will look."""
+        is_named = self._lake != DEFAULT_LAKE or Path(DEFAULT_LAKE).is_dir()
+        return self.lake() if is_named else None
+
     def broker(self) -> dict[str, str]:
         """The options of the data source that say where the broker is and who asks."""
         given = {
@@ -181,46 +186,77 @@ class Work:
         self.talk.answer(document, text)
 
 
-def parse_moment(text: str) -> datetime:
+class Moment(NamedTuple):
+    """A time on the command line; `ago` is how it was said, if that was how long ago."""
+
+    at: datetime
+    ago: str | None = None
+
+
+def parse_moment(text: str) -> Moment:
     """A time: 2026-05-31, 2026-05-31T14:30 (UTC unless it says so), or 2h for so long ago."""
     text = str(text).strip()
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         try:
-            return datetime.now(UTC) - timedelta(seconds=parse_seconds(text))
+            return Moment(datetime.now(UTC) - timedelta(seconds=parse_seconds(text)), text)
         except (InvalidArgument, OverflowError):
             raise typer.BadParameter(
                 f"{text!r:.40} is not a time; write 2026-05-31T14:30, or 2h for two hours ago"
             ) from None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    is_bare = moment.tzinfo is None
+    return Moment(moment.replace(tzinfo=UTC) if is_bare else moment.astimezone(UTC))
 
 
 def run_file(work: Work, file: str, arguments: list[str]) -> int:
-    """A user's job, as if Python ran it, in a session in which everything is in place."""
+    """A user's job, as if Python ran it, in a session in which everything is in place. Its
+    streaming queries are watched as those of our jobs are."""
+    import contextlib
     import os
-    import runpy
+
+    from nexo.pipeline.failures import SPARK_ERRORS
+    from nexo.pipeline.status import Teller
+    from nexo.pipeline.watch import Watch
 
     broker = work.broker()
-    os.environ["NEXO_URL"] = broker["endpoint"]
-    if "token" in broker:
-        os.environ["NEXO_TOKEN"] = broker["token"]
+    variables = {"NEXO_URL": "endpoint", "NEXO_TOKEN": "token", "NEXO_TLS_CA": "tlsCa"}
+    os.environ.update({name: broker[key] for name, key in variables.items() if key in broker})
+    teller = Teller(Path(file).name, work.lake_if_named())
     spark = work.session(file)
-    began, before = time.monotonic(), sys.argv
+    watch = Watch(spark, teller)
+    teller.tell("running")
+    status = None
+    try:
+        status = _as_python_does(file, arguments)
+    finally:
+        with contextlib.suppress(*SPARK_ERRORS):  # the file may have stopped the session itself
+            watch.close()
+        spark.stop()
+        error = "it raised" if status is None else f"exit code {status}"
+        teller.tell(*(("finished",) if status == 0 else ("failed", error)))
+    if work.talk.is_watched:
+        sys.stderr.write(f"{file}: {teller.seconds:.1f} s\n")
+    return status
+
+
+def _as_python_does(file: str, arguments: list[str]) -> int:
+    """Its exit code. What lies next to the file can be imported."""
+    import runpy
+
+    before = sys.argv
     sys.argv = [file, *arguments]
+    sys.path.insert(0, str(Path(file).resolve().parent))
     try:
         runpy.run_path(file, run_name="__main__")
-        status = 0
+        return 0
     except SystemExit as end:
         if isinstance(end.code, str):
             sys.stderr.write(f"{end.code}\n")
-        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
     finally:
         sys.argv = before
-        spark.stop()
-    if work.talk.is_watched:
-        sys.stderr.write(f"{file}: {time.monotonic() - began:.1f} s\n")
-    return status
+        del sys.path[0]
 
 
 def _settings(given: list[str]) -> dict[str, str]:

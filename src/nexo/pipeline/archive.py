@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from nexo.pipeline.running import Running
 
 BATCH_MESSAGES = 1_000_000
+# A micro-batch waits for the next tick however early it ended, so its size bounds the speed: this
+# is more than a source can bring.
+MESSAGES_PER_SECOND = 500_000
 EVERY_S = 10.0
 _QUERY = "sql.streaming.queryId"
 _EVENT = (
@@ -44,9 +47,15 @@ class Archive(msgspec.Struct, frozen=True):
     queues: tuple[str, ...] = ()
     once: bool = False
     every_s: float = EVERY_S
-    batch_messages: int = BATCH_MESSAGES
+    batch_messages: int | None = None  # by default as many as may come in the time of one
     fail_on_data_loss: bool = True
     checkpoint: str | None = None
+
+    @property
+    def messages_max(self) -> int:
+        """Of a micro-batch. With `once` the next one follows at once."""
+        per_tick = 0 if self.once else int(self.every_s * MESSAGES_PER_SECOND)
+        return self.batch_messages or max(BATCH_MESSAGES, per_tick)
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -117,11 +126,13 @@ def _start(running: Running, lake: Lake, asked: Archive, source: Source) -> Stre
     table = lake.events if source.is_events else lake.messages / _partition(source)
     commits = Commits(lake, f"archive-{source.folder}", table)
     commits.recover()
+    if not asked.fail_on_data_loss and _is_another(running, source, commits):
+        commits.begin_anew()
     checkpoint = str(Path(lake.checkpoint("archive", asked.checkpoint), source.folder))
     messages = running.stream(
         topic=source.topic,
         startingOffsets=_start_offsets(source, commits),
-        maxMessagesPerTrigger=asked.batch_messages,
+        maxMessagesPerTrigger=asked.messages_max,
         failOnDataLoss=str(asked.fail_on_data_loss).lower(),
     )
     rows = event_rows(messages) if source.is_events else messages.drop("source")
@@ -141,12 +152,20 @@ def _start(running: Running, lake: Lake, asked: Archive, source: Source) -> Stre
     def keep(batch: DataFrame, number: int) -> None:
         query = batch.sparkSession.sparkContext.getLocalProperty(_QUERY) or source.topic
         if not commits.holds(query, number):
+            batch = batch.where(f.col("offset") >= commits.floor(query, number))
             batch.write.partitionBy("date").parquet(str(commits.stage(number)))
             commits.commit(query, number)
 
     writing = rows.writeStream.queryName(source.name).foreachBatch(keep)
     writing = writing.option("checkpointLocation", checkpoint)
     return writing.trigger(**trigger(asked.once, asked.every_s)).start()
+
+
+def _is_another(running: Running, source: Source, commits: Commits) -> bool:
+    """Whether the topic was made anew since: it ends before what the lake has of it."""
+    last = commits.last()
+    with running.client() as client:
+        return last is not None and client.topic(source.topic).info().end < last.next_offset
 
 
 def _partition(source: Source) -> str:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow.parquet as pq
 
-from nexo.pipeline.commits import finish_all, sync
-from nexo.pipeline.formats import DELTA, ICEBERG, require_format
-from nexo.pipeline.lake import prepare
+from nexo.pipeline.commits import finish_all
+from nexo.pipeline.formats import PARQUET, compact_table, require_format
+from nexo.pipeline.lake import prepare, sync
 from nexo.pipeline.swap import exchange
 from nexo.vocabulary.errors import DataCorrupt
 
@@ -40,7 +40,7 @@ def run(running: Running, lake: Lake, asked: Compact) -> dict[str, int]:
     require_format(running.spark, lake.format)
     lake.require(lake.root)
     prepare(running.spark)
-    if lake.format in (DELTA, ICEBERG):
+    if lake.format != PARQUET:
         return _by_itself(running, lake)
     found = {"folders": 0, "files_before": 0, "files_after": 0, "rows": 0}
     staging = lake.internal("staging", "compact")
@@ -108,13 +108,9 @@ def _rows(files: list[Path]) -> int:
 
 
 def _by_itself(running: Running, lake: Lake) -> dict[str, int]:
-    """Delta and Iceberg know how, and keep old files for those who still read them."""
+    found = {"folders": 0, "files_before": 0, "files_after": 0, "rows": 0}
     for table in (lake.messages, lake.events):
-        if not table.is_dir():
-            continue
-        if lake.format == DELTA:
-            running.spark.sql(f"OPTIMIZE delta.`{table}`")
-        else:
-            name = f"{lake.root.name}.{table.name}"
-            running.spark.sql(f"CALL nexo.system.rewrite_data_files(table => '{name}')")
-    return {"folders": 2, "files_before": 0, "files_after": 0, "rows": 0}
+        if table.is_dir():
+            compact_table(running.spark, table, lake.format)
+            found["folders"] += 1
+    return found

@@ -68,17 +68,30 @@ def start_table_stream(
 
 
 def iceberg_table(rows: DataFrame, table: Path, partitions: list[str]) -> str:
-    """The name of the table of a folder, which is made if it is not there. Iceberg keeps tables in
-    a catalog: ours is called nexo, and is the lake itself."""
-    spark = rows.sparkSession
-    catalog = "spark.sql.catalog.nexo"
-    spark.conf.set(catalog, _CLASSES[ICEBERG])
-    spark.conf.set(f"{catalog}.type", "hadoop")
-    spark.conf.set(f"{catalog}.warehouse", str(table.parent.parent))
+    """The name of the table of a folder, which is made if it is not there."""
+    name = iceberg_name(rows.sparkSession, table)
     columns = ", ".join(f"`{each.name}` {each.dataType.simpleString()}" for each in rows.schema)
-    name = f"nexo.`{table.parent.name}`.`{table.name}`"
-    spark.sql(
+    rows.sparkSession.sql(
         f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING iceberg "
         f"PARTITIONED BY ({', '.join(partitions)})"
     )
     return name
+
+
+def iceberg_name(spark: SparkSession, table: Path) -> str:
+    """Iceberg keeps tables in a catalog: ours is called nexo, and is the folder around the lake.
+    A session knows it from here on."""
+    catalog = "spark.sql.catalog.nexo"
+    spark.conf.set(catalog, _CLASSES[ICEBERG])
+    spark.conf.set(f"{catalog}.type", "hadoop")
+    spark.conf.set(f"{catalog}.warehouse", str(table.parent.parent))
+    return f"nexo.`{table.parent.name}`.`{table.name}`"
+
+
+def compact_table(spark: SparkSession, table: Path, table_format: str) -> None:
+    """Delta and Iceberg know how, and keep old files for those who still read them."""
+    if table_format == DELTA:
+        spark.sql(f"OPTIMIZE delta.`{table}`")
+        return
+    name = iceberg_name(spark, table).removeprefix("nexo.")
+    spark.sql(f"CALL nexo.system.rewrite_data_files(table => '{name}')")

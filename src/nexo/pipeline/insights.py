@@ -7,7 +7,8 @@
 The stream and the batch over the archive go through the same `figures`, so they give the same
 answers. In the stream a minute's figures are kept until the watermark has passed it; events that
 come later still are dropped and counted, and the batch over that day has them. Rows are replaced
-as a whole, by queue and minute: a micro-batch that runs again changes nothing.
+as a whole, by queue and minute: a micro-batch that runs again changes nothing. Where the archive
+has less than the stream has seen, what the stream has seen stays.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import msgspec
+import pyarrow.compute as pc
 from pyspark.sql import functions as f
 
 from nexo.pipeline.archive import event_rows
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 EVERY_S = 10.0
 WATERMARK_S = 600.0
 BATCH_EVENTS = 500_000
+EVENTS_PER_SECOND = 300_000  # more than a broker tells: see MESSAGES_PER_SECOND of the archive
 MINUTE, REASON, CONSUMER = "minute", "reason", "consumer"  # what a row of figures tells of
 # An event counts for its queue and minute, a dead letter also for its reason, and what a consumer
 # got and acked also for the consumer.
@@ -56,12 +59,18 @@ class Insights(msgspec.Struct, frozen=True):
     once: bool = False
     every_s: float = EVERY_S
     watermark_s: float = WATERMARK_S
-    batch_events: int = BATCH_EVENTS
+    batch_events: int | None = None  # by default as many as may come in the time of one
     fail_on_data_loss: bool = True
     checkpoint: str | None = None
     from_lake: bool = False
     first_day: date | None = None  # of the batch over the archive
     last_day: date | None = None
+
+    @property
+    def events_max(self) -> int:
+        """Of a micro-batch. With `once` the next one follows at once."""
+        per_tick = 0 if self.once else int(self.every_s * EVENTS_PER_SECOND)
+        return self.batch_events or max(BATCH_EVENTS, per_tick)
 
 
 def run(running: Running, lake: Lake, asked: Insights) -> None:
@@ -117,7 +126,7 @@ def _from_broker(running: Running, lake: Lake, asked: Insights) -> None:
     messages = running.stream(
         topic=EVENTS_TOPIC,
         startingOffsets="earliest",
-        maxMessagesPerTrigger=asked.batch_events,
+        maxMessagesPerTrigger=asked.events_max,
         failOnDataLoss=str(asked.fail_on_data_loss).lower(),
     )
     watch = Watch(running.spark, running.teller)
@@ -153,26 +162,36 @@ def _from_lake(running: Running, lake: Lake, asked: Insights) -> None:
     if asked.last_day is not None:
         chosen = chosen.where(f.col("date") <= f.lit(asked.last_day))
     rows = figures(chosen).toArrow()
-    depths = {} if asked.first_day is None else _depths_before(events, asked.first_day)
-    Tables(lake).put(rows, replace=True, depths=depths)
+    if rows.num_rows:
+        first_day = pc.min(rows["minute"]).as_py().date()
+        tables = Tables(lake)
+        tables.correct(rows, _depths_before(running, events, tables, first_day))
     running.teller.add("LAKE/events", rows.num_rows)
 
 
-def _depths_before(events: DataFrame, day: date) -> dict[str, int]:
-    """What was in each queue when a day began: all that came less all that left, and what is below
-    zero was there before the first event."""
+def _depths_before(
+    running: Running, events: DataFrame, tables: Tables, day: date
+) -> dict[str, int]:
+    """What was in each queue when a day began: what the figures of an earlier day end with, and
+    from there on all that came less all that left. What is below zero was there before the first
+    event. The archive alone would not do: its first days may be deleted."""
+    earlier, depths = tables.depths_before(f"{day}")
+    between = events.where(f.col("date") < f.lit(day))
+    if earlier:
+        between = between.where(f.col("date") > f.lit(date.fromisoformat(earlier)))
     changed = _counted("kind = 'pushed'") - _counted(_LEFT)
     so_far = "over (partition by queue order by minute)"
+    before = running.spark.createDataFrame(list(depths.items()), "queue string, before long")
     rows = (
-        events.where(f.col("date") < f.lit(day))
-        .groupBy("queue", f.window("at", "1 minute").start.alias("minute"))
+        between.groupBy("queue", f.window("at", "1 minute").start.alias("minute"))
         .agg(changed.alias("net"))
-        .selectExpr("*", f"sum(net) {so_far} as level")
+        .join(f.broadcast(before), "queue", "left")
+        .selectExpr("*", f"coalesce(before, 0L) + sum(net) {so_far} as level")
         .selectExpr("*", f"level - least(0, min(level) {so_far}) as depth")
         .groupBy("queue")
         .agg(f.max_by("depth", "minute").alias("depth"))
     )
-    return {row["queue"]: row["depth"] for row in rows.collect()}
+    return {**depths, **{row["queue"]: row["depth"] for row in rows.collect()}}
 
 
 def day_of(text: str) -> date:

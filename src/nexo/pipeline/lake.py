@@ -69,19 +69,20 @@ class Lake:
 
     # -- Reading ------------------------------------------------------------------------------
 
-    def read_messages(self, spark: SparkSession) -> DataFrame:
-        return self._read(spark, self.messages)
+    def read_messages(self, spark: SparkSession, files: list[str] | None = None) -> DataFrame:
+        """All of them, or those in some files of the table."""
+        return self._read(spark, self.messages, files)
 
     def read_events(self, spark: SparkSession) -> DataFrame:
         return self._read(spark, self.events)
 
-    def _read(self, spark: SparkSession, table: Path) -> DataFrame:
+    def _read(self, spark: SparkSession, table: Path, files: list[str] | None = None) -> DataFrame:
         self.require(table)
         reading = spark.read.format(self.format)
         if self.format == "parquet":
             # A queue may be named 2026, which is no number: types are told, not guessed.
-            reading = reading.schema(_COLUMNS[table.name])
-        return reading.load(str(table))
+            reading = reading.schema(_COLUMNS[table.name]).option("basePath", str(table))
+        return reading.load(files or str(table))
 
     def require(self, table: Path) -> None:
         if not table.is_dir():
@@ -152,8 +153,21 @@ def write_atomically(path: Path, content: bytes) -> None:
     """A small file that is there whole or not at all, also after a power failure."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    with fresh.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    fresh.write_bytes(content)
+    put_in_place(fresh, path)
+
+
+def put_in_place(fresh: Path, path: Path) -> None:
+    """A file that was written next to another takes its place, on disk when this returns."""
+    sync(fresh)
     fresh.replace(path)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """What a file holds is on disk, or which files a folder has."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,9 +1,9 @@
 """replay: what the lake holds is pushed once more, to a queue or a topic.
 
-A replay has a name and a plan, which is kept in the lake when it first runs: up to which offset,
-and in waves of how many. Each wave is one write under a name of its own, which the broker takes
-once; the plan says which waves are done. So killed and run again it goes on, and run once more
-after its end it adds nothing. Messages keep their order.
+A replay has a name and a plan, which is kept in the lake when it first runs: from when to when, up
+to which offset, and in waves of how many offsets. A wave is a push with a number of its own, which
+the broker takes once; the plan says which waves are done. So killed and run again it goes on, and
+run once more after its end it adds nothing. Messages keep their order.
 """
 
 from __future__ import annotations
@@ -11,18 +11,21 @@ from __future__ import annotations
 import hashlib
 import time
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from pyspark.sql import functions as f
 
-from nexo.pipeline.commits import finish_all
+from nexo.pipeline.commits import finish_all, offsets_in
 from nexo.pipeline.failures import checked_sql
 from nexo.pipeline.lake import write_atomically
+from nexo.pipeline.sending import SENT, sender
+from nexo.spark.options import read_options
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.names import check_name
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame
@@ -30,11 +33,18 @@ if TYPE_CHECKING:
     from nexo.pipeline.lake import Lake
     from nexo.pipeline.running import Running
 
-WAVE_MESSAGES = 500_000
+WAVE_MESSAGES = 10_000  # of one push: with attributes the broker takes no more
+JOB_MESSAGES = 500_000  # that one Spark job sends …
+JOB_S = 10.0  # … and how long it may take at a rate: so long a stop has to wait
 _SLICE_S = 0.1
+_COLUMNS = ("offset", "body", "attributes")
+_QUEUE_COLUMNS = ("priority", "group_id")
 
 
 class Replay(msgspec.Struct, frozen=True):
+    """`since_ago` and `until_ago` are how the times were said, if that was how long ago: the same
+    words mean another moment at each run."""
+
     source: str
     to_queue: str | None = None
     to_topic: str | None = None
@@ -44,11 +54,14 @@ class Replay(msgspec.Struct, frozen=True):
     rate: float | None = None
     replay_id: str | None = None
     dry_run: bool = False
+    since_ago: str | None = None
+    until_ago: str | None = None
 
     @property
     def what(self) -> str:
         """What is replayed and where to: the same for the same replay."""
-        asked = (self.source, self.to_queue, self.to_topic, self.since, self.until, self.where)
+        since, until = self.since_ago or self.since, self.until_ago or self.until
+        asked = (self.source, self.to_queue, self.to_topic, since, until, self.where)
         return hashlib.sha256(msgspec.json.encode(asked)).hexdigest()
 
     @property
@@ -62,6 +75,12 @@ class Replay(msgspec.Struct, frozen=True):
             )
         if self.since is not None and self.until is not None and self.since >= self.until:
             raise InvalidArgument("--from is not before --until", "no message is in between")
+        ago = self.since_ago or self.until_ago
+        if ago is not None and self.replay_id is None and not self.dry_run:
+            raise InvalidArgument(
+                f"{ago} ago is another time at each run, and a replay happens once",
+                "name it with --replay-id, or write a time such as 2026-05-31T14:30",
+            )
         check_name(self.name, "replay")
 
 
@@ -72,6 +91,58 @@ class Plan(msgspec.Struct):
     waves_done: int = -1  # the number of the last wave that is with the broker
     added: int = 0
     finished_at: datetime | None = None
+    since: datetime | None = None  # as they were at the first run
+    until: datetime | None = None
+
+
+class Part(NamedTuple):
+    """A file of the source, and the offsets in it."""
+
+    file: str
+    first: int
+    last: int
+
+
+class Found:
+    """The messages of a replay in the lake, all of them or those of some offsets."""
+
+    def __init__(self, running: Running, lake: Lake, asked: Replay) -> None:
+        self._spark = running.spark
+        self._lake = lake
+        self._asked = asked
+        with lake.locked():  # no batch is half moved while the files are listed
+            finish_all(lake)
+            self._parts = _parts(lake, asked) if lake.format == "parquet" else None
+        if asked.where is not None:
+            everything = self._read(None)
+            checked_sql("--where", asked.where, lambda sql: everything.where(sql).schema)
+
+    def all(self, end_offset: int | None = None) -> DataFrame:
+        rows = self._chosen(self._read(self._parts))
+        return rows if end_offset is None else rows.where(f.col("offset") < end_offset)
+
+    def between(self, first: int, end: int) -> DataFrame:
+        """Only files that hold some of these are opened: the next wave must not cost the more, the
+        more there is in the lake."""
+        parts = self._parts and [p for p in self._parts if p.last >= first and p.first < end]
+        offset = f.col("offset")
+        return self._chosen(self._read(parts)).where((offset >= first) & (offset < end))
+
+    def _read(self, parts: list[Part] | None) -> DataFrame:
+        files = [part.file for part in parts] if parts else None
+        rows = self._lake.read_messages(self._spark, files)
+        return rows.withColumn("text", f.col("body").cast("string"))
+
+    def _chosen(self, rows: DataFrame) -> DataFrame:
+        asked = self._asked
+        rows = rows.where(f.col("source") == asked.source)
+        if asked.since is not None:
+            rows = rows.where(f.col("date") >= f.lit(asked.since.date()))
+            rows = rows.where(f.col("created_at") >= f.lit(asked.since))
+        if asked.until is not None:
+            rows = rows.where(f.col("date") <= f.lit(asked.until.date()))
+            rows = rows.where(f.col("created_at") < f.lit(asked.until))
+        return rows if asked.where is None else rows.where(asked.where)
 
 
 def run(running: Running, lake: Lake, asked: Replay) -> dict[str, int]:
@@ -79,18 +150,43 @@ def run(running: Running, lake: Lake, asked: Replay) -> dict[str, int]:
     asked.check()
     _check_target(running, asked)
     with lake.only_one(f"replay-{asked.name}"), lake.reading():
-        rows = _matching(running, lake, asked)
-        if asked.dry_run:
-            return {"matched": rows.count(), "added": 0}
         file = lake.internal("replays", f"{asked.name}.json")
-        plan = _plan(file, asked, rows)
-        rows = rows.where(f.col("offset") < plan.end_offset)
-        wave = f.floor(f.col("offset") / plan.wave_messages)
-        counts = rows.groupBy(wave.alias("wave")).count().orderBy("wave").collect()
-        matched = sum(row["count"] for row in counts)
-        left = [(row["wave"], row["count"]) for row in counts if row["wave"] > plan.waves_done]
-        added = _send(running, asked, rows, plan, left, file)
-        return {"matched": matched, "added": added}
+        plan = _kept_plan(file, asked)
+        if plan is not None:
+            since = plan.since if asked.since_ago else asked.since
+            until = plan.until if asked.until_ago else asked.until
+            asked = msgspec.structs.replace(asked, since=since, until=until)
+        _check_source(lake, asked)
+        found = Found(running, lake, asked)
+        if asked.dry_run:
+            return {"matched": found.all().count(), "added": 0}
+        if plan is None:
+            plan = _new_plan(asked, found)
+            write_atomically(file, msgspec.json.encode(plan))
+        waves = _counted(found, plan)
+        left = [wave for wave in waves if wave.number > plan.waves_done]
+        added = _send(running, asked, found, plan, left, file)
+        return {"matched": sum(wave.messages for wave in waves), "added": added}
+
+
+class Wave(NamedTuple):
+    number: int
+    messages: int
+
+
+def jobs(waves: Iterable[Wave], messages_max: int) -> Iterator[list[Wave]]:
+    """Waves one after the other, as many together as one job may send: a condition that few
+    messages meet must not cost a job for each wave of a few."""
+    together: list[Wave] = []
+    messages = 0
+    for wave in waves:
+        if together and messages + wave.messages > messages_max:
+            yield together
+            together, messages = [], 0
+        together.append(wave)
+        messages += wave.messages
+    if together:
+        yield together
 
 
 def _check_target(running: Running, asked: Replay) -> None:
@@ -101,40 +197,34 @@ def _check_target(running: Running, asked: Replay) -> None:
             client.topic(asked.to_topic).info()
 
 
-def _matching(running: Running, lake: Lake, asked: Replay) -> DataFrame:
+def _check_source(lake: Lake, asked: Replay) -> None:
     lake.require(lake.messages)
-    there = sorted(each.name.removeprefix("source=") for each in lake.messages.glob("source=*"))
+    folders = (each.name.removeprefix("source=") for each in lake.messages.glob("source=*"))
+    there = sorted(name.replace("%2F", "/") for name in folders)
     if lake.format == "parquet" and asked.source not in there:
         raise InvalidArgument(
             f"the lake has no source {asked.source!r:.80}", f"it has {', '.join(there) or 'none'}"
         )
-    with lake.locked():  # no batch is half moved while the files are listed
-        finish_all(lake)
-        rows = lake.read_messages(running.spark)
-    rows = rows.where(f.col("source") == asked.source)
-    if asked.since is not None:
-        rows = rows.where(f.col("date") >= f.lit(asked.since.date()))
-        rows = rows.where(f.col("created_at") >= f.lit(asked.since))
-    if asked.until is not None:
-        rows = rows.where(f.col("date") <= f.lit(asked.until.date()))
-        rows = rows.where(f.col("created_at") < f.lit(asked.until))
-    rows = rows.withColumn("text", f.col("body").cast("string"))
-    if asked.where is not None:
-        checked_sql("--where", asked.where, lambda sql: rows.where(sql).schema)
-        rows = rows.where(asked.where)
-    return rows
 
 
-def _plan(file: Path, asked: Replay, rows: DataFrame) -> Plan:
-    """The plan of a replay that ran before, or a new one."""
+def _parts(lake: Lake, asked: Replay) -> list[Part]:
+    """The files of the source that may hold what is asked for, by their folders and footers."""
+    first = f"date={asked.since:%Y-%m-%d}" if asked.since is not None else "date="
+    last = f"date={asked.until:%Y-%m-%d}" if asked.until is not None else "date=~"
+    folder = lake.messages / f"source={asked.source.replace('/', '%2F')}"
+    return [
+        Part(str(file), *offsets_in(file))
+        for file in sorted(folder.glob("date=*/*.parquet"))
+        if first <= file.parent.name <= last
+    ]
+
+
+def _kept_plan(file: Path, asked: Replay) -> Plan | None:
+    """The plan of a replay that ran before."""
     try:
         plan = msgspec.json.decode(file.read_bytes(), type=Plan)
     except FileNotFoundError:
-        last = rows.agg(f.max("offset")).first()
-        end = (last[0] + 1) if last is not None and last[0] is not None else 0
-        wave = WAVE_MESSAGES if asked.rate is None else max(1, min(WAVE_MESSAGES, int(asked.rate)))
-        plan = Plan(asked.what, end, wave)
-        write_atomically(file, msgspec.json.encode(plan))
+        return None
     if plan.what != asked.what:
         raise InvalidArgument(
             f"replay {asked.name} was something else: other messages, or another target",
@@ -143,30 +233,42 @@ def _plan(file: Path, asked: Replay, rows: DataFrame) -> Plan:
     return plan
 
 
+def _new_plan(asked: Replay, found: Found) -> Plan:
+    last = found.all().agg(f.max("offset")).first()
+    end = (last[0] + 1) if last is not None and last[0] is not None else 0
+    wave = WAVE_MESSAGES if asked.rate is None else max(1, min(WAVE_MESSAGES, int(asked.rate)))
+    return Plan(asked.what, end, wave, since=asked.since, until=asked.until)
+
+
+def _counted(found: Found, plan: Plan) -> list[Wave]:
+    """The waves that have messages, and how many."""
+    wave = f.floor(f.col("offset") / plan.wave_messages).alias("wave")
+    counts = found.all(plan.end_offset).groupBy(wave).count().orderBy("wave").toArrow()
+    columns = (counts[name].to_pylist() for name in ("wave", "count"))
+    return [Wave(*each) for each in zip(*columns, strict=True)]
+
+
 def _send(
-    running: Running,
-    asked: Replay,
-    rows: DataFrame,
-    plan: Plan,
-    waves: list[tuple[int, int]],
-    file: Path,
+    running: Running, asked: Replay, found: Found, plan: Plan, waves: list[Wave], file: Path
 ) -> int:
     target = {"queue": asked.to_queue} if asked.to_queue else {"topic": asked.to_topic}
-    columns = ["body", "attributes"]
-    columns += ["priority", "group_id"] if asked.to_queue else []
-    began, added, total = time.monotonic(), 0, sum(count for _, count in waves)
-    for number, count in waves:
+    named = {name: value for name, value in target.items() if value is not None}
+    options = read_options({**running.broker, **named})
+    columns = [*_COLUMNS, *(_QUEUE_COLUMNS if asked.to_queue else ())]
+    send = sender(options, asked.name, plan.wave_messages, asked.rate)
+    most = JOB_MESSAGES if asked.rate is None else min(JOB_MESSAGES, asked.rate * JOB_S)
+    began, added, total = time.monotonic(), 0, sum(wave.messages for wave in waves)
+    for together in jobs(waves, max(1, int(most))):
         if running.should_stop():
             return added
-        low = number * plan.wave_messages
-        wave = rows.where(f.col("offset").between(low, low + plan.wave_messages - 1))
-        writing = wave.repartition(1).sortWithinPartitions("offset").select(*columns).write
-        writing = writing.format("nexo").mode("append").options(**running.broker, **target)
-        writing.option("writeId", f"{asked.name}/{number}").save()
-        added += count
-        plan.waves_done, plan.added = number, plan.added + count
+        end = min(plan.end_offset, (together[-1].number + 1) * plan.wave_messages)
+        rows = found.between(together[0].number * plan.wave_messages, end).select(*columns)
+        in_order = rows.repartition(1).sortWithinPartitions("offset")
+        sent = sum(row["sent"] for row in in_order.mapInArrow(send, SENT).collect())
+        added += sent
+        plan.waves_done, plan.added = together[-1].number, plan.added + sent
         write_atomically(file, msgspec.json.encode(plan))
-        running.teller.add(asked.source, count, total - added)
+        running.teller.add(asked.source, sent, total - added)
         if asked.rate is not None:
             _wait(running, began + added / asked.rate)
     plan.finished_at = plan.finished_at or running.now()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from nexo.pipeline.lake import Lake
 
 RATE_OVER_S = 10.0
+RATE_OVER_S_MIN = 1.0  # over less it would be anything
 
 
 class Part(msgspec.Struct):
@@ -88,7 +89,8 @@ class Teller:
         while len(self._seen) > 2 and self._seen[0][0] < now - RATE_OVER_S:
             self._seen.popleft()
         since, before = self._seen[0]
-        status.rows_per_second = round((status.rows - before) / max(now - since, 0.001), 1)
+        if now - since >= RATE_OVER_S_MIN:
+            status.rows_per_second = round((status.rows - before) / (now - since), 1)
         if self._file is not None:
             write_atomically(self._file, msgspec.json.encode(status))
         self._show(status)

@@ -17,7 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from nexo.pipeline.lake import put_in_place
+
 if TYPE_CHECKING:
+    from datetime import datetime
     from pathlib import Path
 
     from nexo.pipeline.lake import Lake
@@ -55,60 +58,79 @@ CONSUMERS = pa.schema(
 )
 
 
+MINUTES, LETTERS, WORKERS = "queue_minutes", "dead_letters", "consumers"
+SCHEMAS = {MINUTES: QUEUE_MINUTES, LETTERS: DEAD_LETTERS, WORKERS: CONSUMERS}
+_EMPTY = {name: schema.empty_table() for name, schema in SCHEMAS.items()}
+Figures = dict[str, pa.Table]  # by the name of their table
+
+
 class Tables:
     def __init__(self, lake: Lake) -> None:
-        self._lake = lake
-        self._minutes = lake.insights / "queue_minutes"
-        self._letters = lake.insights / "dead_letters"
-        self._consumers = lake.insights / "consumers"
-        for table in (self._minutes, self._letters, self._consumers):
-            table.mkdir(parents=True, exist_ok=True)
+        self._root = lake.insights
+        for name in SCHEMAS:
+            (self._root / name).mkdir(parents=True, exist_ok=True)
 
-    def put(
-        self, rows: pa.Table, replace: bool = False, depths: dict[str, int] | None = None
-    ) -> None:
-        """Rows of figures: what is there of the same queue and minute gives way, with `replace`
-        the whole day does. `depths` are those before the first of these days, if they are known
-        from elsewhere than the file before."""
-        minutes = _of_facet(rows, "minute", {"depth": 0}, QUEUE_MINUTES)
-        letters = _of_facet(rows, "reason", {}, DEAD_LETTERS, detail="reason", count="dead_letters")
-        consumers = _of_facet(rows, "consumer", {"share": 0.0}, CONSUMERS, detail="consumer")
-        days = sorted(pc.unique(_days(minutes)).to_pylist())
-        if not days:
+    def put(self, rows: pa.Table) -> None:
+        """Rows of figures: what is there of the same queue and minute gives way."""
+        by_day = _by_day(rows)
+        for day, fresh in by_day.items():
+            for name, table in fresh.items():
+                keys = [key for key in _KEYS if key in table.schema.names]
+                kept = self._kept(name, day)
+                kept = kept.join(table.select(keys), keys, join_type="left anti")
+                fresh[name] = pa.concat_tables([kept.cast(table.schema), table])
+        self._write(by_day)
+
+    def correct(self, rows: pa.Table, depths: dict[str, int]) -> None:
+        """The same from the archive, which has events that came late, and may not have the newest
+        yet, nor those from before it was begun. Of each queue and minute the figures stay that
+        tell of more. `depths` are those before the first of these days."""
+        by_day = _by_day(rows)
+        for day, fresh in by_day.items():
+            kept = {name: self._kept(name, day) for name in SCHEMAS}
+            told = _told(fresh)
+            stays = {place for place, count in _told(kept).items() if count > told.get(place, -1)}
+            for name, table in fresh.items():
+                old, new = _of(stays, kept[name]), pc.invert(_of(stays, table))
+                fresh[name] = pa.concat_tables([kept[name].filter(old), table.filter(new)])
+        self._write(by_day, depths)
+
+    def depths_before(self, day: str) -> tuple[str, dict[str, int]]:
+        """The last day before this one that has figures, and the depths at its end. If there is
+        none, nothing of both."""
+        earlier = sorted(file.stem for file in self._files(MINUTES) if file.stem < day)
+        if not earlier:
+            return "", {}
+        found = pq.read_schema(self._file(MINUTES, earlier[-1])).metadata or {}
+        depths: dict[str, int] = json.loads(found.get(_DEPTHS, b"{}"))
+        return earlier[-1], depths
+
+    def _write(self, by_day: dict[str, Figures], depths: dict[str, int] | None = None) -> None:
+        """These days, and the depths of those after them, each going on from the day before."""
+        if not by_day:
             return
-        for day in days:  # those without a dead letter too: there may have been one before
-            merged = self._merged(self._letters, day, _on(day, letters), replace)
-            _write(self._letters / f"{day}.parquet", merged)
-            merged = self._merged(self._consumers, day, _on(day, consumers), replace)
-            _write(self._consumers / f"{day}.parquet", _with_shares(merged))
-        self._level(days[0], {day: _on(day, minutes) for day in days}, replace, depths)
-
-    def _level(
-        self, first: str, fresh: dict[str, pa.Table], replace: bool, depths: dict[str, int] | None
-    ) -> None:
-        """Write the days from the first that changed on, each going on from the depths before."""
-        known = sorted({*fresh, *(each.stem for each in self._minutes.glob("*.parquet"))})
-        earlier = [day for day in known if day < first]
+        for day, figures in by_day.items():
+            _write(self._file(LETTERS, day), _sorted(figures[LETTERS]))
+            _write(self._file(WORKERS, day), _with_shares(_sorted(figures[WORKERS])))
+        first = min(by_day)
         if depths is None:
-            depths = _depths_of(self._minutes / f"{earlier[-1]}.parquet") if earlier else {}
-        for day in [day for day in known if day >= first]:
-            file = self._minutes / f"{day}.parquet"
-            if day in fresh:
-                merged = self._merged(self._minutes, day, fresh[day], replace)
-            else:
-                merged = pq.read_table(file, schema=QUEUE_MINUTES)
-            levelled, depths = with_depths(merged, depths)
+            _, depths = self.depths_before(first)
+        known = {*by_day, *(file.stem for file in self._files(MINUTES))}
+        for day in sorted(day for day in known if day >= first):
+            minutes = by_day[day][MINUTES] if day in by_day else self._kept(MINUTES, day)
+            levelled, depths = with_depths(_sorted(minutes), depths)
             told = {_DEPTHS: json.dumps(depths).encode()}
-            _write(file, levelled.replace_schema_metadata(told))
+            _write(self._file(MINUTES, day), levelled.replace_schema_metadata(told))
 
-    def _merged(self, table: Path, day: str, fresh: pa.Table, replace: bool) -> pa.Table:
-        file = table / f"{day}.parquet"
-        keys = [name for name in _KEYS if name in fresh.schema.names]
-        if file.exists() and not replace:
-            kept = pq.read_table(file, schema=fresh.schema)
-            kept = kept.join(fresh.select(keys), keys, join_type="left anti")
-            fresh = pa.concat_tables([kept.cast(fresh.schema), fresh])
-        return fresh.sort_by([(key, "ascending") for key in keys])
+    def _kept(self, name: str, day: str) -> pa.Table:
+        file = self._file(name, day)
+        return pq.read_table(file, schema=SCHEMAS[name]) if file.exists() else _EMPTY[name]
+
+    def _file(self, name: str, day: str) -> Path:
+        return self._root / name / f"{day}.parquet"
+
+    def _files(self, name: str) -> list[Path]:
+        return list((self._root / name).glob("*.parquet"))
 
 
 def with_depths(minutes: pa.Table, before: dict[str, int]) -> tuple[pa.Table, dict[str, int]]:
@@ -160,21 +182,50 @@ def _of_facet(
     return pa.table(columns, schema=schema)
 
 
+def _by_day(rows: pa.Table) -> dict[str, Figures]:
+    """What Spark hands over, by day and table. A day without a dead letter has that table too."""
+    tables = {
+        MINUTES: _of_facet(rows, "minute", {"depth": 0}, QUEUE_MINUTES),
+        LETTERS: _of_facet(rows, "reason", {}, DEAD_LETTERS, detail="reason", count="dead_letters"),
+        WORKERS: _of_facet(rows, "consumer", {"share": 0.0}, CONSUMERS, detail="consumer"),
+    }
+    days = {name: _days(table) for name, table in tables.items()}
+    return {
+        day: {name: table.filter(pc.equal(days[name], day)) for name, table in tables.items()}
+        for day in sorted(pc.unique(days[MINUTES]).to_pylist())
+    }
+
+
 def _days(rows: pa.Table) -> pa.ChunkedArray:
     return pc.strftime(rows["minute"], format="%Y-%m-%d")
 
 
-def _on(day: str, rows: pa.Table) -> pa.Table:
-    return rows.filter(pc.equal(_days(rows), day))
+def _sorted(rows: pa.Table) -> pa.Table:
+    return rows.sort_by([(key, "ascending") for key in _KEYS if key in rows.schema.names])
 
 
-def _depths_of(file: Path) -> dict[str, int]:
-    found = pq.read_schema(file).metadata or {}
-    depths: dict[str, int] = json.loads(found.get(_DEPTHS, b"{}"))
-    return depths
+def _told(figures: Figures) -> dict[tuple[str, datetime], int]:
+    """Of how many messages the figures of each queue and minute tell, all things together."""
+    counted: dict[tuple[str, datetime], int] = {}
+    for name, columns in ((MINUTES, ("arrivals", "departures")), (WORKERS, ("deliveries",))):
+        for column in columns:
+            for place, count in zip(
+                _places(figures[name]), figures[name][column].to_pylist(), strict=True
+            ):
+                counted[place] = counted.get(place, 0) + count
+    return counted
+
+
+def _of(places: set[tuple[str, datetime]], rows: pa.Table) -> pa.Array:
+    """Which rows are of these queues and minutes."""
+    return pa.array([place in places for place in _places(rows)], pa.bool_())
+
+
+def _places(rows: pa.Table) -> list[tuple[str, datetime]]:
+    return list(zip(rows["queue"].to_pylist(), rows["minute"].to_pylist(), strict=True))
 
 
 def _write(file: Path, rows: pa.Table) -> None:
     fresh = file.with_name(f".{file.name}.{os.getpid()}")
     pq.write_table(rows, fresh)
-    fresh.replace(file)
+    put_in_place(fresh, file)

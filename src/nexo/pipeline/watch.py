@@ -74,6 +74,15 @@ class Watch(StreamingQueryListener):
             if error is not None:
                 raise explained(error)
 
+    def close(self) -> None:
+        """Others have started queries, and are done: those that still run are stopped, and all of
+        them heard out."""
+        for query in self._spark.streams.active:
+            query.stop()
+        with self._lock:
+            self._changed.wait_for(lambda: self._ended >= len(self._names), LAST_WORDS_S)
+        self._spark.streams.removeListener(self)
+
     # -- What Spark calls, from threads of its own --------------------------------------------
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802
@@ -113,10 +122,22 @@ def _was_not_heard_of(query: StreamingQuery) -> bool:
     return _NOT_HEARD_OF in str(query.exception() or "")
 
 
-def _lag(progress: Any) -> int:
-    """How many messages of the topic are not read yet."""
-    behind = 0
+def _lag(progress: Any) -> int | None:
+    """How many messages of topics are not read yet; None where nothing but other sources is
+    read."""
+    behind = None
     for source in progress.sources:
-        latest, end = json.loads(source.latestOffset or "{}"), json.loads(source.endOffset or "{}")
-        behind += sum(max(0, latest[name] - end.get(name, 0)) for name in latest)
+        latest, end = _offsets(source.latestOffset), _offsets(source.endOffset)
+        for name in latest.keys() & end.keys():
+            behind = (behind or 0) + max(0, latest[name] - end[name])
     return behind
+
+
+def _offsets(text: str | None) -> dict[str, int]:
+    """Up to where each topic goes; of another source, nothing."""
+    try:
+        told = json.loads(text or "{}")
+    except ValueError:  # a source may say it in any way
+        return {}
+    pairs = told.items() if isinstance(told, dict) else ()
+    return {name: offset for name, offset in pairs if isinstance(offset, int)}

@@ -6,16 +6,19 @@ from typing import Self
 
 
 class Caught:
-    """For the length of a `with` block; `error` is what was raised in it. Only what stops a whole
-    program, such as Ctrl-C, goes on: `sys.exit()` in a handler is a failure like any other."""
+    """For the length of a `with` block; `error` is what was raised in it, be it `sys.exit()` or the
+    panic of an extension. Only what is named here goes on: what others raise to stop this."""
 
     error: BaseException | None = None
+
+    def __init__(self, *goes_on: type[BaseException]) -> None:
+        self._goes_on = goes_on
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, _: object, error: BaseException | None, trace: object) -> bool:
-        if isinstance(error, (Exception, SystemExit)):
-            self.error = error
-            return True
-        return False
+        if error is None or isinstance(error, self._goes_on):
+            return False
+        self.error = error
+        return True

@@ -6,6 +6,7 @@ A handler that takes too long is cancelled.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from nexo.client.worker.invocation import Invocation
 
 CLOSE_S = 5.0  # for what handlers left behind to notice that it is cancelled
+
+_log = logging.getLogger("nexo.worker")
 
 
 class LoopCaller:
@@ -52,4 +55,10 @@ class LoopCaller:
 
     def _live(self) -> None:
         with self._runner:  # leaving it cancels what handlers left behind
-            self._loop.run_forever()
+            while True:
+                try:
+                    self._loop.run_forever()
+                    return
+                except (KeyboardInterrupt, SystemExit) as error:
+                    # By a task that a handler has started: asyncio lets these two end the loop.
+                    _log.error("a task of a handler raised", exc_info=error)

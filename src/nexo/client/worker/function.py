@@ -75,7 +75,7 @@ def is_coroutine_function(handler: Callable[..., Any]) -> bool:
 
 
 def _module(name: str) -> Any:
-    with Caught() as caught:
+    with Caught(KeyboardInterrupt) as caught:
         return importlib.import_module(name)
     error = caught.error
     if isinstance(error, ModuleNotFoundError) and name.startswith(error.name or "\0"):

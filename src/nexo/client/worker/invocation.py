@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -54,7 +55,8 @@ async def perform_async(
     context = Context(function, invocation.request_id, function.timeout_s)
     handling = tracing.begin_invocation(invocation.event)
     verdict: Verdict | None = None
-    with Caught() as caught:
+    # These are how a coroutine is ended: by its timeout, and with its loop.
+    with Caught(asyncio.CancelledError, GeneratorExit) as caught:
         verdict = read_answer(await handler(invocation.event, context), invocation.ids)
     if handling is not None:
         handling.end(caught.error)
@@ -66,7 +68,9 @@ def raised(caught: Caught, invocation: Invocation) -> Verdict:
     assert caught.error is not None
     told = {"request_id": invocation.request_id, "messages": len(invocation.ids)}
     _log.error("the handler raised", exc_info=caught.error, extra=told)
-    return failure(caught.error)
+    with Caught():  # an exception may not even be able to say what it is
+        return failure(caught.error)
+    return Verdict(error=type(caught.error).__name__)
 
 
 def timed_out(invocation: Invocation, function: Function) -> Verdict:
