@@ -306,6 +306,19 @@ async def test_an_archive_shares_the_rows_of_its_queue(rig: Rig) -> None:
     assert rig.disk.rows == {}
 
 
+@pytest.mark.parametrize("count", [1, 20, 100])
+async def test_the_archive_knows_the_priorities(rig: Rig, count: int) -> None:
+    engine = await rig.start()
+    queue = await engine.create_queue("q", QueueSettings(archive=True))
+    batch = msgspec.structs.replace(numbered(count), priority=3)
+    await queue.push(batch)
+    await queue.push(batch)
+    for _ in range(2):
+        reading = await engine.topic("nexo.archive.q").read(0, 1_000)
+        assert [part.content.priority for part in reading.parts] == [3, 3]
+        engine = await rig.restart()
+
+
 async def test_the_archive_lets_go_before_the_queue(rig: Rig) -> None:
     settings = QueueSettings(archive=True, archive_retention_ms=1_000)
     queue = await (await rig.start()).create_queue("q", settings)

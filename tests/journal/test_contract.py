@@ -18,6 +18,7 @@ FULL_BATCH = Batch(
     deduplication_ids=["a", None, "ü"],
     attributes=[b"\x80", None, b""],
     origins=[Origin("id", 5, DeadLetter("why", "orders", 3, 1, 2)), None, Origin("other", 6)],
+    priority=7,
 )
 
 

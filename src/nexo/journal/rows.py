@@ -44,6 +44,7 @@ class Extras(msgspec.Struct, frozen=True, array_like=True):
     attributes: bytes | list[bytes | None] | None
     origins: list[Origin | None] | None
     created: bytes | None = None  # int64 milliseconds, as little-endian as the offsets
+    priority: int | bytes = 0
 
 
 _encode_extras = msgspec.msgpack.Encoder().encode
@@ -67,6 +68,7 @@ def encode_row(row: int, batch: Batch) -> RowColumns:
         or batch.attributes is not None
         or batch.origins is not None
         or batch.created is not None
+        or batch.priority
     ):
         created = batch.created
         extras = _encode_extras(
@@ -76,6 +78,7 @@ def encode_row(row: int, batch: Batch) -> RowColumns:
                 batch.attributes,
                 batch.origins,
                 None if created is None else _stored(created),
+                batch.priority,
             )
         )
     stored_offsets = _stored(offsets)
@@ -112,6 +115,7 @@ def decode_row(columns: Sequence[SQLiteValue] | RowColumns) -> Batch:
         attributes=rest.attributes,
         origins=rest.origins,
         created=None if rest.created is None else _loaded(TIME_TYPE, rest.created),
+        priority=rest.priority,
     )
 
 

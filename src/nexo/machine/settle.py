@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from nexo.vocabulary.changes import Pushed
 from nexo.vocabulary.events import Event
 from nexo.vocabulary.states import EventKind
@@ -50,7 +52,10 @@ def flush(queue: Queue) -> list[Flushed]:
     flushed: list[Flushed] = []
     for lane in queue.lanes:
         if lane.log.end != lane.log.settled:
-            flushed += lane.log.flush(queue.row_numbers)
+            came = lane.log.flush(queue.row_numbers)
+            if lane.priority and queue.settings.archive:
+                came = [_with_priority(each, lane.priority) for each in came]
+            flushed += came
     for each in flushed:
         row, chunk, first, end, batch = each
         queue.new_rows.append((row, batch))
@@ -73,6 +78,12 @@ def flush(queue: Queue) -> list[Flushed]:
             tell_pushed(queue, first, end, created_last_ms, created_first_ms)
     queue.unflushed_due.clear()
     return flushed
+
+
+def _with_priority(flushed: Flushed, priority: int) -> Flushed:
+    """Here the number of a message tells its priority; the archive has numbers of its own."""
+    batch = msgspec.structs.replace(flushed.batch, priority=priority)
+    return flushed._replace(batch=batch)
 
 
 def tell_pushed(queue: Queue, first: int, end: int, at_ms: int, created_ms: int) -> None:
