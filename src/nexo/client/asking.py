@@ -75,9 +75,9 @@ class Pop(Request):
 
     def abandon(self, session: Session) -> None:
         self.abandoned = True
-        if self.result is not None:  # the answer came, and nobody has seen it
-            session.give_back(self.result)
-            self.result = None
+        unseen = self.take_result()
+        if unseen is not None:  # the answer came, and its caller had gone
+            session.give_back(unseen)
 
 
 class _Deletion(Request):

@@ -57,6 +57,11 @@ class Operation:
             if self.notify is not None:
                 self.notify(self)
 
+    def take_result(self) -> Any:
+        """The result, which is nobody else's then."""
+        result, self.result = self.result, None
+        return result
+
     def outcome(self) -> Any:
         if self.error is not None:
             raise self.error
