@@ -36,6 +36,18 @@ def advance(reader: QueueStreamReader, start: Any) -> tuple[Any, list[str]]:
     return end, texts(reader, reader.partitions(start, end))
 
 
+def all_available(reader: QueueStreamReader) -> list[str]:
+    """An available-now run, as Spark does it."""
+    end, taken = reader.initialOffset(), []
+    reader.prepareForTriggerAvailableNow()
+    while True:
+        start = end
+        end, got = advance(reader, start)
+        if end == start:
+            return taken
+        taken += got
+
+
 def test_a_batch_is_acked_when_the_next_is_asked_for(place: Place) -> None:
     place.queue.push_batch([f"m{number}" for number in range(5)])
     reader = place.reader(maxMessagesPerTrigger=3)
@@ -230,16 +242,21 @@ def test_an_available_now_run_goes_on(place: Place, settings: dict[str, Any]) ->
     """In the moment when it asks, the next message is locked by the one before, or not due."""
     place.queue = place.client.create_queue(place.name, **settings)
     place.queue.push_batch(["a", "b", "c"], group_id="g")
-    reader, taken = place.reader(maxMessagesPerTrigger=1), []
-    end = reader.initialOffset()
-    reader.prepareForTriggerAvailableNow()
-    while True:
-        start = end
-        end, got = advance(reader, start)
-        if end == start:
-            break
-        taken += got
-    assert taken == ["a", "b", "c"]
+    assert all_available(place.reader(maxMessagesPerTrigger=1)) == ["a", "b", "c"]
+    place.assert_empty(3)
+
+
+def test_an_available_now_run_waits_for_what_a_dead_driver_had_claimed(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It died before Spark wrote its name down, so nobody will ever ask for that batch again."""
+    place.queue.push_batch(["a", "b", "c"])
+    monkeypatch.setattr(claims, "CLAIM_TIMEOUT_MS", 1_000)
+    monkeypatch.setattr(claims.Claims, "_keep", lambda self: None)
+    dead = place.reader(maxMessagesPerTrigger=2)
+    dead.latestOffset(dead.initialOffset(), ReadMaxRows(2))
+    assert place.queue.info().ready == 1
+    assert sorted(all_available(place.reader())) == ["a", "b", "c"]
     place.assert_empty(3)
 
 

@@ -46,7 +46,8 @@ class Info(msgspec.Struct, frozen=True):
     nacked: int
     expired: int
     dead_lettered: int
-    claimed: dict[str, int]  # messages held by each Spark consumer
+    claimed: dict[str, int]  # messages held by each Spark consumer …
+    unsealed: int = 0  # … and how many of all those fall back unless it is heard of
 
 
 def glance(queue: Queue, limit: int) -> list[Glance]:
@@ -116,10 +117,11 @@ def info(queue: Queue, now_ms: int) -> Info:
     totals = queue.totals
     oldest_ms = _oldest_ms(queue)
     claimed: dict[str, int] = {}
+    unsealed = 0
     for name, consumer in queue.claims.items():
-        held = [queue.leases[b.lease] for b in consumer.batches.values() if b.lease]
-        spans = [s for each in held for s in (each if isinstance(each, list) else [each])]
-        claimed[name] = sum(span.end - span.first for span in spans)
+        held = [b for b in consumer.batches.values() if b.lease]
+        claimed[name] = sum(_messages(queue.leases[batch.lease]) for batch in held)
+        unsealed += sum(_messages(queue.leases[b.lease]) for b in held if not b.sealed)
     return Info(
         depth=queue.depth,
         ready=queue.ready,
@@ -134,7 +136,13 @@ def info(queue: Queue, now_ms: int) -> Info:
         expired=totals.expired,
         dead_lettered=totals.dead_lettered,
         claimed=claimed,
+        unsealed=unsealed,
     )
+
+
+def _messages(lease: Span | list[Span]) -> int:
+    spans = lease if isinstance(lease, list) else [lease]
+    return sum(span.end - span.first for span in spans)
 
 
 def _oldest_ms(queue: Queue) -> int | None:

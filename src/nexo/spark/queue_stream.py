@@ -12,6 +12,7 @@ commits log would lose what a crash throws away. `latestOffset` is called after 
 from __future__ import annotations
 
 import logging
+import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from nexo.spark.claims import Claimed, Claims
+from nexo.spark.claims import CLAIM_TIMEOUT_MS, Claimed, Claims
 from nexo.spark.link import link_to, raw_call
 from nexo.spark.slices import READ_BYTES, READ_MESSAGES, cut, slice_count
 from nexo.vocabulary.errors import LeaseLost
@@ -93,7 +94,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """What is in line now is what this run takes. Claims count too: one of them may be of
         this query's former life, and others may fall back."""
-        info = self._link().call("queue_info", name=self._queue)
+        info = self._info()
         self._left = info["ready"] + sum(info["claimed"].values())
         rate = info["settings"]["max_receive_rate"]
         if rate is not None:  # the run must not end because the next message is not due yet
@@ -109,6 +110,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     return start
                 count = min(count, self._left)
             got = claims.claim(after, count, bytes_max, self._wait_ms)
+            if not got.number and self._left is not None:
+                got = self._wait_for_lapses(claims, after, count, bytes_max)
         except LeaseLost:
             if self._options.fail_on_data_loss:
                 raise
@@ -121,11 +124,21 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest = self._offset_of(claims, got)
         return self._latest
 
+    def _wait_for_lapses(self, claims: Claims, after: int, count: int, bytes_max: int) -> Claimed:
+        """A query that died before Spark wrote down its first batch left it to nobody: it falls
+        back by itself, and an available-now run does not end before."""
+        ends = time.monotonic() + (CLAIM_TIMEOUT_MS + WAIT_MS) / 1000
+        while time.monotonic() < ends and self._info()["unsealed"]:
+            got = claims.claim(after, count, bytes_max, WAIT_MS)
+            if got.number:
+                return got
+        return claims.claim(after, count, bytes_max)  # it may have lapsed just before it was seen
+
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
         """For the Spark UI: how much waits beyond what was claimed."""
         if self._latest is None:
             return None
-        info = self._link().call("queue_info", name=self._queue)
+        info = self._info()
         return {**self._latest, "ready": info["ready"], "scheduled": info["scheduled"]}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
@@ -196,6 +209,10 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if claims is None:
             claims = self._claims[consumer] = Claims(self._link(), self._queue, consumer)
         return claims
+
+    def _info(self) -> dict[str, Any]:
+        info: dict[str, Any] = self._link().call("queue_info", name=self._queue)
+        return info
 
     def _link(self) -> Any:
         return link_to(self._options)
