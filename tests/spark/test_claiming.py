@@ -38,7 +38,8 @@ def advance(reader: QueueStreamReader, start: Any) -> tuple[Any, list[str]]:
 
 def all_available(reader: QueueStreamReader) -> list[str]:
     """An available-now run, as Spark does it."""
-    end, taken = reader.initialOffset(), []
+    taken: list[str] = []
+    end = reader.initialOffset()
     reader.prepareForTriggerAvailableNow()
     while True:
         start = end
