@@ -165,7 +165,7 @@ def test_fifo(nexo, queue, folder):
     arguments = ["--concurrency", "2", "--idle", "500ms", "--json"]
     told = nexo("worker", "app:fail_some", "--queue", queue, *arguments).json()
     assert (told["handled"], told["failed"], told["lost"]) == (2, 2, 0)
-    assert told["returned"] > 0
+    assert told["returned"] > 0, noted(folder)
     assert noted(folder)[0] == "1 bad 3"
     assert noted(folder)[-1] == "3"
 

@@ -46,6 +46,7 @@ class QueueFigures(msgspec.Struct, frozen=True):
     expired: Count
     dead_lettered: Count
     claimed: dict[str, int]
+    unsealed: Count
     created_at: Moment
     modified_at: Moment
 
