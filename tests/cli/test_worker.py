@@ -162,10 +162,11 @@ def test_fifo(nexo, queue, folder):
     nexo("queue", "create", queue, "--fifo", "--max-attempts", "2")
     for body in ("1", "bad", "3"):
         nexo("push", queue, body, "--group-id", "g")
-    arguments = ["--concurrency", "2", "--idle", "500ms", "--json"]
+    # One slot: two would share the three messages, and how depends on who subscribes first.
+    arguments = ["--concurrency", "1", "--idle", "500ms", "--json"]
     told = nexo("worker", "app:fail_some", "--queue", queue, *arguments).json()
     assert (told["handled"], told["failed"], told["lost"]) == (2, 2, 0)
-    assert told["returned"] > 0, noted(folder)
+    assert told["returned"] > 0
     assert noted(folder)[0] == "1 bad 3"
     assert noted(folder)[-1] == "3"
 

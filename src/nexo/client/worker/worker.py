@@ -13,7 +13,6 @@ import threading
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from nexo.client.subscribed import EXTEND_SHARE
 from nexo.client.worker.coroutine import LoopCaller
 from nexo.client.worker.event import event_of
 from nexo.client.worker.function import (
@@ -98,7 +97,6 @@ class Worker:
             self._task = Task(handler, self._function, initializer)
             check_picklable(self._task)
         self._fifo = False
-        self._visibility_s = 0.0
         self._under_way: dict[int, list[Message]] = {}  # by slot
         self._totals = Totals()
         self._stuck = Stuck()
@@ -118,8 +116,7 @@ class Worker:
         """Work until `stop()`, or until nothing came for `idle` seconds. Batches under way are
         finished, what was prefetched goes back at once. With `signals`, in the main thread,
         SIGTERM and Ctrl-C are such a stop, and a second one interrupts."""
-        settings = self._queue.info().settings
-        self._fifo, self._visibility_s = settings.fifo, settings.visibility_timeout
+        self._fifo = self._queue.info().settings.fifo
         intakes = self._intakes()
         callers = self._callers()
         slots = [
@@ -160,9 +157,6 @@ class Worker:
             try:
                 news = self._news.get(timeout=self._patience(idle, stopping))
             except queues.Empty:
-                if stopping:
-                    self._extend()
-                    continue
                 if idle is None or self._totals.idle_s() < idle:
                     continue
             if news is not None:
@@ -178,14 +172,9 @@ class Worker:
 
     def _patience(self, idle: float | None, stopping: bool) -> float | None:
         """How long to wait for news, in seconds."""
-        if stopping:
-            return self._visibility_s / EXTEND_SHARE
-        return None if idle is None else max(0.001, idle - self._totals.idle_s())
-
-    def _extend(self) -> None:
-        """Once the subscription is closed nobody else keeps the leases of what still runs."""
-        with contextlib.suppress(NexoError):  # what cannot be kept is too late, and counted so
-            self._queue.extend_batch(self._begun(), self._visibility_s)
+        if stopping or idle is None:
+            return None
+        return max(0.001, idle - self._totals.idle_s())
 
     def _let_go(self) -> None:
         """Interrupted: what was begun is ready again at once, as if the connection had broken."""
