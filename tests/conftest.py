@@ -3,12 +3,23 @@
 A run prints `hypothesis seed: N` in its header; `make test ARGS="--hypothesis-seed=N"` repeats it.
 """
 
+from __future__ import annotations
+
 import random
-from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+HERE = Path(__file__).parent
+WITH_SPARK = ("demo", "pipeline", "spark")
+SPARK_TIMEOUT_S = 240  # a session takes seconds to start, and many more on a busy machine
 
 # A loaded machine must not fail a test for being slow: the time limit of pytest watches for hangs.
 settings.register_profile("nexo", deadline=None, print_blob=True)
@@ -41,3 +52,21 @@ def untraced() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("nexo.client.tracing.look", lambda: None)
         yield
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    folders = [HERE / name for name in WITH_SPARK]
+    for item in items:
+        if item.path.parent in folders and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(SPARK_TIMEOUT_S))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One session for all tests of a process: it takes seconds to start."""
+    from nexo.spark import session
+    from tests.spark.fast import FAST
+
+    running = session("tests", "local[2]", FAST)
+    yield running
+    running.stop()

@@ -5,39 +5,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 import nexo
 from nexo.cli.main import run
-from nexo.spark import session
 from tests.cli.commands import BrokerProcess
 from tests.pipeline.place import Place
-from tests.spark.fast import FAST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
-
-
-HERE = Path(__file__).parent
-TIMEOUT_S = 240  # a session takes seconds to start, and many more on a busy machine
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.parent == HERE and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(TIMEOUT_S))
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    running = session("tests", "local[2]", FAST)
-    yield running
-    running.stop()
 
 
 @pytest.fixture(scope="session")

@@ -4,33 +4,19 @@ Each test has queues and folders of its own."""
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from nexo.spark import session
 from nexo.testing import broker as testing_broker
-from tests.spark.fast import FAST
 from tests.spark.place import Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from pyspark.sql import SparkSession
+    from pathlib import Path
 
     from nexo import Client
     from nexo.testing import Broker
-
-
-HERE = Path(__file__).parent
-TIMEOUT_S = 180  # a session takes seconds to start, and more on a busy machine
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.parent == HERE and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(TIMEOUT_S))
 
 
 _KILLS = re.compile(r"test_kill\.py::test_(\w+)\[(?:(\w+)-)?\d+\]$")  # those of the soak
@@ -50,13 +36,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         good, taken_s = sum(each.passed for each in reports), sum(each.duration for each in reports)
         told = f"{what}: {good} of {len(reports)} exactly once, {taken_s:.0f} s"
         terminalreporter.write_line(told)
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    running = session("tests", "local[2]", FAST)
-    yield running
-    running.stop()
 
 
 @pytest.fixture(scope="session")
