@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBroker]:
     served = ServedBroker(tmp_path_factory.mktemp("metrics")).start()
+    with nexo.connect(served.native_url) as client:  # some families tell of queues only
+        queue = client.create_queue("some")
+        queue.push(b"a")
+        message = queue.pop()
+        assert message is not None
+        message.ack()
     yield served
     served.kill()
 

@@ -11,6 +11,7 @@ import asyncio
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
+from nexo.engine.durable import Durable
 from nexo.journal.port import Commit, Write
 from nexo.vocabulary.errors import NexoError, ReadOnly
 from nexo.vocabulary.limits import UNSETTLED_BYTES_MAX
@@ -26,7 +27,7 @@ LAZY_COMMIT_MS = 50  # deliveries alone are written after this long
 
 RANKS = CATALOG_RANK, TOPIC_RANK, QUEUE_RANK, ARCHIVE_RANK, EVENTS_RANK = range(5)
 
-_Future = asyncio.Future  # the waiters' own
+_Future = asyncio.Future
 
 
 class Draft:
@@ -60,7 +61,7 @@ class Committer:
         desk: Desk,
         release_row: Callable[[int], bool],
         on_failed: Callable[[BaseException], None],
-        on_settled: Callable[[list[Participant]], None],
+        on_settled: Callable[[], None],
         on_committed: Callable[[float, float], None],
     ) -> None:
         """`on_committed` is told how long a commit took, and what the disk took of it."""
@@ -70,9 +71,9 @@ class Committer:
         self._on_failed = on_failed
         self._on_settled = on_settled
         self._on_committed = on_committed
-        self._dirty: dict[Participant, None] = {}
-        self._waiters: list[tuple[_Future[Any], Any]] = []
-        self._running_waiters: list[tuple[_Future[Any], Any]] = []
+        self._dirty: list[dict[Participant, None]] = [{} for _ in RANKS]
+        self._waiters: list[tuple[Durable, Any]] = []
+        self._running_waiters: list[tuple[Durable, Any]] = []
         self._running = False
         self._urgent = False  # something of those that are dirty must not wait
         self._stopped = False
@@ -89,30 +90,30 @@ class Committer:
 
     def enlist(self, actor: Participant) -> None:
         """Something of the actor changed that must be written now."""
-        self._dirty[actor] = None
+        self._dirty[actor.rank][actor] = None
         self._urgent = True
         self._schedule()
 
     def enlist_lazily(self, actor: Participant) -> None:
         """Something changed that may wait for the next commit, but not for ever."""
-        self._dirty[actor] = None
+        self._dirty[actor.rank][actor] = None
         if not self._running:  # else its end sees to it
             self._schedule_lazily()
 
-    def when_durable(self, result: Any) -> asyncio.Future[Any]:
+    def when_durable(self, result: Any) -> Durable:
         """A future that gets `result` once everything enlisted so far is on disk."""
-        future: asyncio.Future[Any] = self._loop.create_future()
+        future = Durable(loop=self._loop)
         if self._stopped:
             future.set_exception(ReadOnly("the journal has stopped", "try again"))
         else:
             self._waiters.append((future, result))
         return future
 
-    def admit(self, actor: Participant, size: int, result: Any) -> asyncio.Future[Any]:
+    def admit(self, actor: Participant, size: int, result: Any) -> Durable:
         """Something came in: all three of the others in one step, for the hot path."""
         self._next_bytes += size
         self.unsettled_bytes += size
-        self._dirty[actor] = None
+        self._dirty[actor.rank][actor] = None
         self._urgent = True
         self._schedule()
         return self.when_durable(result)
@@ -154,15 +155,15 @@ class Committer:
 
     def abandon(self, error: BaseException) -> None:
         """Forget what was not committed: the state is about to be loaded from the journal."""
-        self._dirty.clear()
+        for of_rank in self._dirty:
+            of_rank.clear()
         self._urgent = False
         self._cancel_timers()
         waiters = self._running_waiters + self._waiters
         self._running_waiters, self._waiters = [], []
         self._reset_room()
         for future, _ in waiters:
-            if not future.done():
-                future.set_exception(error)
+            future.answer(None, error)
 
     def stop(self) -> None:
         """Begin no further commit."""
@@ -175,7 +176,7 @@ class Committer:
 
     @property
     def idle(self) -> bool:
-        return not (self._running or self._dirty or self._waiters)
+        return not (self._running or any(self._dirty) or self._waiters)
 
     async def drain(self) -> None:
         """Wait until everything that was enlisted is on disk."""
@@ -188,16 +189,14 @@ class Committer:
 
     def _schedule(self) -> None:
         if self._scheduled is None and not self._running and not self._stopped:
-            self._scheduled = self._loop.call_soon(self._prepare)
+            self._scheduled = self._loop.call_soon(self._begin)
 
     def _schedule_lazily(self) -> None:
         if self._lazy is None and self._scheduled is None and not self._stopped:
             self._lazy = self._loop.call_later(LAZY_COMMIT_MS / 1000, self._begin)
 
     def _prepare(self) -> None:
-        """Begin one turn of the loop later. A quick disk is waited for in the loop itself: the
-        answers of the last commit must be on their way before that, and what has arrived in the
-        meantime comes along."""
+        """Begin one turn of the loop later: what arrived during the last commit comes along."""
         self._scheduled = self._loop.call_soon(self._begin)
 
     def _begin(self) -> None:
@@ -232,10 +231,11 @@ class Committer:
         and to the events: all of them have a higher rank."""
         draft = Draft()
         marks: list[tuple[Participant, Any]] = []
-        for rank in RANKS:
-            for actor in [each for each in self._dirty if each.rank == rank]:
-                del self._dirty[actor]
-                marks.append((actor, actor.collect(draft)))
+        for of_rank in self._dirty:
+            if of_rank:
+                actors = list(of_rank)
+                of_rank.clear()
+                marks += [(actor, actor.collect(draft)) for actor in actors]
         return draft, marks
 
     def _end(
@@ -251,14 +251,13 @@ class Committer:
             actor.settle(mark)
         waiters, self._running_waiters = self._running_waiters, []
         for future, result in waiters:
-            if not future.done():
-                future.set_result(result)
+            future.answer(result)
         if self._room and self.unsettled_bytes <= UNSETTLED_BYTES_MAX:
             self._wake_room()
-        self._on_settled([actor for actor, _ in marks])
-        if self._urgent or self._waiters:
-            self._schedule()
-        elif self._dirty:
+        self._on_settled()
+        if self._scheduled is None and (self._urgent or self._waiters) and not self._stopped:
+            self._scheduled = self._loop.call_soon(self._prepare)
+        elif any(self._dirty):
             self._schedule_lazily()
 
     def _cancel_timers(self) -> None:

@@ -37,7 +37,7 @@ class Context:
     first_lease: int
     refusal: NexoError | None
     on_doomed: Callable[[QueueActor], None]
-    on_events: Callable[[list[Event]], None] | None
+    on_events: Callable[[list[Event], bool], None] | None
     queues_bound_to: Callable[[int], list[tuple[QueueActor, dict[str, str] | None]]]
     archive: Callable[[QueueActor, Batch, int, int], None]
     archive_kept: Callable[[QueueActor, Piece], None]

@@ -25,7 +25,6 @@ from nexo.engine.recorder import Recorder
 from nexo.engine.recovery import new_queue, recover
 from nexo.engine.rows import SharedRows
 from nexo.engine.supervisor import Supervisor
-from nexo.engine.topic_actor import TopicActor
 from nexo.engine.topics import EVENTS_SETTINGS, Kept, Topics, check_bindable, check_deletable
 from nexo.journal.port import CATALOG
 from nexo.machine.catalog import Catalog, encode_catalog_image
@@ -42,10 +41,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nexo.engine.clock import Clock
-    from nexo.engine.committer import Draft, Participant
+    from nexo.engine.committer import Draft
     from nexo.engine.desk import Runner
     from nexo.engine.following import Found
     from nexo.engine.moves import Chosen
+    from nexo.engine.topic_actor import TopicActor
     from nexo.journal.port import Journal
     from nexo.machine.queue import Queue
     from nexo.vocabulary.changes import QueueDefined
@@ -91,7 +91,7 @@ class Engine:
             context.desk,
             context.rows.release,
             self._supervisor.commit_failed,
-            self._settled,
+            self._topics.landed,
             context.meters.committed,
         )
         self._mover = Mover(context, self._dead_letters_of)
@@ -357,11 +357,6 @@ class Engine:
     def _check_writable(self) -> None:
         if self._context.refusal is not None:
             raise self._context.refusal
-
-    def _settled(self, actors: list[Participant]) -> None:
-        for actor in actors:
-            if isinstance(actor, (QueueActor, TopicActor)):
-                self._context.memory.note(actor)
 
     # -- Loading ------------------------------------------------------------------------------
 

@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 
 
 class _Mark(NamedTuple):
-    end: int | None  # None: nothing of the topic is in this commit
-    paid: int  # how many of the owed events are
-    untold: list[Event]  # what this commit did and does not tell
+    end: int
+    paid: int  # how many of the owed events are in this commit
 
 
 class EventsActor(TopicActor):
     def __init__(self, context: Context, owner: int, topic: rules.Topic) -> None:
         super().__init__(context, owner, topic, EVENTS_RANK)
-        self._told: list[Event] = []  # of the next commit
+        self._told: list[Event] = []  # of the commit that is being collected or written
+        self._late: list[Event] = []  # of the next one
         self._owed: list[Event] = []  # of earlier commits: true, and not told yet
         self._paying = (0, 0)  # the offset and the number of those owed that are being written
         self._published_ms = 0
@@ -53,44 +53,53 @@ class EventsActor(TopicActor):
     def tell(self, events: list[Event]) -> None:
         """A queue has done this since the last commit."""
         self._told += events
+        if not self._must_wait(self._now_ms()):
+            self._committer.enlist(self)
+
+    def tell_late(self, events: list[Event]) -> None:
+        """The same from outside of a commit: one may be running that these are not part of."""
+        self._late += events
+        self._is_due = True
         self._committer.enlist(self)
+
+    def landed(self) -> None:
+        """A commit is on disk, and what it did and did not tell is owed from now on."""
+        if self._told:
+            self._owed += self._told
+            self._told = []
+            del self._owed[:-EVENTS_PENDING_MAX]
+            if self._context.refusal is None:
+                self._reminder.at(self._published_ms + LAZY_COMMIT_MS)
 
     @property
     def is_behind(self) -> bool:
         """Whether something is on disk and not told."""
-        return bool(self._owed)
+        return bool(self._owed or self._late)
 
     def hurry(self) -> None:
         """Tell now what has waited."""
-        if self._owed:
+        if self.is_behind:
             self._is_due = True
             self._committer.enlist(self)
 
     def collect(self, draft: Draft) -> _Mark:
-        told, self._told = self._told, []
         now_ms = self._now_ms()
-        if self._must_wait(now_ms, len(told)):
-            has_more = self.topic.changes or self.topic.dropped_rows
-            return _Mark(super().collect(draft) if has_more else None, 0, told)
-        events = self._owed + told if self._owed else told
+        if self._must_wait(now_ms):
+            return _Mark(super().collect(draft), 0)
+        events = self._owed + self._late + self._told
+        self._late, self._told = [], []
         self._paying = (self.topic.log.end, len(self._owed))
         for start in range(0, len(events), EVENTS_PUBLISHED_MAX):
             batch = batch_of_events(events[start : start + EVENTS_PUBLISHED_MAX])
             rules.publish(self.topic, batch, now_ms)
         self._published_ms, self._is_due = now_ms, False
-        return _Mark(super().collect(draft), len(self._owed), [])
+        return _Mark(super().collect(draft), len(self._owed))
 
     def settle(self, mark: Any) -> None:
         del self._owed[: mark.paid]
         self._paying = (self.topic.log.end, 0)
-        if mark.untold:
-            self._owed += mark.untold
-            del self._owed[:-EVENTS_PENDING_MAX]
-            if self._context.refusal is None:
-                self._reminder.at(self._now_ms() + LAZY_COMMIT_MS)
-        if mark.end is not None:
-            super().settle(mark.end)
-            self._forget_old()
+        super().settle(mark.end)
+        self._forget_old()
 
     def adopt(self, topic: rules.Topic) -> None:
         """What was told of a state that was given up did not happen. What is owed still is, unless
@@ -98,19 +107,19 @@ class EventsActor(TopicActor):
         offset, paid = self._paying
         if topic.log.end > offset:
             del self._owed[:paid]
-        self._told, self._paying = [], (topic.log.end, 0)
+        self._told, self._late, self._paying = [], [], (topic.log.end, 0)
         super().adopt(topic)
 
     def close(self, gone: NexoError) -> None:
         self._reminder.cancel()
         super().close(gone)
 
-    def _must_wait(self, now_ms: int, count: int) -> bool:
+    def _must_wait(self, now_ms: int) -> bool:
         """For a disk that takes no payloads, or because others were told just now."""
         if self._context.refusal is not None:
             return True
         is_soon = now_ms < self._published_ms + EVENTS_PAUSE_MS and not self._is_due
-        return is_soon and len(self._owed) + count < EVENTS_PUBLISHED_MAX
+        return is_soon and len(self._owed) + len(self._told) < EVENTS_PUBLISHED_MAX
 
     def _forget_old(self) -> None:
         """Most of it is read once, by those who follow it; the rest is read back from the disk."""
@@ -123,11 +132,11 @@ class EventsActor(TopicActor):
                     break
 
 
-def tell_or_not(queue: Queue, on_events: Callable[[list[Event]], None] | None) -> None:
+def tell_or_not(queue: Queue, on_events: Callable[[list[Event], bool], None] | None) -> None:
     """Begin or end to tell the life of a queue's messages, as its settings say."""
     if on_events is not None and queue.settings.events:
         queue.events = [] if queue.events is None else queue.events
     elif queue.events is not None:
         if queue.events and on_events is not None:
-            on_events(queue.events)  # what happened before it was switched off
+            on_events(queue.events, True)  # what happened before it was switched off
         queue.events = None

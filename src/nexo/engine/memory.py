@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 class Holder(Protocol):
     """An actor that keeps contents in memory."""
 
+    @property
+    def resident_bytes(self) -> int: ...
+
     def logs(self) -> Iterable[Log]:
         """Its logs, the one whose messages are needed last first."""
 
@@ -149,9 +152,10 @@ class Memory:
                     self.fetch(holder, log, chunk, done, chunks_max=1)
 
     def _measure(self, holder: Holder) -> None:
-        size = sum(log.resident_bytes for log in holder.logs())
-        self._total += size - self._bytes.get(holder, 0)
-        self._bytes[holder] = size
+        size = holder.resident_bytes
+        self._total += size - self._bytes.pop(holder, 0)
+        if size:  # else it may be gone for good
+            self._bytes[holder] = size
         if self._total > self._most:
             self._most = self._total
 

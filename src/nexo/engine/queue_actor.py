@@ -216,8 +216,7 @@ class QueueActor:
     def nack(
         self, lease: int, first: int, end: int, delay_ms: int | None = None, reason: str = ""
     ) -> asyncio.Future[list[int]]:
-        now_ms = self.now_ms()
-        applied = nack(self.queue, lease, first, end, now_ms, delay_ms, reason)
+        applied = nack(self.queue, lease, first, end, self.now_ms(), delay_ms, reason)
         return self.changed(applied)
 
     def give_back(self, lease: int, first: int, end: int) -> asyncio.Future[list[int]]:
@@ -225,8 +224,7 @@ class QueueActor:
         return self.changed(give_back(self.queue, lease, first, end, self.now_ms()))
 
     def extend(self, lease: int, first: int, end: int, timeout_ms: int) -> asyncio.Future[Any]:
-        applied = acks.extend(self.queue, lease, first, end, timeout_ms, self.now_ms())
-        return self.changed(applied)
+        return self.changed(acks.extend(self.queue, lease, first, end, timeout_ms, self.now_ms()))
 
     def messages(self, delivery: Delivery) -> list[Message]:
         """The messages of a delivery one by one."""
@@ -251,6 +249,10 @@ class QueueActor:
 
     # -- The engine's side --------------------------------------------------------------------
 
+    @property
+    def resident_bytes(self) -> int:
+        return self.queue.resident_bytes
+
     def logs(self) -> Iterable[Log]:
         return (lane.log for lane in reversed(self.queue.lanes))
 
@@ -261,23 +263,23 @@ class QueueActor:
 
     def collect(self, draft: Draft) -> Mark:
         queue = self.queue
-        self.flush()
         collected = settle.collect(queue)
+        for flushed in collected.flushed:
+            self._context.archive(self, flushed.batch, flushed.row, 0)
         draft.rows += collected.rows
         draft.dropped_rows += collected.dropped_rows
         if self._recorder.write(draft, collected.changes, lambda: encode_image(image_of(queue))):
             asyncio.get_running_loop().call_soon(self._copy_forward)
         if queue.events and self._context.on_events is not None:
             events, queue.events = queue.events, []
-            self._context.on_events(events)
+            self._context.on_events(events, False)
         return collected.mark
 
     def settle(self, mark: Mark) -> None:
         settle.settle(self.queue, mark)
-        due_ms = next_ms(self.queue)
-        if due_ms is not None:
-            self._timer.at(due_ms)
+        self._timer.at(next_ms(self.queue))
         self.serve()
+        self._context.memory.note(self)
 
     def tick(self) -> None:
         """The timer: do what time has made due."""
@@ -350,9 +352,7 @@ class QueueActor:
             self._context.on_doomed(self)
         self._committer.enlist(self)
         durable = self._committer.when_durable(result)
-        due_ms = next_ms(self.queue)
-        if due_ms is not None:
-            self._timer.at(due_ms)
+        self._timer.at(next_ms(self.queue))
         self.serve()
         return durable
 

@@ -20,8 +20,10 @@ class Timer:
         self._handle: asyncio.TimerHandle | None = None
         self._at_ms = 0
 
-    def at(self, at_ms: int) -> None:
-        """Fire at that time, or earlier if it was set earlier already."""
+    def at(self, at_ms: int | None) -> None:
+        """Fire at that time, or earlier if it was set earlier already; None is never."""
+        if at_ms is None:
+            return
         if self._handle is not None:
             if self._at_ms <= at_ms:
                 return

@@ -165,6 +165,10 @@ class TopicActor:
         self.topic.settings = settings
         self.begin()
 
+    @property
+    def resident_bytes(self) -> int:
+        return self.topic.log.resident_bytes
+
     def logs(self) -> Iterable[Log]:
         return (self.topic.log,)
 
@@ -194,6 +198,7 @@ class TopicActor:
         if news:
             for listener in list(self._listeners):
                 listener()
+        self._context.memory.note(self)
 
     def tick(self) -> None:
         self._trim()
@@ -219,9 +224,7 @@ class TopicActor:
         rules.trim(self.topic, self._now_ms())
         if self.topic.changes:
             self._committer.enlist_lazily(self)
-        due_ms = rules.next_trim_ms(self.topic)
-        if due_ms is not None:
-            self._timer.at(due_ms)
+        self._timer.at(rules.next_trim_ms(self.topic))
 
     async def _news(self, wait_ms: int) -> None:
         news = asyncio.Event()

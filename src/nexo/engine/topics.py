@@ -122,11 +122,20 @@ class Topics:
             actor.edit(settings)
         return actor
 
-    def _tell(self, events: list[Event]) -> None:
+    def _tell(self, events: list[Event], late: bool) -> None:
         self._context.meters.observe(events)
         actor = self.actors.get(EVENTS_TOPIC)
         if isinstance(actor, EventsActor):  # else its creation failed, and is tried again
-            actor.tell(events)
+            if late:
+                actor.tell_late(events)
+            else:
+                actor.tell(events)
+
+    def landed(self) -> None:
+        """A commit is on disk."""
+        actor = self.actors.get(EVENTS_TOPIC)
+        if isinstance(actor, EventsActor):
+            actor.landed()
 
     def _archive(self, queue: QueueActor, batch: Batch, row: int, row_start: int) -> None:
         """Keep what came into a queue, if it has an archive."""

@@ -16,6 +16,7 @@ from nexo.doors.rpc_tcp.handlers import HANDLERS
 from nexo.doors.rpc_tcp.needs import check_frame, is_told, resource_of
 from nexo.doors.rpc_tcp.subscriptions import Subscriptions
 from nexo.engine import receipts
+from nexo.engine.durable import tell
 from nexo.vocabulary.errors import NexoError, RateLimited, Unauthorized, VersionMismatch
 from nexo.wire import commands
 from nexo.wire.frame import Frame, FrameReader, Kind, ProtocolError, frame, frame_parts
@@ -140,19 +141,16 @@ class Connection(asyncio.Protocol):
         if self._unanswered >= REQUESTS_MAX:
             self._regulate()
 
-        def done(finished: asyncio.Future[Any]) -> None:
+        def told(result: Any, error: BaseException | None) -> None:
             self._answered()
-            if finished.cancelled():
-                return
-            error = finished.exception()
             if error is None:
-                self.reply(correlation, encode(finished.result()))
+                self.reply(correlation, encode(result))
             elif isinstance(error, NexoError):
                 self.refuse(correlation, error)
             else:
                 raise error
 
-        future.add_done_callback(done)
+        tell(future, told)
 
     def spawn(self, work: Any, correlation: int) -> None:
         """Run a handler that has to wait; it replies by itself."""
