@@ -47,7 +47,7 @@ def run(directory: Path) -> list[Result]:
         rate = max(_throughput(directory, size) for _ in range(ROUNDS))
         what = "singles, 1,000 in flight" if size == 1 else f"batches of {size:,}"
         results.append(Result(f"end to end, {what}", rate, "msg/s", bar))
-    rounds = [_naive(directory) for _ in range(ROUNDS)]
+    rounds = [naive(directory) for _ in range(ROUNDS)]
     for index, what in enumerate(("push", "pop and ack")):
         rate = max(each[index] for each in rounds)
         results.append(Result(f"naive, one call at a time: {what}", rate, "msg/s", 2_000))
@@ -233,7 +233,7 @@ async def _consuming(url: str, size: int) -> tuple[int, float]:
 # -- One call at a time ---------------------------------------------------------------------------
 
 
-def _naive(directory: Path) -> tuple[float, float]:
+def naive(directory: Path) -> tuple[float, float]:
     """Messages a second of a producer and of a consumer that both work at the same time."""
     with running_broker(directory) as broker:
         with nexo.connect(broker.url) as client:
