@@ -12,7 +12,19 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench import backlog, console, durable, journal, operations, rpc, rules, sqs, topics, udp
+from bench import (
+    backlog,
+    console,
+    durable,
+    journal,
+    operations,
+    peers,
+    rpc,
+    rules,
+    sqs,
+    topics,
+    udp,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,6 +44,7 @@ CASES = (
     "console",
     "spark",
     "pipeline",
+    "peers",
 )
 
 
@@ -62,6 +75,8 @@ def measure(case: str, directory: Path, messages: int) -> Iterable[Result]:
         return operations.run(directory)
     if case == "udp":
         return udp.run(directory)
+    if case == "peers":
+        return peers.run(directory)
     return rpc.run(directory)
 
 

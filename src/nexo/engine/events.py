@@ -93,6 +93,7 @@ class EventsActor(TopicActor):
             batch = batch_of_events(events[start : start + EVENTS_PUBLISHED_MAX])
             rules.publish(self.topic, batch, now_ms)
         self._published_ms, self._is_due = now_ms, False
+        self._reminder.cancel()  # else it would call for a commit of a few events
         return _Mark(super().collect(draft), len(self._owed))
 
     def settle(self, mark: Any) -> None:

@@ -1,0 +1,230 @@
+"""Beside others: one call at a time, the other broker and this one in turns on the same machine.
+
+Every peer confirms what is synchronized to disk, as this broker does. Whoever is on the path is
+measured, with its Python client if that is installed (`pip install pika redis greenstalk`). On a
+noisy machine only the ratio of one run says something.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from bench import rpc
+from bench.result import Result
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+BODY = bytes(100)
+SECONDS = 3.0
+ROUNDS = 5
+BACKLOG = 1_000  # so that the consumer never waits for the producer
+START_S = 60.0
+
+
+class Peer(NamedTuple):
+    name: str
+    program: str
+    client: str  # the module
+    command: Callable[[str, Path, int], list[str]]
+    environment: Callable[[Path, int], dict[str, str]]
+    talk: Callable[[int], Talk]
+
+
+class Talk(Protocol):
+    """One client's connection to a peer. Each call returns when the broker has confirmed it."""
+
+    def push(self) -> None: ...
+
+    def pop_and_ack(self) -> bool:
+        """False: there was nothing."""
+
+
+class RabbitTalk:
+    def __init__(self, port: int) -> None:
+        pika: Any = import_module("pika")
+        connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port))
+        self._channel = connection.channel()
+        self._channel.queue_declare("bench", durable=True)
+        self._channel.confirm_delivery()
+        self._durable = pika.BasicProperties(delivery_mode=2)
+
+    def push(self) -> None:
+        self._channel.basic_publish("", "bench", BODY, self._durable, mandatory=True)
+
+    def pop_and_ack(self) -> bool:
+        method, _, _ = self._channel.basic_get("bench")
+        if method is not None:
+            self._channel.basic_ack(method.delivery_tag)
+        return method is not None
+
+
+class RedisTalk:
+    def __init__(self, port: int) -> None:
+        redis: Any = import_module("redis")
+        self._redis = redis.Redis(port=port)
+        with contextlib.suppress(redis.ResponseError):  # it is there already
+            self._redis.xgroup_create("bench", "group", "0", mkstream=True)
+
+    def push(self) -> None:
+        self._redis.xadd("bench", {"body": BODY})
+
+    def pop_and_ack(self) -> bool:
+        for _, [(number, _)] in self._redis.xreadgroup("group", "one", {"bench": ">"}, count=1):
+            both = self._redis.pipeline(transaction=False)  # an acked entry would stay for ever
+            both.xack("bench", "group", number).xdel("bench", number).execute()
+            return True
+        return False
+
+
+class BeanstalkTalk:
+    def __init__(self, port: int) -> None:
+        greenstalk: Any = import_module("greenstalk")
+        self._client = greenstalk.Client(("127.0.0.1", port))
+
+    def push(self) -> None:
+        self._client.put(BODY.decode())
+
+    def pop_and_ack(self) -> bool:
+        self._client.delete(self._client.reserve())
+        return True
+
+
+def _rabbit_environment(directory: Path, port: int) -> dict[str, str]:
+    return {
+        "RABBITMQ_NODENAME": f"bench{port}@localhost",
+        "RABBITMQ_NODE_PORT": str(port),
+        "RABBITMQ_MNESIA_BASE": str(directory),
+        "RABBITMQ_LOG_BASE": str(directory),
+        "RABBITMQ_DIST_PORT": str(port + 20_000),
+        "HOME": str(directory),
+    }
+
+
+PEERS = (
+    Peer(
+        "RabbitMQ, durable queue (pika)",
+        # Debian's command on the path is for root alone, and changes the user.
+        "/usr/lib/rabbitmq/bin/rabbitmq-server",
+        "pika",
+        lambda program, directory, port: [program],
+        _rabbit_environment,
+        RabbitTalk,
+    ),
+    Peer(
+        "Redis streams, appendfsync always (redis-py)",
+        "redis-server",
+        "redis",
+        lambda program, directory, port: [
+            *(program, "--port", str(port), "--dir", str(directory), "--save", ""),
+            *("--appendonly", "yes", "--appendfsync", "always"),
+        ],
+        lambda directory, port: {},
+        RedisTalk,
+    ),
+    Peer(
+        "beanstalkd -f0 (greenstalk)",
+        "beanstalkd",
+        "greenstalk",
+        lambda program, directory, port: [
+            *(program, "-l", "127.0.0.1", "-p", str(port), "-b", str(directory), "-f0"),
+        ],
+        lambda directory, port: {},
+        BeanstalkTalk,
+    ),
+)
+
+
+def run(directory: Path) -> Iterator[Result]:
+    for index, peer in enumerate(PEERS):
+        program = shutil.which(peer.program)
+        missing = None if find_spec(peer.client) else f"pip install {peer.client}"
+        if program is None:
+            missing = f"{Path(peer.program).name} is not installed"
+        if program is None or missing is not None:
+            print(f"      {peer.name}: not measured ({missing})", file=sys.stderr)
+            continue
+        theirs, ours = [], []
+        with _running(peer, program, directory / peer.client) as port:
+            for _ in range(ROUNDS):
+                theirs.append(min(_turn(index, port)))
+                ours.append(min(rpc.naive(directory / "nexo")))
+        yield Result(f"one call at a time, {peer.name}", median(theirs), "msg/s")
+        yield Result("… and this broker, in turns", median(ours), "msg/s")
+        ratio = median(mine / its for mine, its in zip(ours, theirs, strict=True))
+        yield Result("… ratio", ratio, "x")
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _running(peer: Peer, program: str, directory: Path) -> Iterator[int]:
+    """The peer on a port of its own, which is given."""
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port: int = found.getsockname()[1]
+    started = subprocess.Popen(
+        peer.command(program, directory, port),
+        env=os.environ | peer.environment(directory, port),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        _await(port)
+        yield port
+    finally:
+        os.killpg(started.pid, signal.SIGTERM)
+        started.wait(START_S)
+
+
+def _await(port: int) -> None:
+    ends = perf_counter() + START_S
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            if perf_counter() > ends:
+                raise
+            time.sleep(0.1)
+        else:
+            return
+
+
+def _turn(index: int, port: int) -> tuple[float, float]:
+    """Messages a second of a producer and of a consumer that both work at the same time."""
+    talk = PEERS[index].talk(port)
+    for _ in range(BACKLOG):
+        talk.push()
+    pushed, popped = rpc.together((_push, (index, port)), (_pop, (index, port)))
+    return pushed, popped
+
+
+def _push(index: int, port: int) -> float:
+    talk = PEERS[index].talk(port)
+    count, started = 0, perf_counter()
+    while perf_counter() - started < SECONDS:
+        talk.push()
+        count += 1
+    return count / (perf_counter() - started)
+
+
+def _pop(index: int, port: int) -> float:
+    talk = PEERS[index].talk(port)
+    count, started = 0, perf_counter()
+    while perf_counter() - started < SECONDS:
+        count += talk.pop_and_ack()
+    return count / (perf_counter() - started)
