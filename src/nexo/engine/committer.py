@@ -189,14 +189,15 @@ class Committer:
 
     def _schedule(self) -> None:
         if self._scheduled is None and not self._running and not self._stopped:
-            self._scheduled = self._loop.call_soon(self._begin)
+            self._scheduled = self._loop.call_soon(self._prepare)
 
     def _schedule_lazily(self) -> None:
         if self._lazy is None and self._scheduled is None and not self._stopped:
             self._lazy = self._loop.call_later(LAZY_COMMIT_MS / 1000, self._begin)
 
     def _prepare(self) -> None:
-        """Begin one turn of the loop later: what arrived during the last commit comes along."""
+        """Begin one turn of the loop later: what has arrived in the meantime comes along. Over HTTP
+        it takes a turn from a request to its change."""
         self._scheduled = self._loop.call_soon(self._begin)
 
     def _begin(self) -> None:
@@ -255,8 +256,8 @@ class Committer:
         if self._room and self.unsettled_bytes <= UNSETTLED_BYTES_MAX:
             self._wake_room()
         self._on_settled()
-        if self._scheduled is None and (self._urgent or self._waiters) and not self._stopped:
-            self._scheduled = self._loop.call_soon(self._prepare)
+        if self._urgent or self._waiters:
+            self._schedule()
         elif any(self._dirty):
             self._schedule_lazily()
 
