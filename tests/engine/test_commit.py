@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from nexo.engine.durable import tell
+from nexo.vocabulary.errors import ReadOnly
 from tests.engine.rig import Rig, ack, bodies, nack, numbered, texts
 from tests.engine.virtual_time import settle
 
 if TYPE_CHECKING:
+    from nexo.machine.accepted import Accepted
     from nexo.vocabulary.batch import Batch
 
 
@@ -96,6 +99,38 @@ async def test_what_waited_while_one_commit_ran_is_the_next_commit(rig: Rig) -> 
     second = rig.journal.commits[-1]
     assert len(second.rows) == 3, "small pushes to one queue are one row"
     assert [batch.count for _, batch in second.rows] == [20, 20, 20]
+
+
+async def test_whoever_is_called_back_is_as_the_commit_ends(rig: Rig) -> None:
+    """Not a turn of the loop later, and what one of them does wrong is not the others' fault."""
+    queue = await (await rig.start()).create_queue("q")
+    wrong: list[BaseException] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: wrong.append(context["exception"]))
+    rig.runner.is_held = True
+    answers: list[Accepted] = []
+
+    def fails(_: Accepted, __: BaseException | None) -> None:
+        raise ValueError("this one")
+
+    tell(queue.push(bodies("a")), fails)
+    tell(queue.push(bodies("b")), lambda accepted, _: answers.append(accepted))
+    awaited = queue.push(bodies("c"))
+    await settle()
+    rig.runner.step()
+    assert [accepted.ranges for accepted in answers] == [[1, 2]]
+    assert [str(error) for error in wrong] == ["this one"]
+    assert (await awaited).ranges == [2, 3]
+
+
+async def test_whoever_is_called_back_hears_of_a_failed_commit(rig: Rig) -> None:
+    queue = await (await rig.start()).create_queue("q")
+    heard: list[BaseException | None] = []
+    failing = [ReadOnly("once")]
+    rig.journal.refuse_commit = lambda _: failing.pop() if failing else None
+    tell(queue.push(bodies("a")), lambda _, error: heard.append(error))
+    await asyncio.sleep(1)
+    assert [type(error) for error in heard] == [ReadOnly]
 
 
 async def test_a_delivery_to_one_who_waits_calls_for_no_commit_of_its_own(rig: Rig) -> None:

@@ -17,6 +17,7 @@ from nexo.vocabulary.names import EVENTS_TOPIC
 from nexo.vocabulary.settings import QueueSettings, TopicSettings
 from nexo.vocabulary.states import EventKind
 from tests.engine.rig import Rig, ack, bodies, bodies_of, nack, numbered
+from tests.engine.virtual_time import settle
 
 if TYPE_CHECKING:
     from nexo.engine.engine import Engine
@@ -350,6 +351,41 @@ async def test_a_busy_broker_tells_of_several_commits_at_once(telling: Rig) -> N
     assert sums(await told(engine), "q") == {"pushed": 100}
     await queue.push(bodies("x"))
     assert len(telling.journal.commits[-1].rows) == 2, "after a pause at once"
+
+
+async def test_events_call_for_no_commit_of_their_own_while_there_are_others(telling: Rig) -> None:
+    engine = await telling.start()
+    queue = await engine.create_queue("q")
+    await asyncio.sleep(1)
+    before = len(telling.journal.commits)
+    for _ in range(100):
+        await queue.push(bodies("x"))
+        await asyncio.sleep(0.007)
+    assert len(telling.journal.commits) == before + 100
+
+
+async def test_what_is_told_outside_of_a_commit_is_of_the_next(telling: Rig) -> None:
+    """Events are switched off while a commit runs, and the next one fails."""
+    engine = await telling.start()
+    queue = await engine.create_queue("q")
+    await asyncio.sleep(1)
+    telling.runner.is_held = True
+    first = queue.push(bodies("a"))
+    await settle()
+    lost = queue.push(bodies("b"))
+    queue.flush()
+    editing = asyncio.create_task(engine.edit_queue("q", QueueSettings(events=False)))
+    await settle()
+    telling.runner.step()
+    await first
+    failing = [ReadOnly("once")]
+    telling.journal.refuse_commit = lambda _: failing.pop() if failing else None
+    await settle()
+    telling.runner.release()
+    await asyncio.gather(lost, editing, return_exceptions=True)
+    assert isinstance(lost.exception(), ReadOnly)
+    await asyncio.sleep(5)
+    assert sums(await told(engine), "q") == {"pushed": 1}
 
 
 async def _something(engine: Engine, random: Random) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -64,6 +66,18 @@ async def test_the_memory_of_a_drained_backlog_goes_back_to_the_system(
             await ack(queue, delivery)
         await asyncio.sleep(5)
         assert len(given_back) == times
+
+
+async def test_a_queue_that_was_deleted_is_forgotten(rig: Rig) -> None:
+    engine = await rig.start()
+    queue = await engine.create_queue("q")
+    await fill(queue, 1)
+    gone = weakref.ref(queue)
+    del queue
+    await engine.delete_queue("q")
+    await asyncio.sleep(1)
+    gc.collect()
+    assert gone() is None
 
 
 async def test_a_backlog_beyond_the_limit_leaves_memory_and_comes_back_in_order(rig: Rig) -> None:
