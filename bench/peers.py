@@ -36,18 +36,20 @@ START_S = 60.0
 
 
 class Peer(NamedTuple):
+    """What it gets stands as `{port}`, `{below}` and `{directory}` in arguments and environment."""
+
     name: str
     program: str
     client: str  # the module
-    command: Callable[[str, Path, int], list[str]]
-    environment: Callable[[Path, int], dict[str, str]]
     talk: Callable[[int], Talk]
+    arguments: str = ""
+    environment: str = ""
 
 
 class Talk(Protocol):
     """One client's connection to a peer. Each call returns when the broker has confirmed it."""
 
-    def push(self) -> None: ...
+    def push(self) -> bool: ...
 
     def pop_and_ack(self) -> bool:
         """False: there was nothing."""
@@ -62,8 +64,9 @@ class RabbitTalk:
         self._channel.confirm_delivery()
         self._durable = pika.BasicProperties(delivery_mode=2)
 
-    def push(self) -> None:
+    def push(self) -> bool:
         self._channel.basic_publish("", "bench", BODY, self._durable, mandatory=True)
+        return True
 
     def pop_and_ack(self) -> bool:
         method, _, _ = self._channel.basic_get("bench")
@@ -79,8 +82,9 @@ class RedisTalk:
         with contextlib.suppress(redis.ResponseError):  # it is there already
             self._redis.xgroup_create("bench", "group", "0", mkstream=True)
 
-    def push(self) -> None:
+    def push(self) -> bool:
         self._redis.xadd("bench", {"body": BODY})
+        return True
 
     def pop_and_ack(self) -> bool:
         for _, [(number, _)] in self._redis.xreadgroup("group", "one", {"bench": ">"}, count=1):
@@ -95,23 +99,13 @@ class BeanstalkTalk:
         greenstalk: Any = import_module("greenstalk")
         self._client = greenstalk.Client(("127.0.0.1", port))
 
-    def push(self) -> None:
+    def push(self) -> bool:
         self._client.put(BODY.decode())
+        return True
 
     def pop_and_ack(self) -> bool:
         self._client.delete(self._client.reserve())
         return True
-
-
-def _rabbit_environment(directory: Path, port: int) -> dict[str, str]:
-    return {
-        "RABBITMQ_NODENAME": f"bench{port}@localhost",
-        "RABBITMQ_NODE_PORT": str(port),
-        "RABBITMQ_MNESIA_BASE": str(directory),
-        "RABBITMQ_LOG_BASE": str(directory),
-        "RABBITMQ_DIST_PORT": str(port + 20_000),
-        "HOME": str(directory),
-    }
 
 
 PEERS = (
@@ -120,30 +114,24 @@ PEERS = (
         # Debian's command on the path is for root alone, and changes the user.
         "/usr/lib/rabbitmq/bin/rabbitmq-server",
         "pika",
-        lambda program, directory, port: [program],
-        _rabbit_environment,
         RabbitTalk,
+        environment="RABBITMQ_NODENAME=bench@localhost RABBITMQ_NODE_PORT={port} HOME={directory}"
+        " RABBITMQ_MNESIA_BASE={directory} RABBITMQ_LOG_BASE={directory}"
+        " RABBITMQ_DIST_PORT={below}",  # its own choice is 20,000 above, and may be none at all
     ),
     Peer(
         "Redis streams, appendfsync always (redis-py)",
         "redis-server",
         "redis",
-        lambda program, directory, port: [
-            *(program, "--port", str(port), "--dir", str(directory), "--save", ""),
-            *("--appendonly", "yes", "--appendfsync", "always"),
-        ],
-        lambda directory, port: {},
         RedisTalk,
+        "--port {port} --dir {directory} --appendonly yes --appendfsync always",
     ),
     Peer(
         "beanstalkd -f0 (greenstalk)",
         "beanstalkd",
         "greenstalk",
-        lambda program, directory, port: [
-            *(program, "-l", "127.0.0.1", "-p", str(port), "-b", str(directory), "-f0"),
-        ],
-        lambda directory, port: {},
         BeanstalkTalk,
+        "-l 127.0.0.1 -p {port} -b {directory} -f0",
     ),
 )
 
@@ -176,9 +164,11 @@ def _running(peer: Peer, program: str, directory: Path) -> Iterator[int]:
     directory.mkdir(parents=True)
     with socket.create_server(("127.0.0.1", 0)) as found:
         port: int = found.getsockname()[1]
+    given = {"port": port, "below": port - 10_000, "directory": directory.absolute()}
+    environment = dict(each.split("=") for each in peer.environment.format(**given).split())
     started = subprocess.Popen(
-        peer.command(program, directory, port),
-        env=os.environ | peer.environment(directory, port),
+        [program, *peer.arguments.format(**given).split()],
+        env=os.environ | environment,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
@@ -209,22 +199,15 @@ def _turn(index: int, port: int) -> tuple[float, float]:
     talk = PEERS[index].talk(port)
     for _ in range(BACKLOG):
         talk.push()
-    pushed, popped = rpc.together((_push, (index, port)), (_pop, (index, port)))
+    pushed, popped = rpc.together((_repeat, (index, port, "push")), (_repeat, (index, port, "pop")))
     return pushed, popped
 
 
-def _push(index: int, port: int) -> float:
+def _repeat(index: int, port: int, what: str) -> float:
+    """Calls a second that had something to do."""
     talk = PEERS[index].talk(port)
+    call = talk.push if what == "push" else talk.pop_and_ack
     count, started = 0, perf_counter()
     while perf_counter() - started < SECONDS:
-        talk.push()
-        count += 1
-    return count / (perf_counter() - started)
-
-
-def _pop(index: int, port: int) -> float:
-    talk = PEERS[index].talk(port)
-    count, started = 0, perf_counter()
-    while perf_counter() - started < SECONDS:
-        count += talk.pop_and_ack()
+        count += call()
     return count / (perf_counter() - started)

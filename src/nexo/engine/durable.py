@@ -43,7 +43,7 @@ def tell(future: asyncio.Future[Any], told: Told) -> None:
     else:
 
         def done(finished: asyncio.Future[Any]) -> None:
-            if not finished.cancelled():
+            if not finished.cancelled():  # else the loop is ending
                 told(*outcome_of(finished.result))
 
         future.add_done_callback(done)
