@@ -117,6 +117,7 @@ PEERS = (
         RabbitTalk,
         environment="RABBITMQ_NODENAME=bench@localhost RABBITMQ_NODE_PORT={port} HOME={directory}"
         " RABBITMQ_MNESIA_BASE={directory} RABBITMQ_LOG_BASE={directory}"
+        " ERL_CRASH_DUMP={directory}/crash.dump"
         " RABBITMQ_DIST_PORT={below}",  # its own choice is 20,000 above, and may be none at all
     ),
     Peer(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from nexo.vocabulary.settings import TopicSettings
 from tests.engine.rig import Rig
 from tests.engine.virtual_time import run
 
@@ -14,6 +15,13 @@ from tests.engine.virtual_time import run
 @pytest.fixture
 def rig() -> Rig:
     return Rig()
+
+
+@pytest.fixture
+def telling(rig: Rig) -> Rig:
+    """A rig whose broker tells the life of its messages."""
+    rig.events = TopicSettings(retention_ms=24 * 3_600_000)
+    return rig
 
 
 @pytest.hookimpl(tryfirst=True)
