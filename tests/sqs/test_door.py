@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -71,6 +72,22 @@ def test_query_in_json(door: Door) -> None:
 def test_health(door: Door) -> None:
     answer = door.ask("GET", "/health")
     assert (answer.status, answer.json) == (200, {"status": "ok"})
+
+
+def test_the_date_goes_with_the_clock(door: Door) -> None:
+    """SDKs set the clock that they sign with by it."""
+
+    def told() -> float:
+        date = parsedate_to_datetime(door.ask("GET", "/health").headers["date"])
+        return date.timestamp()
+
+    first = told()
+    assert abs(first - time.time()) < 10
+    ends = time.monotonic() + 10
+    while told() == first:
+        assert time.monotonic() < ends, "it stands still"
+        time.sleep(0.1)
+    assert told() > first
 
 
 def test_host_of_the_request_is_that_of_the_queue(door: Door) -> None:

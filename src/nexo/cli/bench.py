@@ -41,7 +41,7 @@ def throughput(
     ] = 100,
     concurrency: Annotated[
         int, typer.Option(metavar="N", min=1, max=1_000, help="Calls under way at once.")
-    ] = 8,
+    ] = 32,
     size: Size = 100,
 ) -> None:
     """How many messages a second go in, and out again with their acks.
