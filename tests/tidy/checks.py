@@ -5,6 +5,7 @@ show that it can fail. A finding says where, what, and what to do about it.
 """
 
 import ast
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -59,14 +60,19 @@ Check = Callable[[Path], Findings]
 
 def files(root: Path, *patterns: str) -> Iterator[tuple[str, Path]]:
     """Files below the root that we wrote, as (path from the root, path), in a stable order."""
-    for path in sorted(root.rglob("*")):
+    found: list[Path] = []
+    for folder, subfolders, names in os.walk(root):
+        subfolders[:] = [each for each in subfolders if _is_ours(each)]
+        found += [Path(folder, name) for name in names]
+    for path in sorted(found):
         relative = path.relative_to(root)
-        folders = relative.parts[:-1]
-        hidden = any(f.startswith(".") and f not in HIDDEN_FOLDERS_READ for f in folders)
-        if hidden or not SKIPPED_FOLDERS.isdisjoint(folders) or not path.is_file():
-            continue
         if not patterns or any(relative.match(pattern) for pattern in patterns):
             yield relative.as_posix(), path
+
+
+def _is_ours(folder: str) -> bool:
+    hidden = folder.startswith(".") and folder not in HIDDEN_FOLDERS_READ
+    return not hidden and folder not in SKIPPED_FOLDERS
 
 
 def modules(root: Path) -> Iterator[tuple[str, str]]:
