@@ -43,7 +43,7 @@ demo: install ## the whole product at work: broker, fleet, Spark, workers; ARGS 
 
 test: lint browser ## every check, then every test; ARGS go to pytest
 	$(HEADING) "pytest"
-	@$(BIN)/python -m pytest -n 2 $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 lint: install ## ruff, mypy and the import contracts
 	$(HEADING) "ruff check"
