@@ -265,8 +265,28 @@ async def test_a_bad_row_does_not_stop_those_before_it(rig: Rig) -> None:
     queue = engine.queue("q")
     delivery = await queue.pop(BATCH, one_ack=True)
     assert number_of(texts(delivery)[0].encode()) == 0
+    assert engine.memory.unreadable() == [], "what was only read ahead is no trouble yet"
     with pytest.raises(DataCorrupt):
         await queue.pop(BATCH, one_ack=True)
+    (told,) = engine.memory.unreadable()
+    assert (told.name, told.first, told.messages) == ("q", BATCH, BATCH)
+    rig.journal.refuse_fetch = lambda _: None
+    assert (await queue.pop(BATCH, one_ack=True)).parts
+    assert engine.memory.unreadable() == [], "it was read after all"
+
+
+@pytest.mark.parametrize("gone", ["purged", "deleted"])
+async def test_messages_that_are_gone_are_not_unreadable(rig: Rig, gone: str) -> None:
+    queue = await (await rig.start()).create_queue("q")
+    await fill(queue, 1)
+    engine = await rig.restart()
+    queue = engine.queue("q")
+    rig.journal.refuse_fetch = lambda _: DataCorrupt("rotten")
+    with pytest.raises(DataCorrupt):
+        await queue.pop()
+    assert engine.memory.unreadable()
+    await (queue.purge() if gone == "purged" else engine.delete_queue("q"))
+    assert engine.memory.unreadable() == []
 
 
 async def test_sparse_chunks_are_copied_forward_and_their_rows_freed(

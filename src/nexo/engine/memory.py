@@ -7,7 +7,7 @@ those read last are about to be used. Chunks that somebody is working on are pin
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from nexo.engine.process import give_memory_back
 from nexo.vocabulary.batch import concatenate
@@ -25,8 +25,20 @@ if TYPE_CHECKING:
     Done = Callable[[BaseException | None], None]
 
 
+class Unreadable(NamedTuple):
+    """Messages that the journal holds and could not give when they were last asked for."""
+
+    name: str  # of the queue or topic
+    first: int  # sequence number
+    messages: int
+    error: BaseException
+
+
 class Holder(Protocol):
     """An actor that keeps contents in memory."""
+
+    @property
+    def name(self) -> str: ...
 
     @property
     def resident_bytes(self) -> int: ...
@@ -46,11 +58,24 @@ class Memory:
         self._read_back_kept = 0  # how many were left when the consumed ones were last swept
         self._pins: dict[Chunk, int] = {}
         self._fetching: dict[Chunk, list[Done]] = {}
+        self._failing: dict[Chunk, tuple[Holder, Log, BaseException]] = {}
         self._most = 0  # the total was this much since memory was last given back
 
     @property
     def resident_bytes(self) -> int:
         return self._total
+
+    def unreadable(self) -> list[Unreadable]:
+        """Those who pop are told by themselves; those who subscribed only wait."""
+        self._failing = {
+            chunk: found
+            for chunk, found in self._failing.items()
+            if found[1].chunks.get(chunk.first) is chunk
+        }
+        return [
+            Unreadable(holder.name, chunk.first, chunk.live, error)
+            for chunk, (holder, _, error) in self._failing.items()
+        ]
 
     def give_back(self) -> None:
         """Now and then: what a drained backlog took goes to the system, if it is much."""
@@ -66,12 +91,15 @@ class Memory:
 
     def forget(self, holder: Holder) -> None:
         self._total -= self._bytes.pop(holder, 0)
+        for chunk in [each for each, found in self._failing.items() if found[0] is holder]:
+            del self._failing[chunk]
 
     def clear(self, error: BaseException) -> None:
         """The state is loaded anew: whoever waits for a chunk of the old one is told."""
         self._bytes.clear()
         self._total = 0
         self._read_back.clear()
+        self._failing.clear()
         fetching, self._fetching = self._fetching, {}
         for waiting in fetching.values():
             for done in waiting:
@@ -130,6 +158,7 @@ class Memory:
             count = chunk.end - chunk.first if chunk.seqs is None else len(chunk.seqs)
             log.restore(chunk, content.slice(chunk.row_start, chunk.row_start + count))
             self._read_back[chunk] = (holder, log)
+            self._failing.pop(chunk, None)
         for chunk in chunks:
             for done in self._fetching.pop(chunk, ()):
                 done(None)
@@ -147,6 +176,7 @@ class Memory:
                 if is_gone:
                     done(None)
                 elif len(chunks) == 1:
+                    self._failing[chunk] = (holder, log, error)
                     done(error)
                 else:
                     self.fetch(holder, log, chunk, done, chunks_max=1)

@@ -96,6 +96,7 @@ def _on_signals() -> asyncio.Future[str]:
 async def _watch(broker: Broker, stopping: asyncio.Future[str]) -> None:
     """Wait for the signal, and tell when the disk fails and when it is back."""
     said = None
+    unreadable: set[tuple[str, int]] = set()
     while not stopping.done():
         refusal = broker.engine.refusal
         if refusal is not None and said is None:
@@ -103,8 +104,19 @@ async def _watch(broker: Broker, stopping: asyncio.Future[str]) -> None:
         elif refusal is None and said is not None:
             logger.info("writable again")
         said = refusal
+        unreadable = _tell_unreadable(broker, unreadable)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(stopping), WATCH_S)
+
+
+def _tell_unreadable(broker: Broker, told: set[tuple[str, int]]) -> set[tuple[str, int]]:
+    """What cannot be read blocks those who subscribed: they wait, and nobody else would say why."""
+    found = {(each.name, each.first): each for each in broker.engine.memory.unreadable()}
+    for key, each in found.items():
+        if key not in told:
+            extra = {"of": each.name, "first": each.first, "messages": each.messages}
+            logger.error("cannot read messages", extra={**extra, "reason": str(each.error)})
+    return set(found)
 
 
 def _tell_start(broker: Broker, ports: Ports, began: float) -> None:

@@ -64,6 +64,9 @@ PAYLOAD_LIMIT = Family("nexo_payload_memory_limit_bytes", "gauge", "How much may
 STORED = Family("nexo_stored_bytes", "gauge", "Room that the journal takes.")
 DISK_FREE = Family("nexo_disk_free_bytes", "gauge", "Room left on the disk of the data directory.")
 READ_ONLY = Family("nexo_read_only", "gauge", "1 while nothing new is accepted.")
+UNREADABLE = Family(
+    "nexo_unreadable_messages", "gauge", "Messages that could not be read when last asked for."
+)
 BUILD = Family("nexo_build_info", "gauge", "Always 1; the version is a label.", ("version",))
 RESIDENT = Family("process_resident_memory_bytes", "gauge", "Memory of the process.")
 CPU = Family("process_cpu_seconds_total", "counter", "CPU time of the process.")
