@@ -60,6 +60,35 @@ def test_doctor(nexo, alone):
     assert "All is well." in shown
 
 
+def test_doctor_looks_at_every_port(tmp_path):
+    own = BrokerProcess(tmp_path).start()
+    ports = {"http": own.http_port, "rpc": own.port, "udp": own.udp_port}
+    wanted = {f"NEXO_{door.upper()}_PORT": str(port) for door, port in ports.items()}
+
+    def told(**more: str) -> dict[str, tuple[str, str]]:
+        found = Nexo(tmp_path)("doctor", "--json", environment=wanted | more).json()["checks"]
+        ports = [each for each in found if each["name"] == "port"]
+        return {each["detail"].split()[0]: (each["status"], each["detail"]) for each in ports}
+
+    try:
+        used = {door: f"{door} {port} is in use by process" for door, port in ports.items()}
+        found = told()
+        assert {door: status for door, (status, _) in found.items()} == dict.fromkeys(ports, "note")
+        assert all(found[door][1].startswith(used[door]) for door in ports), found
+        assert told(NEXO_UDP="off").keys() == {"http", "rpc"}
+        own.stop()
+        assert {status for status, _ in told().values()} == {"ok"}
+    finally:
+        own.kill()
+
+
+def test_doctor_knows_a_host_that_is_none(alone):
+    found = alone("doctor", "--json", environment={"NEXO_HOST": "192.0.2.1"}, status=1).json()
+    port = next(each for each in found["checks"] if each["name"] == "port")
+    assert port["status"] == "error"
+    assert "--host" in port["hint"]
+
+
 def test_doctor_audits_a_data_directory(tmp_path):
     own = BrokerProcess(tmp_path).start()
     nexo = Nexo(tmp_path, own.url)

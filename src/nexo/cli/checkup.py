@@ -1,5 +1,6 @@
 """The checks of `nexo doctor`, each a function that yields what it found."""
 
+import errno
 import os
 import platform
 import shutil
@@ -55,7 +56,7 @@ class Checkup:
             self._settings,
             self._disk,
             self._clock,
-            self._port,
+            self._ports,
             self._broker,
             self._java,
             self._spark,
@@ -136,25 +137,13 @@ class Checkup:
         else:
             yield Finding(OK, "clock", time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()))
 
-    def _port(self) -> Iterator[Finding]:
-        port = self._configuration.rpc_port
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except PermissionError:
-                hint = "take one above 1023, or run the broker with the right to it"
-                yield Finding(WARNING, "port", f"rpc {port} is not open to this user", hint)
-            except OSError:
-                who = listener(port) or "another process"
-                yield Finding(
-                    NOTE,
-                    "port",
-                    f"rpc {port} is in use by {who}",
-                    "fine if that is the broker; else: nexo serve --rpc-port 0",
-                )
-            else:
-                yield Finding(OK, "port", f"rpc {port} is free")
+    def _ports(self) -> Iterator[Finding]:
+        """Whether a broker that is started here could listen."""
+        told = self._configuration
+        yield _port("http", told.host, told.http_port)
+        yield _port("rpc", told.host, told.rpc_port)
+        if told.udp == "on":
+            yield _port("udp", told.host, told.udp_port)
 
     def _broker(self) -> Iterator[Finding]:
         from nexo import __version__
@@ -220,6 +209,27 @@ class Checkup:
             f"{report.payload_bytes:,} bytes, {report.records:,} records of {report.owners} owners",
             "" if report.is_sound else "restore a backup, or keep a copy of the files and ask",
         )
+
+
+def _port(door: str, host: str, port: int) -> Finding:
+    kind, protocol = (socket.SOCK_DGRAM, "udp") if door == "udp" else (socket.SOCK_STREAM, "tcp")
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=kind)[0]
+        with socket.socket(family, kind) as probe:
+            if protocol == "tcp":  # of UDP it would make two that share a port
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except PermissionError:
+        hint = "take one above 1023, or run the broker with the right to it"
+        return Finding(WARNING, "port", f"{door} {port} is not open to this user", hint)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            hint = "check --host: it must be an address of this machine"
+            return Finding(ERROR, "port", f"{door} {host}:{port}: {error.strerror}", hint)
+        who = listener(port, protocol) or "another process"
+        hint = f"fine if that is the broker; else: nexo serve --{door}-port 0"
+        return Finding(NOTE, "port", f"{door} {port} is in use by {who}", hint)
+    return Finding(OK, "port", f"{door} {port} is free")
 
 
 def _sync_ms(place: Path) -> float:

@@ -33,7 +33,7 @@ def doctor(
       nexo doctor --data nexo-data     with an audit of what is stored
       nexo doctor --json
 
-    Looks at Python, SQLite, disk, clock, port, broker, Java and Spark. Exits
+    Looks at Python, SQLite, disk, clock, ports, broker, Java and Spark. Exits
     1 if something is broken; what is missing or slow is only a warning.
     """
     from nexo.cli.checkup import ERROR, Checkup
