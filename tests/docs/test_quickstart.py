@@ -15,6 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.cli.commands import BrokerProcess
+from tests.spark.fast import FAST_JAVA
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "quickstart.md"
@@ -62,6 +63,7 @@ def run(step: Step, folder: Path, broker: BrokerProcess) -> str:
         cwd=folder,
         env={
             **{name: value for name, value in os.environ.items() if name[:5] != "NEXO_"},
+            **FAST_JAVA,
             "NEXO_URL": broker.url,
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         },
