@@ -75,6 +75,19 @@ def test_a_missing_or_wrong_token(talking: Guarded, request_: dict[str, Any], to
     assert talking.ask({**request_, "token": right}, NEAR).get("code") != "unauthorized"
 
 
+def test_what_a_datagram_brings_about_is_in_the_audit_log(talking: Guarded) -> None:
+    token = talking.token("*:*")
+    for _ in range(2):  # the second time everything is there
+        for request in REQUESTS:
+            talking.ask({**request, "token": token}, NEAR)
+    told = [
+        (each.who, each.peer, each.door, each.action, each.resource, each.outcome)
+        for each in reversed(talking.guard.audit.read(10))
+    ]
+    who = ("token-0", "127.0.0.1", "udp")
+    assert told == [(*who, "create_topic", "news", "done"), (*who, "bind", "news news.g", "done")]
+
+
 def test_what_tokens_allow(talking: Guarded) -> None:
     publish, plain, groups = REQUESTS[:1], REQUESTS[1:4], REQUESTS[4:]
     assert talking.may(talking.token("other:*")) == []

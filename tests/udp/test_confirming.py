@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from nexo.access.guard import Guard
 from nexo.doors.json_udp.datagram import Action, Command
+from nexo.doors.json_udp.making import Making
 from nexo.doors.json_udp.publishes import Publishes
 from nexo.doors.json_udp.strangers import Asker
 from nexo.vocabulary.errors import RateLimited, ReadOnly
@@ -49,7 +51,8 @@ class Sending:
         def spawn(work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
             self.tasks.add(loop.create_task(work(*arguments)))
 
-        self.publishes = Publishes(engine, self.sent, spawn, most)  # type: ignore[arg-type]
+        create = Making(engine, Guard(engine.now_ms)).topic
+        self.publishes = Publishes(engine, self.sent, spawn, create, most)  # type: ignore[arg-type]
 
     def publish(self, payload: bytes, ref: int | None = None, topic: str = "news") -> None:
         asker = Asker(("127.0.0.1", 1))

@@ -118,7 +118,7 @@ def test_a_flood_of_subscribers(talking: Talking) -> None:
 
 
 def test_a_flood_of_topics(talking: Talking, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nexo.doors.json_udp.publishes.UDP_TOPICS_MAX", 20)
+    monkeypatch.setattr("nexo.doors.json_udp.making.UDP_TOPICS_MAX", 20)
     requests: list[dict[str, Any]] = [
         {"action": "publish", "topic": f"t{number}", "payload": 1} for number in range(200)
     ]

@@ -15,10 +15,12 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from nexo.access.caller import ANYONE
 from nexo.access.guard import Guard
 from nexo.doors.json_udp import groups
 from nexo.doors.json_udp.datagram import Action, Refusal, decode
 from nexo.doors.json_udp.gate import Gate
+from nexo.doors.json_udp.making import Making
 from nexo.doors.json_udp.naming import topic_name
 from nexo.doors.json_udp.outbox import Outbox
 from nexo.doors.json_udp.publishes import Publishes
@@ -59,7 +61,9 @@ class UdpDoor:
     ) -> None:
         """Without a guard anyone may do everything."""
         self._engine = engine
-        self._gate = Gate(guard or Guard(engine.now_ms), engine)
+        guard = guard or Guard(engine.now_ms)
+        self._gate = Gate(guard, engine)
+        self._making = Making(engine, guard)
         self._clock = clock
         self._cookies = Cookies(secrets.token_bytes(32))
         self._tasks: set[asyncio.Task[None]] = set()
@@ -97,7 +101,7 @@ class UdpDoor:
         """Answer through this socket."""
         self._socket = opened
         self._outbox = Outbox(opened, asyncio.get_running_loop())
-        self._publishes = Publishes(self._engine, self._outbox, self._spawn)
+        self._publishes = Publishes(self._engine, self._outbox, self._spawn, self._making.topic)
 
     async def settled(self) -> None:
         """Wait until everything that was asked for so far is answered."""
@@ -154,8 +158,10 @@ class UdpDoor:
             self._outbox.send(encode_refusal(command), asker)
             return
         try:
-            vouched = self._gate.admit(command, address)
-            if asker.is_stranger and (vouched or self._has_proved(command, address, now_s)):
+            caller = self._gate.admit(command, address)
+            if caller is not ANYONE:  # a token vouches for the address too
+                asker = Asker(address, caller=caller)
+            elif asker.is_stranger and self._has_proved(command, address, now_s):
                 asker = Asker(address)
             self.subscriptions.hear(address, now_s)
             self._carry_out(command, asker, now_s)
@@ -196,7 +202,7 @@ class UdpDoor:
         return success(Action.SUBSCRIBE, command.topic, command.ref, **more)
 
     async def _join(self, command: Command, asker: Asker) -> None:
-        await groups.join(self._engine, command)
+        await self._making.group(command, asker)
         self._outbox.send(self._subscribed(command, asker), asker)
 
     async def _get(self, command: Command, asker: Asker) -> None:
@@ -209,7 +215,7 @@ class UdpDoor:
     async def _take_for_group(self, command: Command, asker: Asker) -> None:
         actor = groups.group_of(self._engine, command)
         if actor is None and topic_name(command.topic) in self._engine.topics:
-            await groups.join(self._engine, command)
+            await self._making.group(command, asker)
             actor = groups.group_of(self._engine, command)
         if actor is None:
             self._outbox.send(_nothing(command, asker), asker)

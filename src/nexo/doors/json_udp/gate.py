@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nexo.access.caller import ANYONE
 from nexo.access.permissions import READ
 from nexo.access.permissions import Action as Permitted
 from nexo.doors.json_udp.datagram import Action
@@ -33,11 +34,11 @@ class Gate:
         self._guard = guard
         self._engine = engine
 
-    def admit(self, command: Command, address: Address) -> bool:
-        """Raise `Unauthorized` or `Forbidden`; else tell whether a token vouches for the sender.
-        Without access control nothing does."""
+    def admit(self, command: Command, address: Address) -> Caller:
+        """Who sent this, by its token; `ANYONE` without access control. Raises `Unauthorized` or
+        `Forbidden`."""
         if not self._guard.is_required:
-            return False
+            return ANYONE
         try:
             caller = self._guard.admit(command.token, str(address[0]), DOOR)
         except RateLimited as error:
@@ -50,7 +51,7 @@ class Gate:
             caller.check_any(READ, topic)
         else:
             self._check_group(caller, command, topic, group_queue(topic, command.group))
-        return True
+        return caller
 
     def _check_group(self, caller: Caller, command: Command, topic: str, queue: str) -> None:
         caller.check(Permitted.POP, queue)

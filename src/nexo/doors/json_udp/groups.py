@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 
 from nexo.doors.json_udp.datagram import Action
 from nexo.doors.json_udp.naming import group_queue, topic_name
-from nexo.doors.json_udp.publishes import topic_of
 from nexo.doors.json_udp.replies import Page, encode_message, success
 from nexo.engine import receipts
 from nexo.engine.holdings import holdings
-from nexo.vocabulary.errors import InvalidArgument, NexoError, QueueNotFound, StaleReceipt
+from nexo.vocabulary.errors import NexoError, QueueNotFound, StaleReceipt
 from nexo.vocabulary.limits import UDP_GET_MESSAGES_MAX, UDP_GROUP_MESSAGES
-from nexo.vocabulary.start import EARLIEST
 
 if TYPE_CHECKING:
     from nexo.doors.json_udp.datagram import Command
@@ -24,21 +22,10 @@ if TYPE_CHECKING:
     from nexo.vocabulary.message import Message
 
 
-async def join(engine: Engine, command: Command) -> None:
-    """The group is there, and gets what the topic keeps and what is published from now on."""
-    topic = await topic_of(engine, topic_name(command.topic))
-    queue = _queue_name(command)
-    if queue in topic.info().bound_queues:
-        return
-    if queue in engine.queues:
-        raise InvalidArgument(f"queue {queue!r} is not a group of topic {topic.name!r}")
-    await engine.bind(topic.name, queue, start=EARLIEST, create=True)
-
-
 def group_of(engine: Engine, command: Command) -> QueueActor | None:
     """The queue of a group, if there is such a group. A queue that merely has its name is not."""
     topic = engine.topics.get(topic_name(command.topic))
-    queue = _queue_name(command)
+    queue = queue_of(command)
     if topic is None or queue not in topic.info().bound_queues:
         return None
     return engine.queues.get(queue)
@@ -101,6 +88,7 @@ async def ack(engine: Engine, command: Command, asker: Asker) -> bytes:
     return success(Action.ACK, command.topic, command.ref, **more)
 
 
-def _queue_name(command: Command) -> str:
+def queue_of(command: Command) -> str:
+    """The name of the group's queue."""
     assert command.group is not None
     return group_queue(topic_name(command.topic), command.group)

@@ -11,16 +11,10 @@ from nexo.doors.json_udp.naming import topic_name
 from nexo.doors.json_udp.replies import confirmation, encode_refusal, refusal_of, with_ref
 from nexo.vocabulary.batch import batch_of
 from nexo.vocabulary.errors import MessageTooLarge, NexoError, RateLimited
-from nexo.vocabulary.limits import (
-    UDP_PAYLOAD_BYTES_MAX,
-    UDP_RETENTION_MESSAGES,
-    UDP_TOPICS_MAX,
-    UDP_UNCONFIRMED_MAX,
-)
-from nexo.vocabulary.settings import TopicSettings
+from nexo.vocabulary.limits import UDP_PAYLOAD_BYTES_MAX, UDP_UNCONFIRMED_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from nexo.doors.json_udp.datagram import Command, Ref
     from nexo.doors.json_udp.outbox import Outbox
@@ -29,8 +23,7 @@ if TYPE_CHECKING:
     from nexo.engine.topic_actor import TopicActor
 
     Spawn = Callable[..., None]  # a coroutine function and its arguments
-
-SETTINGS = TopicSettings(retention_messages=UDP_RETENTION_MESSAGES)
+    Create = Callable[[str, Asker], Awaitable[TopicActor]]
 
 
 class Gathered:
@@ -57,11 +50,13 @@ class Publishes:
         engine: Engine,
         outbox: Outbox,
         spawn: Spawn,
+        create: Create,
         unconfirmed_max: int = UDP_UNCONFIRMED_MAX,
     ) -> None:
         self._engine = engine
         self._outbox = outbox
         self._spawn = spawn
+        self._create_topic = create
         self._unconfirmed_max = unconfirmed_max
         self._gathered: dict[str, Gathered] = {}
         self._creating: dict[str, list[Gathered]] = {}  # what waits for its topic to be created
@@ -109,7 +104,7 @@ class Publishes:
     async def _create(self, name: str) -> None:
         """Create a topic, then publish what has come for it in the meantime, in order."""
         try:
-            actor = await topic_of(self._engine, name)
+            actor = await self._create_topic(name, self._creating[name][0].askers[0])
         except NexoError as error:
             self._refuse_all(name, error)
             return
@@ -176,13 +171,3 @@ class Publishes:
             side.add(body, asker, gathered.refs.get(place))
         self._refuse(large, MessageTooLarge(f"the topic takes {bytes_max} bytes at most"))
         return fit
-
-
-async def topic_of(engine: Engine, name: str) -> TopicActor:
-    """A topic, created if it is not there."""
-    actor = engine.topics.get(name)
-    if actor is not None:
-        return actor
-    if len(engine.topics) >= UDP_TOPICS_MAX:
-        raise RateLimited(f"there are {UDP_TOPICS_MAX} topics already", "delete some")
-    return await engine.create_topic(name, SETTINGS)

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from nexo.access.caller import ANYONE, Caller
 from nexo.vocabulary.limits import UDP_COOKIE_S, UDP_REPLY_BYTES_MAX, UDP_STRANGER_FACTOR
 
 Address = tuple[Any, ...]  # host and port; IPv6 adds two more
@@ -23,10 +24,11 @@ _COOKIE_BYTES = 8
 
 
 class Asker(msgspec.Struct, frozen=True, gc=False):
-    """Where a reply goes, and how large it may be."""
+    """Where a reply goes, how large it may be, and who it is that asks."""
 
     address: Address
     reply_bytes_max: int = UDP_REPLY_BYTES_MAX
+    caller: Caller = ANYONE
 
     @property
     def is_stranger(self) -> bool:
