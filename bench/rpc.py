@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 BODY = bytes(100)
 SECONDS = 4.0
 # Size of a push, how many of them each side has under way, and the messages a second to reach.
-# Few calls measure how quickly sleeping processes wake each other: a fifth of a millisecond's work
-# is over before its answer is read. Eight batches of 100 are measured beside the 32 to show that.
+# With few small batches under way all three processes sleep in between, and what is measured is how
+# quickly they wake each other; eight of 100 stand beside the 32 to show how much that is.
 LOADS = ((1, 1_000, 100e3), (100, 32, 500e3), (100, 8, None), (1_000, 8, 1e6))
 ROUNDS = 3  # the best of them counts: the machine may be busy with something else
 LATENCY_MESSAGES = 1_500
