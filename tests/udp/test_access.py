@@ -76,16 +76,23 @@ def test_a_missing_or_wrong_token(talking: Guarded, request_: dict[str, Any], to
 
 
 def test_what_a_datagram_brings_about_is_in_the_audit_log(talking: Guarded) -> None:
-    token = talking.token("*:*")
+    member, maker = talking.token("*:pop,push"), talking.token("*:*")
+    joining = REQUESTS[4]
+    assert talking.ask({**joining, "token": member}, NEAR) == FORBIDDEN
     for _ in range(2):  # the second time everything is there
         for request in REQUESTS:
-            talking.ask({**request, "token": token}, NEAR)
+            talking.ask({**request, "token": maker}, NEAR)
+    assert talking.ask({**joining, "token": member}, NEAR)["status"] == "success"
     told = [
         (each.who, each.peer, each.door, each.action, each.resource, each.outcome)
         for each in reversed(talking.guard.audit.read(10))
     ]
-    who = ("token-0", "127.0.0.1", "udp")
-    assert told == [(*who, "create_topic", "news", "done"), (*who, "bind", "news news.g", "done")]
+    near = ("127.0.0.1", "udp")
+    assert told == [
+        ("token-0", *near, "bind", "news news.g", "forbidden"),
+        ("token-1", *near, "create_topic", "news", "done"),
+        ("token-1", *near, "bind", "news news.g", "done"),
+    ]
 
 
 def test_what_tokens_allow(talking: Guarded) -> None:

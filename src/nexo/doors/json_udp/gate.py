@@ -16,7 +16,7 @@ from nexo.access.permissions import READ
 from nexo.access.permissions import Action as Permitted
 from nexo.doors.json_udp.datagram import Action
 from nexo.doors.json_udp.naming import group_queue, topic_name
-from nexo.vocabulary.errors import RateLimited, Unauthorized
+from nexo.vocabulary.errors import Forbidden, RateLimited, Unauthorized
 
 if TYPE_CHECKING:
     from nexo.access.caller import Caller
@@ -50,13 +50,20 @@ class Gate:
         elif command.group is None:
             caller.check_any(READ, topic)
         else:
-            self._check_group(caller, command, topic, group_queue(topic, command.group))
+            queue = group_queue(topic, command.group)
+            caller.check(Permitted.POP, queue)
+            begins = command.action in (Action.SUBSCRIBE, Action.GET)
+            if begins and queue not in self._engine.queues:
+                self._check_first(caller, topic, queue, address)
         return caller
 
-    def _check_group(self, caller: Caller, command: Command, topic: str, queue: str) -> None:
-        caller.check(Permitted.POP, queue)
-        begins = command.action in (Action.SUBSCRIBE, Action.GET)
-        if begins and queue not in self._engine.queues:
-            is_there = topic in self._engine.topics
+    def _check_first(self, caller: Caller, topic: str, queue: str, address: Address) -> None:
+        """The first of a group brings it about. Who may not is told of here, who may where it is
+        done."""
+        is_there = topic in self._engine.topics
+        try:
             caller.check_any(_BIND if is_there else {Permitted.MANAGE}, topic)
             caller.check(Permitted.MANAGE, queue)
+        except Forbidden:
+            with self._guard.tell(caller, str(address[0]), DOOR, "bind", f"{topic} {queue}"):
+                raise
