@@ -14,7 +14,17 @@ from tests.engine.told import check_totals, sums, told
 from tests.engine.virtual_time import settle
 
 if TYPE_CHECKING:
+    from nexo.engine.engine import Engine
+    from nexo.engine.queue_actor import QueueActor
     from nexo.journal.port import Commit
+
+
+async def quiet(telling: Rig) -> tuple[Engine, QueueActor]:
+    """A broker with a queue in which nothing happens: the next event need not wait for others."""
+    engine = await telling.start()
+    queue = await engine.create_queue("q")
+    await asyncio.sleep(1)
+    return engine, queue
 
 
 async def test_events_are_part_of_the_commit_that_they_tell_of(telling: Rig) -> None:
@@ -80,9 +90,7 @@ async def test_the_first_commit_may_fail(telling: Rig) -> None:
 
 
 async def test_a_busy_broker_tells_of_several_commits_at_once(telling: Rig) -> None:
-    engine = await telling.start()
-    queue = await engine.create_queue("q")
-    await asyncio.sleep(1)
+    engine, queue = await quiet(telling)
     before = len(telling.journal.commits)
     for _ in range(100):
         await queue.push(bodies("x"))
@@ -96,9 +104,7 @@ async def test_a_busy_broker_tells_of_several_commits_at_once(telling: Rig) -> N
 
 
 async def test_events_call_for_no_commit_of_their_own_while_there_are_others(telling: Rig) -> None:
-    engine = await telling.start()
-    queue = await engine.create_queue("q")
-    await asyncio.sleep(1)
+    _, queue = await quiet(telling)
     before = len(telling.journal.commits)
     for _ in range(100):
         await queue.push(bodies("x"))
@@ -109,9 +115,7 @@ async def test_events_call_for_no_commit_of_their_own_while_there_are_others(tel
 @pytest.mark.parametrize("failing", ["the running one", "the next one"])
 async def test_what_is_told_outside_of_a_commit_is_of_the_next(telling: Rig, failing: str) -> None:
     """Events are switched off while a commit runs, and it or the next one fails."""
-    engine = await telling.start()
-    queue = await engine.create_queue("q")
-    await asyncio.sleep(1)
+    engine, queue = await quiet(telling)
     telling.runner.is_held = True
     first = queue.push(bodies("a"))
     await settle()
