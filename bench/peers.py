@@ -24,14 +24,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from bench import rpc
 from bench.result import Result
+from bench.rpc import BODY, NAIVE_BACKLOG, SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-BODY = bytes(100)
-SECONDS = 3.0
 ROUNDS = 5
-BACKLOG = 1_000  # so that the consumer never waits for the producer
 START_S = 60.0
 
 
@@ -175,20 +173,21 @@ def _running(peer: Peer, program: str, directory: Path) -> Iterator[int]:
         start_new_session=True,
     )
     try:
-        _await(port)
+        _await(port, started)
         yield port
     finally:
-        os.killpg(started.pid, signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):  # it may have died
+            os.killpg(started.pid, signal.SIGTERM)
         started.wait(START_S)
 
 
-def _await(port: int) -> None:
+def _await(port: int, started: subprocess.Popen[bytes]) -> None:
     ends = perf_counter() + START_S
     while True:
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()
         except OSError:
-            if perf_counter() > ends:
+            if started.poll() is not None or perf_counter() > ends:
                 raise
             time.sleep(0.1)
         else:
@@ -198,7 +197,7 @@ def _await(port: int) -> None:
 def _turn(index: int, port: int) -> tuple[float, float]:
     """Messages a second of a producer and of a consumer that both work at the same time."""
     talk = PEERS[index].talk(port)
-    for _ in range(BACKLOG):
+    for _ in range(NAIVE_BACKLOG):
         talk.push()
     pushed, popped = rpc.together((_repeat, (index, port, "push")), (_repeat, (index, port, "pop")))
     return pushed, popped

@@ -38,6 +38,7 @@ SECONDS = 4.0
 # quickly they wake each other; eight of 100 stand beside the 32 to show how much that is.
 LOADS = ((1, 1_000, 100e3), (100, 32, 500e3), (100, 8, None), (1_000, 8, 1e6))
 ROUNDS = 3  # the best of them counts: the machine may be busy with something else
+NAIVE_BACKLOG = 1_000  # so that the consumer never waits for the producer
 LATENCY_MESSAGES = 1_500
 BACKLOG = 1_000_000
 SUBSCRIBERS = 500
@@ -242,7 +243,7 @@ def naive(directory: Path) -> tuple[float, float]:
     with running_broker(directory) as broker:
         with nexo.connect(broker.url) as client:
             queue = client.create_queue("bench")
-            queue.push_batch([BODY] * 1_000)  # so that the consumer never waits for the producer
+            queue.push_batch([BODY] * NAIVE_BACKLOG)
         pushed, popped = together((_push_naively, (broker.url,)), (_pop_naively, (broker.url,)))
     return float(pushed), float(popped)
 
