@@ -66,7 +66,8 @@ class Memory:
         return self._total
 
     def unreadable(self) -> list[Unreadable]:
-        """Those who pop are told by themselves; those who subscribed only wait."""
+        """For those who watch: who pops is told, who subscribed only waits. Messages that have gone
+        in the meantime are forgotten here."""
         self._failing = {
             chunk: found
             for chunk, found in self._failing.items()

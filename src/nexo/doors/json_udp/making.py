@@ -1,5 +1,5 @@
 """What a datagram may bring into being: a topic by its first publish, a group by its first member.
-Nobody confirms that with a command of its own, so it is told to the audit log here."""
+No command asks for either by name, so the audit log is told here, where it happens."""
 
 from __future__ import annotations
 
