@@ -289,6 +289,19 @@ async def test_messages_that_are_gone_are_not_unreadable(rig: Rig, gone: str) ->
     assert engine.memory.unreadable() == []
 
 
+async def test_messages_of_a_deleted_topic_are_not_unreadable(rig: Rig) -> None:
+    topic = await (await rig.start()).create_topic("t")
+    await topic.publish(numbered(5))
+    engine = await rig.restart()
+    rig.journal.refuse_fetch = lambda _: DataCorrupt("rotten")
+    with pytest.raises(DataCorrupt):
+        await engine.topic("t").read(0, 5)
+    (told,) = engine.memory.unreadable()
+    assert (told.name, told.first, told.messages) == ("t", 0, 5)
+    await engine.delete_topic("t")
+    assert engine.memory.unreadable() == []
+
+
 async def test_sparse_chunks_are_copied_forward_and_their_rows_freed(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -92,8 +92,6 @@ class Memory:
 
     def forget(self, holder: Holder) -> None:
         self._total -= self._bytes.pop(holder, 0)
-        for chunk in [each for each, found in self._failing.items() if found[0] is holder]:
-            del self._failing[chunk]
 
     def clear(self, error: BaseException) -> None:
         """The state is loaded anew: whoever waits for a chunk of the old one is told."""
