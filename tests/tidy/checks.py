@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 COLUMNS_MAX = 100
 FUNCTION_LINES_MAX = 70
-MODULE_LINES_MAX = 400
+MODULE_LINES_MAX = 600
 DECISION_LINES_MAX = 70
 
 CODE_FOLDERS = ("src", "tests", "bench", "examples")
