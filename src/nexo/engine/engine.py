@@ -97,7 +97,7 @@ class Engine:
         self._mover = Mover(context, self._dead_letters_of)
         context.on_doomed = self._mover.bury
         self.keys = Keys(
-            lambda: self._catalog, context.clock.now_ms, self._durable, self._check_writable
+            lambda: self._catalog, context.clock.wall_ms, self._durable, self._check_writable
         )
         self.committer, self.memory, self.meters = context.committer, context.memory, context.meters
         self.tasks = MoveTasks(self.redrive)
@@ -154,7 +154,16 @@ class Engine:
         return self._catalog.queue(name)
 
     def now_ms(self) -> int:
+        """The time that queues and topics live by."""
         return self._context.clock.now_ms()
+
+    def wall_ms(self) -> int:
+        """The time that access is judged by."""
+        return self._context.clock.wall_ms()
+
+    def clock_ahead_ms(self) -> int:
+        """How far the clock of queues is ahead of the wall clock; below 0: behind."""
+        return self.now_ms() - self.wall_ms()
 
     @property
     def queues(self) -> dict[str, QueueActor]:

@@ -31,7 +31,7 @@ class Security:
 
     def __init__(self, configuration: Configuration, engine: Engine, data: Path | None) -> None:
         self.guard = Guard(
-            engine.now_ms,
+            engine.wall_ms,
             is_required=configuration.access == REQUIRED,
             audit=Audit(data),
         )

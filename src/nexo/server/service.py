@@ -17,6 +17,7 @@ from nexo.engine.process import run, tune_process
 from nexo.server.broker import Broker
 from nexo.server.notify import notify
 from nexo.vocabulary.errors import NotReady
+from nexo.vocabulary.limits import CLOCK_STEP_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,6 +98,7 @@ async def _watch(broker: Broker, stopping: asyncio.Future[str]) -> None:
     """Wait for the signal, and tell when the disk fails and when it is back."""
     said = None
     unreadable: set[tuple[str, int]] = set()
+    ahead_ms = 0
     while not stopping.done():
         refusal = broker.engine.refusal
         if refusal is not None and said is None:
@@ -105,8 +107,30 @@ async def _watch(broker: Broker, stopping: asyncio.Future[str]) -> None:
             logger.info("writable again")
         said = refusal
         unreadable = _tell_unreadable(broker, unreadable)
+        ahead_ms = tell_clock(broker.engine.clock_ahead_ms(), ahead_ms)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(stopping), WATCH_S)
+
+
+def tell_clock(ahead_ms: int, told_ms: int) -> int:
+    """Tell when the system clock and the clock of queues have parted by a step since it was last
+    told; returns what is told now."""
+    if abs(ahead_ms - told_ms) < CLOCK_STEP_MS:
+        return told_ms
+    if abs(ahead_ms) < CLOCK_STEP_MS:
+        logger.info("the system clock agrees with the clock of queues again")
+        return 0
+    what = "ahead of" if ahead_ms > 0 else "behind"
+    logger.warning(
+        "the clock of queues is %s the system clock",
+        what,
+        extra={
+            "by_s": round(abs(ahead_ms) / 1000),
+            "hint": "the system clock is or was wrong: messages carry times that are off by this; "
+            "timeouts go on, and access follows the system clock",
+        },
+    )
+    return ahead_ms
 
 
 def _tell_unreadable(broker: Broker, told: set[tuple[str, int]]) -> set[tuple[str, int]]:

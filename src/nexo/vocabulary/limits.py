@@ -61,6 +61,7 @@ UNSETTLED_BYTES_MAX = 64 * 1024 * 1024  # what may wait for the disk before push
 RECORD_BYTES_BEFORE_SNAPSHOT = 1024 * 1024  # state rows of a queue before they are folded in
 SPARSE_CHUNK_RATIO = 4  # a chunk with fewer live messages than 1/4 is copied forward …
 SPARSE_CHUNK_BYTES = 64 * 1024  # … if that frees at least this much
+CLOCK_STEP_MS = 5_000  # a clock that is off by less is none of an operator's concern
 WAITERS_MAX = 100_000  # consumers waiting on one queue
 MOVE_MESSAGES = 1_000  # messages moved to another queue in one transaction
 INLINE_COMMIT_MS = 2.0  # while commits take less than this they run in the event loop

@@ -61,7 +61,7 @@ class UdpDoor:
     ) -> None:
         """Without a guard anyone may do everything."""
         self._engine = engine
-        guard = guard or Guard(engine.now_ms)
+        guard = guard or Guard(engine.wall_ms)
         self._gate = Gate(guard, engine)
         self._making = Making(engine, guard)
         self._clock = clock
