@@ -50,7 +50,7 @@ class DataDirectory:
             if file.exists():
                 file.chmod(PRIVATE)
             else:
-                os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE))
+                make_private(file)
 
     def settle(self) -> None:
         """Make the entries of the files in it durable. SQLite does so for its WAL, not for the
@@ -71,6 +71,7 @@ class DataDirectory:
 
     def sign(self) -> None:
         """Say who holds the lock. On a full disk the broker goes on unnamed."""
+        self.keep_private(self._lock_file)
         with contextlib.suppress(OSError):
             self._lock_file.write_text(f"{os.getpid()}\n", encoding="ascii")
 
@@ -84,6 +85,11 @@ class DataDirectory:
             return int(self._lock_file.read_text(encoding="ascii"))
         except (OSError, ValueError):
             return None
+
+
+def make_private(file: Path) -> None:
+    """Make an empty file that nobody else could read at any moment. It must not be there yet."""
+    os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE))
 
 
 def _synchronize(path: Path) -> None:

@@ -116,7 +116,8 @@ ADMIN_QUERY_FIELDS_MAX = 20
 
 # -- Backups --------------------------------------------------------------------------------------
 BACKUP_PIECE_BYTES_MAX = 1024 * 1024  # a copy is fetched in pieces of this size
-BACKUP_IDLE_MS = 600_000  # one that nobody asks for any more is forgotten after this long
+BACKUP_SILENCE_MS = 5_000  # after this long without a question another may be begun in its place
+BACKUP_IDLE_MS = 60_000  # one that nobody asks for any more is forgotten after this long
 
 # -- Metrics --------------------------------------------------------------------------------------
 METRICS_QUEUES_MAX = 10_000  # queues with series of their own; the rest is told together

@@ -10,7 +10,6 @@ from nexo.client.aio.connection import Connection
 from nexo.client.aio.queue import AsyncQueue
 from nexo.client.aio.topic import AsyncTopic
 from nexo.client.identity import client_name
-from nexo.vocabulary.errors import NexoError
 from nexo.vocabulary.spoken import queue_params, topic_params
 
 if TYPE_CHECKING:
@@ -104,7 +103,7 @@ class AsyncClient:
             while True:
                 try:
                     answer = await self._connection.run(asked)
-                except NexoError as error:
+                except BaseException as error:  # also Ctrl-C: the broker is told that it is over
                     asked = steps.throw(error)
                 else:
                     asked = steps.send(answer)
