@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Self
 
 from nexo.client import asking, figures, tokens, tracing
@@ -10,6 +11,7 @@ from nexo.client.aio.connection import Connection
 from nexo.client.aio.queue import AsyncQueue
 from nexo.client.aio.topic import AsyncTopic
 from nexo.client.identity import client_name
+from nexo.vocabulary.errors import NexoError
 from nexo.vocabulary.spoken import queue_params, topic_params
 
 if TYPE_CHECKING:
@@ -103,7 +105,7 @@ class AsyncClient:
             while True:
                 try:
                     answer = await self._connection.run(asked)
-                except BaseException as error:  # also Ctrl-C: the broker is told that it is over
+                except (NexoError, asyncio.CancelledError) as error:  # the broker is told, too
                     asked = steps.throw(error)
                 else:
                     asked = steps.send(answer)

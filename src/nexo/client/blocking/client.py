@@ -10,6 +10,7 @@ from nexo.client.blocking.connection import Connection
 from nexo.client.blocking.queue import Queue
 from nexo.client.blocking.topic import Topic
 from nexo.client.identity import client_name
+from nexo.vocabulary.errors import NexoError
 from nexo.vocabulary.spoken import queue_params, topic_params
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class Client:
             while True:
                 try:
                     answer = self._connection.run(asked)
-                except BaseException as error:  # also Ctrl-C: the broker is told that it is over
+                except (NexoError, KeyboardInterrupt) as error:  # the broker is told, too
                     asked = steps.throw(error)
                 else:
                     asked = steps.send(answer)
