@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from nexo.cli.runtimes import spark_problems, spark_versions
 from nexo.cli.talk import Talk
+from nexo.journal.directory import DataDirectory
 from nexo.server.configuration import CONFIGURATION_FILE, Configuration
 from nexo.server.listeners import listener
 from nexo.server.sources import configure, unknown_variables
@@ -102,6 +103,9 @@ class Checkup:
         place = Path(self._data or self._configuration.data).absolute()
         while not place.is_dir():
             place = place.parent
+        directory = DataDirectory(Path(self._data or self._configuration.data))
+        if exposed := directory.exposure():
+            yield Finding(WARNING, "data", exposed, directory.remedy)
         free_bytes = shutil.disk_usage(place).free
         free = f"{free_bytes / 1024**3:.1f} GB free at {place}"
         if free_bytes < FREE_BYTES_MIN:

@@ -21,7 +21,7 @@ from nexo.journal.memory import MemoryJournal
 from nexo.journal.sqlite import SqliteJournal
 from nexo.server.http import HttpService
 from nexo.server.listeners import listener
-from nexo.server.security import Security, check_exposure
+from nexo.server.security import Security, check_exposure, warn_of_directory
 from nexo.server.surroundings import BrokerSurroundings
 from nexo.telemetry.lag import LagTimer
 from nexo.vocabulary.errors import InvalidArgument, NotReady
@@ -75,6 +75,7 @@ class Broker:
         data = None if configuration.data == IN_MEMORY else Path(configuration.data)
         security = self._security = Security(configuration, engine, data)
         await engine.open()
+        warn_of_directory(data)
         security.begin()
         self._http = HttpService(engine, configuration, security)
         self._rpc = RpcDoor(engine, f"nexo {__version__}", security.guard, security.tls)
