@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import logging
 from typing import TYPE_CHECKING
@@ -11,10 +12,11 @@ import pytest
 from nexo.access import audit as audit_module
 from nexo.access import sigv4, tokens
 from nexo.access.audit import AUDIT_FILE, Audit, AuditEntry, read_audit
+from nexo.access.caller import Caller
 from nexo.access.failures import ADDRESSES_MAX, FAILURES_MAX, FAILURES_WINDOW_MS, Failures
 from nexo.access.guard import Guard, bearer_of
 from nexo.access.tokens import mint
-from nexo.vocabulary.errors import NexoError, RateLimited, Unauthorized
+from nexo.vocabulary.errors import Forbidden, NexoError, RateLimited, Unauthorized
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -171,3 +173,79 @@ def test_a_log_whose_directory_is_gone_says_so_once(
     for number in range(3):
         audit.write(entry(number))
     assert [each.getMessage() for each in caplog.records] == ["the audit log cannot be written"]
+
+
+def refused(number: int, peer: str = "10.0.0.1", action: str = "purge") -> AuditEntry:
+    return AuditEntry(number, "weak", peer, "rpc", action, f"queue-{number}", "forbidden")
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_flood_of_refusals_pushes_out_nothing_that_was_done(
+    tmp_path: Path, is_kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hundred thousand refused calls within ten minutes."""
+    audit = Audit(tmp_path if is_kept else None, bytes_max=20_000, files_kept=1)
+    written = []
+    write = audit._write
+
+    def counted(file: str, entry: AuditEntry) -> None:
+        written.append(file)
+        write(file, entry)
+
+    monkeypatch.setattr(audit, "_write", counted)
+    audit.write(entry(1))
+    for number in range(100_000):
+        audit.write_refused(refused(2 + number * 6, action=f"action-{number % 3}"))
+    audit.flush()
+    audit.write(entry(1_000_000))
+    assert len(written) < 400
+    found = audit.read(100_000)
+    assert [each.at_ms for each in found if each.outcome == "done"] == [1_000_000, 1]
+    assert [each.at_ms for each in found] == sorted((each.at_ms for each in found), reverse=True)
+    if not is_kept:
+        assert sum(each.count for each in found if each.outcome != "done") == 100_000
+
+
+def test_refusals_that_are_alike_are_counted_and_others_are_told_apart() -> None:
+    audit = Audit(None)
+    lines = audit_module.REFUSED_LINES_MAX
+    for number in range(lines + 5):
+        audit.write_refused(refused(number))
+    audit.write_refused(refused(50, peer="10.0.0.2"))
+    assert len(audit.read(100)) == lines + 1  # the five are only counted so far
+    audit.flush(audit_module.REFUSED_WINDOW_MS - 1)
+    assert len(audit.read(100)) == lines + 1
+    audit.flush(audit_module.REFUSED_WINDOW_MS)
+    (counted,) = [each for each in audit.read(100) if each.count > 1]
+    assert (counted.count, counted.resource) == (5, f"queue-{lines + 4}")
+    audit.write_refused(refused(70_000))  # a minute later it has a line again
+    assert audit.read(1)[0].at_ms == 70_000
+
+
+def test_whoever_varies_what_they_are_refused_gets_one_line_for_the_rest() -> None:
+    audit = Audit(None)
+    kinds = audit_module.REFUSED_KINDS_MAX
+    for number in range(3 * kinds):
+        audit.write_refused(refused(number, peer=f"10.0.{number >> 8}.{number & 255}"))
+    audit.flush()
+    found = audit.read(1_000)
+    assert len(found) == kinds + 1
+    assert (found[0].count, found[0].who) == (2 * kinds, "(others)")
+
+
+def test_refusals_are_folded_and_what_may_have_been_done_is_not(guard: Guard) -> None:
+    caller = Caller("weak", None)
+    for _ in range(100):
+        with (
+            contextlib.suppress(Forbidden),
+            guard.tell(caller, "here", "rpc", "purge", "q"),
+        ):
+            raise Forbidden("no")
+        with (
+            contextlib.suppress(RuntimeError),
+            guard.tell(caller, "here", "rpc", "purge", "q"),
+        ):
+            raise RuntimeError  # such as a client that went away: nobody knows how it ended
+    outcomes = [each.outcome for each in guard.audit.read(1_000)]
+    assert outcomes.count("interrupted") == 100
+    assert outcomes.count("forbidden") == audit_module.REFUSED_LINES_MAX

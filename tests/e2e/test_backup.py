@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import nexo
 from nexo.engine.backups import restore
+from nexo.journal.backup import JournalCopy
+from nexo.journal.sqlite import JOURNAL_FILE
 from nexo.testing import broker
 
 if TYPE_CHECKING:
@@ -122,6 +126,126 @@ def test_one_backup_at_a_time(tmp_path: Path) -> None:
         assert client.backup(tmp_path / "kept", replace=True) > 0
         leftovers = {each.name for each in (tmp_path / "data").glob("*copy*")}
         assert not leftovers
+
+
+def no_copy_is_left(data: Path) -> bool:
+    return not list(data.glob("*copy*"))
+
+
+class BrokenOff(BaseException):
+    """As Ctrl-C is no `Exception` either."""
+
+
+@pytest.mark.parametrize("breaking", ["copying", "fetching"])
+def test_one_that_is_broken_off_makes_room_for_the_next_at_once(
+    tmp_path: Path, breaking: str
+) -> None:
+    def told(doing: str, done: int, total: int) -> None:
+        if doing == breaking:
+            raise BrokenOff
+
+    with broker(tmp_path / "data") as running, running.client() as client:
+        client.create_queue("orders").push_batch([bytes(1_000)] * 5_000)
+        with pytest.raises(BrokenOff):
+            client.backup(tmp_path / "kept", progress=told)
+        running.call(_steps_of_the_desk)
+        assert no_copy_is_left(tmp_path / "data")
+        assert [each.name for each in tmp_path.iterdir()] == ["data"]  # no part of it either
+        assert client.backup(tmp_path / "kept") > 0
+
+
+def test_one_that_is_interrupted_between_two_answers_ends_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C comes while the client waits for the broker."""
+    with broker(tmp_path / "data") as running, running.client() as client:
+        client.create_queue("orders").push("one")
+        run, asked = client._connection.run, []
+
+        def interrupted(operation: object) -> object:
+            asked.append(operation)
+            if len(asked) == 2:
+                raise KeyboardInterrupt
+            return run(operation)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(client._connection, "run", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            client.backup(tmp_path / "kept")
+        monkeypatch.undo()
+        assert client.backup(tmp_path / "kept") > 0
+
+
+async def _steps_of_the_desk(engine: Any) -> None:
+    """What was asked of the journal so far is done."""
+    await engine.backups.usage()
+
+
+def test_one_that_fails_is_told_and_makes_room_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: JournalCopy) -> None:
+        raise nexo.ReadOnly("copying failed", "look at the disk")
+
+    with broker(tmp_path / "data") as running, running.client() as client:
+        client.create_queue("orders").push("one")
+        monkeypatch.setattr(JournalCopy, "step", fail)
+        number = running.call(lambda engine: engine.backups.begin()).backup
+        running.call(_steps_of_the_desk)
+        assert no_copy_is_left(tmp_path / "data"), "nobody has asked for it yet"
+        with pytest.raises(nexo.ReadOnly, match="copying failed"):
+            running.call(lambda engine: engine.backups.progress(number))
+        with pytest.raises(nexo.ReadOnly, match="copying failed"):
+            client.backup(tmp_path / "kept")
+        monkeypatch.undo()
+        assert client.backup(tmp_path / "kept") > 0
+
+
+def test_one_whose_client_was_killed_gives_way_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with broker(tmp_path / "data") as running, running.client() as client:
+        client.create_queue("orders").push("one")
+        gone = running.call(lambda engine: engine.backups.begin()).backup
+        with pytest.raises(nexo.RateLimited):
+            client.backup(tmp_path / "kept")
+        monkeypatch.setattr("nexo.engine.backups.BACKUP_SILENCE_MS", 0)
+        assert client.backup(tmp_path / "kept") > 0
+        with pytest.raises(nexo.InvalidArgument, match="there is no backup"):
+            running.call(lambda engine: engine.backups.progress(gone))
+        assert no_copy_is_left(tmp_path / "data")
+
+
+def test_nobody_else_can_read_it(tmp_path: Path) -> None:
+    """Not the file, nor anything that it is made of, at any moment."""
+    seen: dict[str, int] = {}
+
+    def look(*_: object) -> None:
+        for each in tmp_path.rglob("*"):
+            if each.is_file():
+                seen[each.name] = seen.get(each.name, 0) | stat.S_IMODE(each.stat().st_mode)
+
+    before = os.umask(0)
+    try:
+        with broker(tmp_path / "data") as running, running.client() as client:
+            client.create_queue("orders").push_batch([bytes(1_000)] * 5_000)
+            (tmp_path / "kept").write_bytes(b"an older one")
+            (tmp_path / "kept").chmod(0o600)
+            client.backup(tmp_path / "kept", replace=True, progress=look)
+            look()
+        restore(tmp_path / "kept", tmp_path / "new", look)
+    finally:
+        os.umask(before)
+    made = {JOURNAL_FILE, f"{JOURNAL_FILE}-wal", "journal.copy", "kept", "kept.part"}
+    assert made | {f"{JOURNAL_FILE}.restoring"} <= seen.keys()
+    assert {name: oct(mode) for name, mode in seen.items() if mode & 0o077} == {}
+
+
+def test_a_copy_that_a_crash_left_goes_at_the_next_start(tmp_path: Path) -> None:
+    with broker(tmp_path / "data"):
+        pass
+    (tmp_path / "data" / "journal.copy").write_bytes(b"half a journal")
+    with broker(tmp_path / "data"):
+        assert no_copy_is_left(tmp_path / "data")
 
 
 def test_a_broker_in_memory_says_so(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ import asyncio
 import msgspec
 import pytest
 
+from nexo.engine.definitions import import_definitions
+from nexo.vocabulary.definitions import Definitions, QueueDefinition
 from nexo.vocabulary.errors import (
     InvalidArgument,
     NexoError,
@@ -18,7 +20,7 @@ from nexo.vocabulary.errors import (
     TopicNotFound,
 )
 from nexo.vocabulary.settings import Backoff, QueueSettings, TopicSettings
-from tests.engine.rig import Rig, ack, bodies, numbered, ranges, texts
+from tests.engine.rig import Rig, ack, bodies, nack, numbered, ranges, texts
 from tests.engine.virtual_time import settle
 
 RICH = QueueSettings(
@@ -299,3 +301,51 @@ async def test_thousands_of_queues(rig: Rig) -> None:
     assert list(engine.queues) == names[1::2]
     got = await asyncio.gather(*[queue.pop() for queue in engine.queues.values()])
     assert [texts(each) for each in got] == [[name] for name in names[1::2]]
+
+
+async def test_how_much_can_be_defined_is_bounded(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is there can be created again, and dead letters find their queue all the same."""
+    for name in ("QUEUES_MAX", "TOPICS_MAX", "BINDINGS_MAX"):
+        monkeypatch.setattr(f"nexo.vocabulary.limits.{name}", 2)
+    engine = await rig.start()
+    for name in ("a", "b"):
+        await engine.create_queue(name, QueueSettings(max_attempts=1))
+        await engine.create_topic(name)
+        await engine.bind(name, name)
+    for refused, noun in (
+        (lambda: engine.create_queue("c"), "queues"),
+        (lambda: engine.create_topic("c"), "topics"),
+        (lambda: engine.bind("a", "b"), "bindings"),
+        (lambda: engine.bind("a", "c", create=True), "queues"),
+    ):
+        with pytest.raises(InvalidArgument, match=f"at most 2 {noun}"):
+            await refused()
+    await engine.create_queue("a", QueueSettings(max_attempts=1))
+    await engine.create_topic("a")
+    await engine.bind("a", "a", {"kind": "x"})  # another filter is no other binding
+    document = Definitions(queues=[QueueDefinition("c")])
+    with pytest.raises(InvalidArgument, match="at most 2 queues"):
+        await import_definitions(engine, document)
+    with pytest.raises(InvalidArgument, match="256 characters"):
+        await engine.bind("a", "b", {"kind": "x" * 1_000})
+    queue = engine.queue("a")
+    await queue.push(bodies("dead"))
+    await nack(queue, await queue.pop(one_ack=True))
+    await settle()
+    assert engine.queue("a_dlq").info().depth == 1
+    await engine.delete_topic("b")
+    await engine.create_topic("c")
+
+
+async def test_no_door_can_store_long_texts_in_the_catalog(rig: Rig) -> None:
+    engine = await rig.start()
+    queue = await engine.create_queue("q")
+    long = {"k": "x" * 100_000}
+    for settings in (QueueSettings(tags=long), QueueSettings(aws=long)):
+        with pytest.raises(InvalidArgument):
+            await engine.create_queue("other", settings)
+        with pytest.raises(InvalidArgument):
+            await engine.edit_queue("q", settings)
+    assert queue.queue.settings == QueueSettings()

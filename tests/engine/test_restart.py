@@ -170,6 +170,9 @@ async def test_time_does_not_go_back_behind_the_journal(rig: Rig) -> None:
         def now_ms(self) -> int:
             return int(asyncio.get_running_loop().time() * 1000) + self.ahead_ms
 
+        def wall_ms(self) -> int:
+            return self.now_ms() - self.ahead_ms
+
         def not_before(self, now_ms: int) -> None:
             self.ahead_ms += max(0, now_ms - self.now_ms())
 

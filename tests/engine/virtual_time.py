@@ -28,6 +28,9 @@ class VirtualClock:
         seconds = asyncio.get_running_loop().time()
         return START_MS + self._ahead_ms + math.floor(seconds * 1000 + 1e-6)
 
+    def wall_ms(self) -> int:
+        return self.now_ms() - self._ahead_ms
+
     def not_before(self, now_ms: int) -> None:
         self._ahead_ms += max(0, now_ms - self.now_ms())
 

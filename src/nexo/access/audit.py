@@ -4,11 +4,17 @@ A line of JSON each, in `audit.jsonl` of the data directory. A file that has gro
 becomes `audit.jsonl.1`, the one before it `.2`, and the oldest goes. Nothing here holds a secret:
 tokens are named, never shown. A line that cannot be written is an error in the broker's log and
 stops nobody's work, as a full disk would else lock out the operator who is to repair it.
+
+Whoever has any token can be refused thousands of times a second. What was refused therefore has
+files of its own, so that it never pushes out what was done; and of refusals that are alike only the
+first few within a minute have lines, the rest are counted and told as one when the minute is over.
+What was done has a line each, always.
 """
 
 from __future__ import annotations
 
 import contextlib
+import heapq
 import itertools
 import logging
 import os
@@ -18,14 +24,18 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-AUDIT_FILE = "audit.jsonl"
+AUDIT_FILE = "audit.jsonl"  # what was done
+REFUSED_FILE = "audit-refused.jsonl"
 FILE_BYTES_MAX = 16 * 1024 * 1024
 FILES_KEPT = 5  # besides the one that is written
 ENTRIES_IN_MEMORY = 1_000  # where there is no data directory
 RESOURCE_CHARS_MAX = 200  # names come from strangers too
+REFUSED_WINDOW_MS = 60_000  # within which refusals that are alike …
+REFUSED_LINES_MAX = 10  # … have this many lines of their own
+REFUSED_KINDS_MAX = 100  # that are told apart within a window; beyond, they are told together
 
 logger = logging.getLogger("nexo.access")
 
@@ -38,12 +48,16 @@ class AuditEntry(msgspec.Struct, frozen=True):
     action: str
     resource: str
     outcome: str = ""  # `done`, or the code of what stopped it
+    count: int = 1  # how many that are alike this stands for; the rest tells of the last of them
 
     def ended(self, outcome: str) -> AuditEntry:
         resource = self.resource[:RESOURCE_CHARS_MAX]
         return msgspec.structs.replace(self, outcome=outcome, resource=resource)
 
 
+_FILES = (AUDIT_FILE, REFUSED_FILE)
+_Kind = tuple[str, str, str, str, str]
+_OTHERS: _Kind = ("(others)", "", "", "(several)", "refused")
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(AuditEntry).decode
 
@@ -61,15 +75,33 @@ class Audit:
         self._directory = directory
         self._bytes_max = bytes_max
         self._files_kept = files_kept
-        self._recent: deque[AuditEntry] = deque(maxlen=ENTRIES_IN_MEMORY)
+        self._recent: dict[str, deque[AuditEntry]] = {
+            name: deque(maxlen=ENTRIES_IN_MEMORY) for name in _FILES
+        }
+        self._refusals = _Refusals()
         self._failed = False
 
     def write(self, entry: AuditEntry) -> None:
+        """What was done, or may have been: it is never left out."""
+        self._write(AUDIT_FILE, entry)
+
+    def write_refused(self, entry: AuditEntry) -> None:
+        """What was refused, so that nothing was done."""
+        for each in self._refusals.take(entry):
+            self._write(REFUSED_FILE, each)
+
+    def flush(self, now_ms: int | None = None) -> None:
+        """Tell of the refusals that were only counted, if their minute is over; without a time
+        in any case."""
+        for each in self._refusals.end(now_ms):
+            self._write(REFUSED_FILE, each)
+
+    def _write(self, file: str, entry: AuditEntry) -> None:
         if self._directory is None:
-            self._recent.append(entry)
+            self._recent[file].append(entry)
             return
         try:
-            self._append(self._directory / AUDIT_FILE, _encode(entry) + b"\n")
+            self._append(self._directory / file, _encode(entry) + b"\n")
         except OSError as error:
             if not self._failed:
                 reason = os.strerror(error.errno or 0)
@@ -81,7 +113,7 @@ class Audit:
     def read(self, limit: int) -> list[AuditEntry]:
         """The newest entries, the newest first."""
         if self._directory is None:
-            return list(self._recent)[: -limit - 1 : -1]
+            return _newest((reversed(each) for each in self._recent.values()), limit)
         return read_audit(self._directory, limit)
 
     def _append(self, path: Path, line: bytes) -> None:
@@ -102,17 +134,60 @@ class Audit:
                 newer.replace(older)
 
 
+class _Refusals:
+    """Refusals of the last minute by what they have in common; the name they were about does not
+    count, since whoever is refused chooses it."""
+
+    def __init__(self) -> None:
+        self._began_ms = 0
+        self._lines: dict[_Kind, int] = {}
+        self._counted: dict[_Kind, AuditEntry] = {}
+
+    def take(self, entry: AuditEntry) -> list[AuditEntry]:
+        """The lines to write now."""
+        told = self.end(entry.at_ms)
+        if not self._lines:
+            self._began_ms = entry.at_ms
+        kind = (entry.who, entry.peer, entry.door, entry.action, entry.outcome)
+        if kind not in self._lines and len(self._lines) >= REFUSED_KINDS_MAX:
+            kind = _OTHERS
+            who, peer, door, action, outcome = kind
+            entry = AuditEntry(entry.at_ms, who, peer, door, action, "", outcome)
+        lines = self._lines[kind] = self._lines.get(kind, 0) + 1
+        if lines <= REFUSED_LINES_MAX and kind is not _OTHERS:
+            told.append(entry)
+        else:
+            before = self._counted.get(kind)
+            count = 1 if before is None else before.count + 1
+            self._counted[kind] = msgspec.structs.replace(entry, count=count)
+        return told
+
+    def end(self, now_ms: int | None) -> list[AuditEntry]:
+        """What was counted in a window that is over; nothing while it is not. A clock that was
+        set back ends it too."""
+        if now_ms is not None and 0 <= now_ms - self._began_ms < REFUSED_WINDOW_MS:
+            return []
+        told = sorted(self._counted.values(), key=lambda entry: entry.at_ms)
+        self._lines.clear()
+        self._counted.clear()
+        return told
+
+
 def read_audit(directory: Path, limit: int, files_kept: int = FILES_KEPT) -> list[AuditEntry]:
     """The newest entries in a data directory, the newest first; a broker may be writing there."""
-    path = directory / AUDIT_FILE
-    found: list[AuditEntry] = []
+    return _newest((_entries(directory / name, files_kept) for name in _FILES), limit)
+
+
+def _newest(sources: Iterable[Iterable[AuditEntry]], limit: int) -> list[AuditEntry]:
+    merged = heapq.merge(*sources, key=lambda entry: entry.at_ms, reverse=True)
+    return list(itertools.islice(merged, limit))
+
+
+def _entries(path: Path, files_kept: int) -> Iterator[AuditEntry]:
     for each in (path, *_older(path, files_kept)):
         for line in _lines_backwards(each):
-            if len(found) >= limit:
-                return found
             with contextlib.suppress(msgspec.DecodeError):  # a crash may cut the last line
-                found.append(_decode(line))
-    return found
+                yield _decode(line)
 
 
 def _older(path: Path, files_kept: int) -> list[Path]:

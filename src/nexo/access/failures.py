@@ -31,7 +31,7 @@ class Failures:
         """One more; returns how many it were within the window."""
         now_ms = self._now_ms()
         began_ms, failures = self._counts.get(address, (now_ms, 0))
-        if now_ms - began_ms >= FAILURES_WINDOW_MS:
+        if not 0 <= now_ms - began_ms < FAILURES_WINDOW_MS:  # below 0: the clock was set back
             del self._counts[address]  # so that it stands last again
             began_ms, failures = now_ms, 0
         elif address not in self._counts and len(self._counts) >= ADDRESSES_MAX:

@@ -151,9 +151,10 @@ class Telling:
     def __exit__(self, _: object, error: BaseException | None, trace: object) -> None:
         if error is None:
             self._audit.write(self._entry.ended("done"))
-        else:
-            code = error.code if isinstance(error, NexoError) else "interrupted"
-            self._audit.write(self._entry.ended(code))
+        elif isinstance(error, NexoError):
+            self._audit.write_refused(self._entry.ended(error.code))
+        else:  # nobody waited for the end any more: it may have been done
+            self._audit.write(self._entry.ended("interrupted"))
 
 
 def bearer_of(headers: list[tuple[bytes, bytes]]) -> str | None:

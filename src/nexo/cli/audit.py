@@ -39,14 +39,21 @@ def _audit(
     if not found:
         typer.echo("nothing was changed yet")
         return
+    from rich.markup import escape
+
     from nexo.cli.tables import console, plain_table
+    from nexo.server.logs import visible
 
     table = plain_table("when", "who", "from", "action", "on", "outcome", wide=("on",))
     for entry in found:
         when = datetime.fromtimestamp(entry.at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
         where = f"{entry.door} {entry.peer}"
         outcome = entry.outcome if entry.outcome == "done" else f"[red]{entry.outcome}[/red]"
-        table.add_row(when, entry.who, where, entry.action, entry.resource, outcome)
+        if entry.count > 1:
+            outcome += f" ({entry.count:,} times)"
+        # Names come from whoever was refused too: a terminal must not obey them.
+        told = (entry.who, where, entry.action, entry.resource)
+        table.add_row(when, *(escape(visible(each)) for each in told), outcome)
     console().print(table)
 
 

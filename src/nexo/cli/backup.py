@@ -28,8 +28,10 @@ def backup(
     the copy was finished; everything confirmed before you started is in it.
     `nexo restore` makes a data directory of it.
     """
+    import signal
     from pathlib import Path
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the same order as for Ctrl-C
     if Path(file).exists():
         talk.confirm(f"Replace {file}?", yes)
     began = time.monotonic()

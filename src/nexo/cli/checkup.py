@@ -15,11 +15,13 @@ from typing import Any, NamedTuple
 
 from nexo.cli.runtimes import spark_problems, spark_versions
 from nexo.cli.talk import Talk
+from nexo.journal.directory import DataDirectory
 from nexo.server.configuration import CONFIGURATION_FILE, Configuration
 from nexo.server.listeners import listener
 from nexo.server.sources import configure, unknown_variables
 from nexo.spark.java import JAVA_MIN, find_java
 from nexo.vocabulary.errors import NexoError
+from nexo.vocabulary.limits import CLOCK_STEP_MS
 
 OK, NOTE, WARNING, ERROR = "ok", "note", "warning", "error"
 
@@ -101,6 +103,9 @@ class Checkup:
         place = Path(self._data or self._configuration.data).absolute()
         while not place.is_dir():
             place = place.parent
+        directory = DataDirectory(Path(self._data or self._configuration.data))
+        if exposed := directory.exposure():
+            yield Finding(WARNING, "data", exposed, directory.remedy)
         free_bytes = shutil.disk_usage(place).free
         free = f"{free_bytes / 1024**3:.1f} GB free at {place}"
         if free_bytes < FREE_BYTES_MIN:
@@ -128,7 +133,7 @@ class Checkup:
                 WARNING,
                 "clock",
                 f"the newest file of the data directory is {ahead_s:.0f} s in the future",
-                "set the clock: the broker's time never runs backwards, it would stand still",
+                "set the clock: if it is behind, messages get wrong times and tokens live longer",
             )
         elif _clock_state() == _CLOCK_UNSYNCHRONIZED:
             now = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
@@ -149,19 +154,20 @@ class Checkup:
         from nexo import __version__
 
         try:
-            found = self._talk.require_broker()
+            welcome = self._talk.greet()
         except NexoError as error:
             if error.code in ("unreachable", "timeout"):
                 yield Finding(WARNING, "broker", error.message, error.hint)
             else:
                 yield Finding(ERROR, "broker", error.message, error.hint)
             return
-        ours = f"nexo {__version__}"
+        found, ours = welcome.server, f"nexo {__version__}"
         if found == ours:
             yield Finding(OK, "broker", f"{found} answers at {self._talk.url}")
         else:
             hint = "upgrade the older of the two"
             yield Finding(NOTE, "broker", f"{found} answers, this command is {ours}", hint)
+        yield from _parted("the broker's queues", welcome.clock_ahead_ms)
 
     def _java(self) -> Iterator[Finding]:
         java = find_java()
@@ -209,6 +215,23 @@ class Checkup:
             f"{report.payload_bytes:,} bytes, {report.records:,} records of {report.owners} owners",
             "" if report.is_sound else "restore a backup, or keep a copy of the files and ask",
         )
+        # What a broker that is started now would go on from; behind is what is stored at rest.
+        yield from _parted("the journal", max(0, report.latest_ms - round(time.time() * 1000)))
+
+
+def _parted(whose: str, ahead_ms: int) -> Iterator[Finding]:
+    """What is wrong with a clock of queues that is off the system clock by this."""
+    if abs(ahead_ms) < CLOCK_STEP_MS:
+        return
+    where = "ahead of" if ahead_ms > 0 else "behind"
+    shown = f"the clock of {whose} is {abs(ahead_ms) / 1000:,.0f} s {where} the system clock"
+    hint = (
+        "the system clock is or was wrong: messages carry times that are off by this, timeouts go "
+        "on; check the clock, it is taken up at a start once the broker was stopped for that long"
+        if ahead_ms > 0
+        else "the system clock was set forward: it is taken up at the next start"
+    )
+    yield Finding(WARNING, "clock", shown, hint)
 
 
 def _port(door: str, host: str, port: int) -> Finding:

@@ -22,8 +22,8 @@ GREETING_S = 3.0  # how long it may take to find out
 _READ_BYTES = 65_536
 
 
-def greet(url: str, token: str | None, tls_ca: str | None = None) -> str:
-    """The name and version of the broker there, such as `nexo 0.1.0`."""
+def greet(url: str, token: str | None, tls_ca: str | None = None) -> commands.Welcome:
+    """What the broker there says of itself: its `server` is such as `nexo 0.1.0`."""
     address = address_of(url, tls_ca)
     version = commands.PROTOCOL_VERSION
     hello = commands.Hello(commands.MAGIC, (version, version), "nexo-cli", token_of(token))
@@ -44,7 +44,7 @@ def greet(url: str, token: str | None, tls_ca: str | None = None) -> str:
         answer = None
     if answer is not None and answer.kind is Kind.WELCOME:
         welcome: commands.Welcome = commands.unpack(answer.head, commands.Welcome)
-        return welcome.server
+        return welcome
     if answer is not None and answer.head and answer.kind in (Kind.GOODBYE, Kind.ERROR):
         raise error_of(commands.unpack(answer.head, commands.Refusal))
     raise Unreachable(

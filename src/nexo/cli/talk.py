@@ -14,6 +14,7 @@ from nexo.cli.parameters import add_parameters, flag
 
 if TYPE_CHECKING:
     from nexo import Client
+    from nexo.wire.commands import Welcome
 
 DEFAULT_URL = "nexo://127.0.0.1:9325"
 TIMEOUT_S = 30.0  # how long an answer may take
@@ -93,6 +94,10 @@ class Talk:
 
     def require_broker(self) -> str:
         """Fail at once if no broker is there; else say which version it is."""
+        return self.greet().server
+
+    def greet(self) -> "Welcome":
+        """What the broker says of itself."""
         from nexo.cli.greeting import greet
 
         return greet(self.url, self.token, self.tls_ca)

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nexo.client import asking
-from nexo.vocabulary.errors import DataCorrupt, InvalidArgument, NexoError, ReadOnly
+from nexo.vocabulary.errors import (
+    DataCorrupt,
+    InvalidArgument,
+    NexoError,
+    ReadOnly,
+    Unreachable,
+)
 from nexo.vocabulary.limits import BACKUP_PIECE_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -46,8 +52,26 @@ def take_backup(
     target = Path(file)
     if target.exists() and not replace:
         raise InvalidArgument(f"{target} is there already", "choose another name, or say replace")
-    part = target.with_name(f"{target.name}.part")
     progress = yield asking.call("backup", _read_progress)
+    try:
+        size = yield from _take(target, progress, told)
+    except (GeneratorExit, Unreachable):
+        raise  # there is nobody left to tell; the broker notices by the silence
+    except BaseException:
+        # Whatever it was, Ctrl-C included: the next backup must not wait for this one.
+        yield from _end(progress)
+        raise
+    yield from _end(progress)
+    return size
+
+
+def _end(progress: _Progress) -> Generator[Operation, Any, None]:
+    with contextlib.suppress(NexoError):  # it is forgotten by itself, if somewhat later
+        yield asking.call("backup_end", None, backup=progress.backup)
+
+
+def _take(target: Path, progress: _Progress, told: Told | None) -> Generator[Operation, Any, int]:
+    part = target.with_name(f"{target.name}.part")
     try:
         while not progress.done:
             if told is not None:
@@ -65,14 +89,15 @@ def take_backup(
         ) from error
     finally:
         part.unlink(missing_ok=True)
-    with contextlib.suppress(NexoError):  # it is forgotten by itself, if somewhat later
-        yield asking.call("backup_end", None, backup=progress.backup)
     return int(progress.total_bytes)
 
 
 def _fetch(progress: _Progress, part: Path, told: Told | None) -> Generator[Operation, Any, None]:
     digest, offset = hashlib.sha256(), 0
-    with part.open("wb") as writing:
+    part.unlink(missing_ok=True)
+    # It holds messages and secrets: nobody else may read it, not for a moment.
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as writing:
         while True:
             piece = yield asking.call(
                 "backup_read",

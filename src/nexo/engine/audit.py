@@ -5,6 +5,8 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from nexo.engine.recovery import (
     load_catalog,
     load_queue,
@@ -29,7 +31,9 @@ if TYPE_CHECKING:
 
 def audit(path: str | os.PathLike[str], *, vfs: str | None = None) -> Report:
     """Check a data directory that no broker has open; nothing is changed."""
-    return verify(path, RecordFold(), vfs=vfs)
+    fold = RecordFold()
+    report = verify(path, fold, vfs=vfs)
+    return msgspec.structs.replace(report, latest_ms=fold.latest_ms)
 
 
 class RecordFold:
@@ -37,6 +41,7 @@ class RecordFold:
 
     def __init__(self) -> None:
         self._catalog = Catalog()
+        self.latest_ms = 0
 
     def rows_of(self, owner: int, stored: Stored) -> tuple[set[int], list[str]]:
         """The rows that the owner's state refers to, and complaints about that state."""
@@ -54,6 +59,7 @@ class RecordFold:
         for defined in self._catalog.queues.values():
             if defined.owner == owner:
                 image = load_queue(stored)
+                self.latest_ms = max(self.latest_ms, image.now_ms)
                 queue = new_queue(defined, count(1), 1)
                 revive(queue, image)
                 invariants.check(queue)
@@ -61,6 +67,7 @@ class RecordFold:
         for topic_defined in self._catalog.topics.values():
             if topic_defined.owner == owner:
                 topic_image = load_topic(stored)
+                self.latest_ms = max(self.latest_ms, topic_image.now_ms)
                 revive_topic(new_topic(topic_defined, count(1)), topic_image)
                 return {row for chunk in topic_image.chunks for row in chunk.rows}, []
         return set(), [f"owner {owner} has state but is not in the catalog"]

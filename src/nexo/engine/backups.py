@@ -11,8 +11,8 @@ import msgspec
 from nexo.engine.audit import audit
 from nexo.journal.backup import restore as restore_journal
 from nexo.journal.sqlite import JOURNAL_FILE
-from nexo.vocabulary.errors import DataCorrupt, InvalidArgument, RateLimited
-from nexo.vocabulary.limits import BACKUP_IDLE_MS, BACKUP_PIECE_BYTES_MAX
+from nexo.vocabulary.errors import DataCorrupt, InvalidArgument, NotReady, RateLimited
+from nexo.vocabulary.limits import BACKUP_IDLE_MS, BACKUP_PIECE_BYTES_MAX, BACKUP_SILENCE_MS
 
 if TYPE_CHECKING:
     import os
@@ -32,20 +32,25 @@ class BackupProgress(msgspec.Struct, frozen=True):
 
 
 class Backups:
-    """One at a time: a copy takes as much room as the journal itself."""
+    """One at a time: a copy takes as much room as the journal itself. Whoever wants it asks for it
+    several times a second, so one that nobody asks for was given up, and gives way to the next."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._number = 0
         self._beginning = False
         self._running: _Backup | None = None
+        self._failed: tuple[int, BaseException] | None = None  # the last that did, and why
 
     async def begin(self) -> BackupProgress:
         """Begin a copy of everything. It ends by itself if nobody asks for it any more."""
-        if self._beginning or self._running is not None:
+        running = self._running
+        if self._beginning or (running is not None and not running.is_given_up):
             raise RateLimited(
                 "a backup is being taken already", "wait for it, and begin another one then"
             )
+        if running is not None:
+            running.close()
         self._beginning = True
         try:
             copy = await self._context.desk.call(self._context.journal.copy)
@@ -83,28 +88,40 @@ class Backups:
             await self._context.desk.call(lambda: None)
 
     def _find(self, number: int) -> _Backup:
+        if self._failed is not None and self._failed[0] == number:
+            raise self._failed[1]
         if self._running is None or self._running.number != number:
             raise InvalidArgument(f"there is no backup {number}", "begin one")
         self._running.touch()
         return self._running
 
-    def _forget(self) -> None:
+    def _forget(self, number: int, error: BaseException | None) -> None:
+        """The next may begin: at the desk its copy waits until this one's is removed."""
         self._running = None
+        if error is not None:
+            self._failed = (number, error)
 
 
 class _Backup:
     """One copy under way, or finished and being fetched."""
 
     def __init__(
-        self, context: Context, number: int, copy: Copy, forget: Callable[[], None]
+        self,
+        context: Context,
+        number: int,
+        copy: Copy,
+        forget: Callable[[int, BaseException | None], None],
     ) -> None:
         self.number = number
         self._context = context
         self._copy = copy
         self._forget = forget
         self._idle: asyncio.TimerHandle | None = None
+        self._is_closed = False
         self._now = BackupProgress(number, 0, 0, False)
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._loop = asyncio.get_running_loop()
+        self._task = self._loop.create_task(self._run())
+        self._task.add_done_callback(self._ended)
         self.touch()
 
     async def _run(self) -> None:
@@ -117,9 +134,9 @@ class _Backup:
         self._now = BackupProgress(self.number, step.total_bytes, step.total_bytes, True, digest)
 
     def progress(self) -> BackupProgress:
-        error = self._task.exception() if self._task.done() else None
-        if error is not None:
-            self.close()
+        if self._task.cancelled():
+            raise NotReady("the backup was ended", "begin another one")
+        if self._task.done() and (error := self._task.exception()) is not None:
             raise error
         return self._now
 
@@ -136,15 +153,29 @@ class _Backup:
         """Somebody still wants it."""
         if self._idle is not None:
             self._idle.cancel()
-        loop = asyncio.get_running_loop()
-        self._idle = loop.call_later(BACKUP_IDLE_MS / 1000, self.close)
+        self._touched_s = self._loop.time()
+        self._idle = self._loop.call_later(BACKUP_IDLE_MS / 1000, self.close)
 
-    def close(self) -> None:
+    @property
+    def is_given_up(self) -> bool:
+        """Whether nobody has asked for it for long enough."""
+        return self._loop.time() - self._touched_s >= BACKUP_SILENCE_MS / 1000
+
+    def close(self, error: BaseException | None = None) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
         if self._idle is not None:
             self._idle.cancel()
         self._task.cancel()
+        self._forget(self.number, error)
         # At the desk: a step may be running in its thread.
-        self._context.desk.submit(self._copy.close, lambda _, __: self._forget())
+        self._context.desk.submit(self._copy.close, lambda _, __: None)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """What failed is let go of at once, and told to whoever asks for it next."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.close(error)
 
 
 def restore(

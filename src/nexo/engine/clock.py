@@ -1,8 +1,13 @@
-"""The broker's clock: wall time that never goes back and never jumps.
+"""The broker's two clocks.
 
-It starts from the wall clock (or from the latest time in the journal, should the wall clock have
-been set back since) and then follows the monotonic clock. So a stepped wall clock neither freezes
-leases nor expires them all at once; it is taken up at the next start.
+Queues and topics live by a clock that never goes back and never jumps. It starts from the wall
+clock (or from the latest time in the journal, should the wall clock have been set back since) and
+then follows the monotonic clock. So a stepped wall clock neither freezes leases nor expires them
+all at once; it is taken up at the next start.
+
+Whatever the rest of the world dates (signatures, the expiry of tokens, the audit log) is judged by
+the wall clock, as it is now: one start with a wrong clock must not shut everybody out for as long
+as it was wrong.
 """
 
 from __future__ import annotations
@@ -16,7 +21,10 @@ if TYPE_CHECKING:
 
 class Clock(Protocol):
     def now_ms(self) -> int:
-        """The time in Unix milliseconds."""
+        """The time of queues and topics in Unix milliseconds."""
+
+    def wall_ms(self) -> int:
+        """The time of the rest of the world; it may jump, also back."""
 
     def not_before(self, now_ms: int) -> None:
         """The journal knows of this time: do not fall behind it."""
@@ -30,11 +38,15 @@ class SystemClock:
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._wall = wall
         self._monotonic = monotonic
         self._base_ms = wall() * 1000 - monotonic() * 1000
 
     def now_ms(self) -> int:
         return int(self._base_ms + self._monotonic() * 1000)
+
+    def wall_ms(self) -> int:
+        return int(self._wall() * 1000)
 
     def not_before(self, now_ms: int) -> None:
         behind_ms = now_ms - self.now_ms()

@@ -9,9 +9,11 @@ the second time, so an import that the disk interrupted is simply done again.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from nexo.engine.topics import check_bindable
+from nexo.vocabulary import limits
 from nexo.vocabulary.definitions import (
     BindingDefinition,
     Definitions,
@@ -30,7 +32,9 @@ from nexo.vocabulary.names import RESERVED_PREFIX, check_name
 from nexo.vocabulary.settings import (
     QueueSettings,
     TopicSettings,
+    check_filter,
     check_queue_settings,
+    check_room,
     check_topic_settings,
 )
 
@@ -82,12 +86,22 @@ async def import_definitions(
         *_topic_steps(engine, wanted.topics),
         *_binding_steps(engine, wanted),
     ]
+    _check_room(engine, [step.told for step in steps if step.told.outcome == "created"])
     works = [step.work for step in steps if step.work is not None and not dry_run]
     for start in range(0, len(works), STEP_DEFINITIONS):
         # All begin in their order before the commit that the first of them asks for, so a binding
         # finds its queue, and they share that commit.
         await asyncio.gather(*[work() for work in works[start : start + STEP_DEFINITIONS]])
     return [step.told for step in steps]
+
+
+def _check_room(engine: Engine, created: list[Imported]) -> None:
+    """Refuse the document as a whole rather than stop in the middle of it."""
+    new = Counter(each.kind for each in created)
+    bound = sum(len(actor.bindings()) for actor in engine.topics.values()) if new["binding"] else 0
+    check_room("queues", len(engine.queues) + new["queue"], limits.QUEUES_MAX)
+    check_room("topics", len(engine.topics) + new["topic"], limits.TOPICS_MAX)
+    check_room("bindings", bound + new["binding"], limits.BINDINGS_MAX)
 
 
 def _queue_steps(engine: Engine, wanted: list[QueueDefinition]) -> list[_Step]:
@@ -162,6 +176,7 @@ def _binding_steps(engine: Engine, wanted: Definitions) -> list[_Step]:
     steps = []
     for each in wanted.bindings:
         check_bindable(each.topic)
+        check_filter(each.where)
         hint = "define it in the document, or create it first"
         if each.topic not in topics:
             raise TopicNotFound(f"a binding names topic {each.topic!r:.100}", hint)

@@ -30,11 +30,11 @@ from nexo.journal.port import CATALOG
 from nexo.machine.catalog import Catalog, encode_catalog_image
 from nexo.machine.clear import purge
 from nexo.telemetry.meters import Meters
+from nexo.vocabulary import limits
 from nexo.vocabulary.changes import Dropped
 from nexo.vocabulary.errors import InvalidArgument, NotReady, QueueNotFound
-from nexo.vocabulary.limits import MEMORY_LIMIT_BYTES
 from nexo.vocabulary.names import check_name, dead_letter_name
-from nexo.vocabulary.settings import QueueSettings, TopicSettings
+from nexo.vocabulary.settings import QueueSettings, TopicSettings, check_filter, check_room
 from nexo.vocabulary.start import LATEST
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Engine:
         *,
         clock: Clock | None = None,
         runner: Runner | None = None,
-        memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+        memory_limit_bytes: int = limits.MEMORY_LIMIT_BYTES,
         events: TopicSettings | None = EVENTS_SETTINGS,
         new_incarnation: Callable[[], int],
     ) -> None:
@@ -97,7 +97,7 @@ class Engine:
         self._mover = Mover(context, self._dead_letters_of)
         context.on_doomed = self._mover.bury
         self.keys = Keys(
-            lambda: self._catalog, context.clock.now_ms, self._durable, self._check_writable
+            lambda: self._catalog, context.clock.wall_ms, self._durable, self._check_writable
         )
         self.committer, self.memory, self.meters = context.committer, context.memory, context.meters
         self.tasks = MoveTasks(self.redrive)
@@ -154,7 +154,16 @@ class Engine:
         return self._catalog.queue(name)
 
     def now_ms(self) -> int:
+        """The time that queues and topics live by."""
         return self._context.clock.now_ms()
+
+    def wall_ms(self) -> int:
+        """The time that access is judged by."""
+        return self._context.clock.wall_ms()
+
+    def clock_ahead_ms(self) -> int:
+        """How far the clock of queues is ahead of the wall clock; below 0: behind."""
+        return self.now_ms() - self.wall_ms()
 
     @property
     def queues(self) -> dict[str, QueueActor]:
@@ -167,6 +176,8 @@ class Engine:
     async def create_queue(self, name: str, settings: QueueSettings | None = None) -> QueueActor:
         """Create a queue; the same name with the same settings is the same queue."""
         self._check_writable()
+        if name not in self._queues:
+            check_room("queues", len(self._queues) + 1, limits.QUEUES_MAX)
         actor = self._define_queue(name, settings or QueueSettings())
         await self._durable()
         return actor
@@ -223,6 +234,8 @@ class Engine:
 
     async def create_topic(self, name: str, settings: TopicSettings | None = None) -> TopicActor:
         self._check_writable()
+        if name not in self.topics:
+            check_room("topics", len(self.topics) + 1, limits.TOPICS_MAX)
         now_ms = self._context.clock.now_ms()
         actor = self._topics.add(
             self._catalog.define_topic(name, settings or TopicSettings(), now_ms)
@@ -258,7 +271,13 @@ class Engine:
         bound. With `create` a queue that is not there is created."""
         self._check_writable()
         check_bindable(topic)
+        check_filter(where)
+        if create and queue not in self._queues:
+            check_room("queues", len(self._queues) + 1, limits.QUEUES_MAX)
         actor = self.topic(topic)
+        bindings = len(self._catalog.bindings) + 1
+        if bindings > limits.BINDINGS_MAX and not self._catalog.is_bound(topic, queue):
+            check_room("bindings", bindings, limits.BINDINGS_MAX)
         kept = Kept(actor, where)
         if start != LATEST and not self._catalog.is_bound(topic, queue):
             await kept.choose(start)  # from here on nothing else comes in between

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import apsw
 
 from nexo.journal.connection import connect_to_read
-from nexo.journal.directory import DataDirectory
+from nexo.journal.directory import DataDirectory, make_private
 from nexo.journal.fault import describe, translate
 from nexo.journal.layout import Layout
 from nexo.journal.port import Copied
@@ -49,15 +49,23 @@ class JournalCopy:
                 f"and {free_bytes:,} are free",
                 "free some space on the disk of the data directory",
             )
-        self._remove()
+        remove_copy(self._file)
         try:
-            self._target = apsw.Connection(file)
+            make_private(self._file)
+        except OSError as error:
+            raise ReadOnly(
+                f"{file} cannot be made: {error.strerror}", "look at the disk"
+            ) from error
+        self._target = apsw.Connection(file)
+        self._done = False
+        try:
             self._target.pragma("synchronous", "OFF")  # it is synchronized once, at the end
             self._target.pragma("journal_mode", "OFF")
             self._backup = self._target.backup("main", source, "main")
         except apsw.Error as error:
+            self._target.close(True)
+            remove_copy(self._file)
             raise translate(error, "copying to", file) from error
-        self._done = False
 
     def step(self) -> Copied:
         """Copy some more."""
@@ -87,7 +95,7 @@ class JournalCopy:
                 self._backup.close(True)
             with contextlib.suppress(apsw.Error):
                 self._target.close(True)
-        self._remove()
+        remove_copy(self._file)
 
     def _finish(self) -> None:
         try:
@@ -99,10 +107,12 @@ class JournalCopy:
             raise ReadOnly(f"copying to {self._file} failed: {text}", "look at the disk") from error
         self._done = True
 
-    def _remove(self) -> None:
-        for suffix in ("", "-journal", "-wal"):
-            with contextlib.suppress(OSError):
-                Path(f"{self._file}{suffix}").unlink(missing_ok=True)
+
+def remove_copy(file: Path) -> None:
+    """Also one that a crash left: it takes as much room as the journal, and holds its secrets."""
+    for suffix in ("", "-journal", "-wal"):
+        with contextlib.suppress(OSError):
+            Path(f"{file}{suffix}").unlink(missing_ok=True)
 
 
 def restore(
@@ -122,7 +132,9 @@ def restore(
     _require_journal(source)
     place.make()
     unfinished = target.with_name(f"{journal_file}.restoring")
+    unfinished.unlink(missing_ok=True)
     try:
+        make_private(unfinished)
         _copy(source, unfinished, copied)
         _skip_epochs(str(unfinished))
         _synchronize(unfinished)
@@ -153,7 +165,7 @@ def _require_journal(file: Path) -> None:
 
 def _copy(source: Path, target: Path, copied: Callable[[int, int], None]) -> None:
     total, done = source.stat().st_size, 0
-    with source.open("rb") as reading, target.open("wb") as writing:
+    with source.open("rb") as reading, target.open("r+b") as writing:
         while piece := reading.read(COPY_BYTES):
             writing.write(piece)
             done += len(piece)

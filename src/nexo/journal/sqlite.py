@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import apsw
 
-from nexo.journal.backup import COPY_FILE, JournalCopy
+from nexo.journal.backup import COPY_FILE, JournalCopy, remove_copy
 from nexo.journal.connection import Tuning, abandon, connect
 from nexo.journal.directory import DataDirectory
 from nexo.journal.fault import FAILED_HINT, describe, disk_full, translate
@@ -85,6 +85,10 @@ class SqliteJournal:
         self._tuning = tuning or Tuning()
         free_bytes = self._directory.free_bytes if self._directory is not None else None
         self._reserve = Reserve(str(directory / RESERVE_FILE), self._vfs, reserve_bytes, free_bytes)
+        self._private = [directory / JOURNAL_FILE]
+        if reserve_bytes:
+            self._private.append(directory / RESERVE_FILE)
+        self._is_first = True  # it has not been open yet
         self._connection: apsw.Connection | None = None
         self._fault = ""  # why it is broken; empty while it is not
         self._last_row = 0
@@ -100,12 +104,16 @@ class SqliteJournal:
         self.close()
         if self._directory is not None:
             self._directory.make()
-            self._directory.keep_private(Path(self._file))
+            for file in self._private:
+                self._directory.keep_private(file)
         try:
             self._connection = connect(self._file, self._vfs, self._layout, self._tuning)
             if self._directory is not None:
                 self._directory.settle()
                 self._directory.sign()
+                if self._is_first:  # later, a finished copy may be on its way to whoever asked
+                    remove_copy(Path(self._file).with_name(COPY_FILE))
+                    self._is_first = False
             self._fault = ""
             self._numbers.clear()
             self._wal_pages = 0

@@ -52,6 +52,7 @@ class Report(msgspec.Struct, frozen=True):
     owners: int
     records: int
     findings: list[Finding]
+    latest_ms: int = 0  # the latest time that the records know of; 0 if nobody understood them
 
     @property
     def is_sound(self) -> bool:

@@ -21,13 +21,15 @@ from nexo.journal.memory import MemoryJournal
 from nexo.journal.sqlite import SqliteJournal
 from nexo.server.http import HttpService
 from nexo.server.listeners import listener
-from nexo.server.security import Security, check_exposure
+from nexo.server.security import Security, check_exposure, warn_of_directory
 from nexo.server.surroundings import BrokerSurroundings
 from nexo.telemetry.lag import LagTimer
 from nexo.vocabulary.errors import InvalidArgument, NotReady
 from nexo.vocabulary.settings import TopicSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from nexo.journal.port import Journal
     from nexo.server.configuration import Configuration
 
@@ -75,6 +77,7 @@ class Broker:
         data = None if configuration.data == IN_MEMORY else Path(configuration.data)
         security = self._security = Security(configuration, engine, data)
         await engine.open()
+        warn_of_directory(data)
         security.begin()
         self._http = HttpService(engine, configuration, security)
         self._rpc = RpcDoor(engine, f"nexo {__version__}", security.guard, security.tls)
@@ -92,20 +95,19 @@ class Broker:
             await self.stop()
             raise
 
-    async def stop(self) -> None:
-        """Say goodbye to clients first, then write what waits."""
-        for door in (self._http, self._rpc, self._udp):
-            if door is not None:
-                # A client that does not read its goodbye must not keep the broker from stopping.
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(GOODBYE_S):
-                        await door.close()
+    async def stop(self, tell: Callable[[str], None] = lambda doing: None) -> None:
+        """Say goodbye to clients first, then write what waits. `tell` hears what is being done."""
+        tell("say goodbye to clients")
+        doors = [door for door in (self._http, self._rpc, self._udp) if door is not None]
+        await asyncio.gather(*[_say_goodbye(door) for door in doors])
         if self._lag is not None:
             self._lag.stop()
         if self._security is not None:
             self._security.end()
         if self._engine is not None:
+            tell("write what waits, and close the journal")
             await self._engine.close()
+        tell("end the process")
 
     def _mount_apps(self, engine: Engine, data: Path | None) -> None:
         http, rpc = self._http, self._rpc
@@ -138,6 +140,13 @@ class Broker:
             raise NotReady(
                 f"cannot listen on {host}:{port}: {reason}", f"check --host and --{kind}-port"
             ) from error
+
+
+async def _say_goodbye(door: HttpService | RpcDoor | UdpDoor) -> None:
+    """A client that does not read its goodbye must not keep the broker from stopping."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(GOODBYE_S):
+            await door.close()
 
 
 def _journal(data: str) -> Journal:

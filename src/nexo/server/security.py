@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from nexo.access.audit import Audit
 from nexo.access.guard import Guard
 from nexo.access.tls import ServerTls
+from nexo.journal.directory import DataDirectory
 from nexo.vocabulary.errors import Forbidden, InvalidArgument
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class Security:
 
     def __init__(self, configuration: Configuration, engine: Engine, data: Path | None) -> None:
         self.guard = Guard(
-            engine.now_ms,
+            engine.wall_ms,
             is_required=configuration.access == REQUIRED,
             audit=Audit(data),
         )
@@ -68,14 +69,15 @@ class Security:
     def end(self) -> None:
         if self._round is not None:
             self._round.cancel()
+        self.guard.audit.flush()
 
     def _go_round(self) -> None:
+        self.guard.audit.flush(self._engine.wall_ms())
         if self.guard.is_required:
             self.guard.expire()
         if self._tls is not None:
             self._tls.refresh()
-        if self.guard.is_required or self._tls is not None:
-            self._round = asyncio.get_running_loop().call_later(ROUND_S, self._go_round)
+        self._round = asyncio.get_running_loop().call_later(ROUND_S, self._go_round)
 
 
 def check_exposure(configuration: Configuration) -> None:
@@ -88,6 +90,15 @@ def check_exposure(configuration: Configuration) -> None:
             "give --access required (and make tokens with nexo token create), "
             "or --insecure if that is meant",
         )
+
+
+def warn_of_directory(data: Path | None) -> None:
+    """Say if others can get at what the broker keeps."""
+    if data is None:
+        return
+    directory = DataDirectory(data)
+    if exposed := directory.exposure():
+        logger.warning(exposed, extra={"hint": directory.remedy})
 
 
 def is_loopback(host: str) -> bool:

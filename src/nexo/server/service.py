@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,9 @@ import msgspec
 from nexo.engine.process import run, tune_process
 from nexo.server.broker import Broker
 from nexo.server.notify import notify
+from nexo.server.stopping import Stopping
 from nexo.vocabulary.errors import NotReady
+from nexo.vocabulary.limits import CLOCK_STEP_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,23 +28,59 @@ if TYPE_CHECKING:
     Announce = Callable[[Broker, Ports], None]
 
 WATCH_S = 0.5  # how often the broker is asked whether its disk is well
-STOPPED_AT_ONCE = 130  # the exit code of a process that was interrupted
 
 logger = logging.getLogger("nexo.server")
+
+
+class _Signals:
+    """The way from the thread that takes signals to the event loop."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._asked: asyncio.Future[str] | None = None
+        self._name = ""
+
+    def listen(self) -> asyncio.Future[str]:
+        """What the first signal sets, with its name."""
+        self._loop = asyncio.get_running_loop()
+        self._asked = self._loop.create_future()
+        if self._name:  # it came before there was a loop
+            self._stop()
+        return self._asked
+
+    def ask(self, name: str) -> None:
+        self._name = name
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # it is closed: the broker has stopped already
+                self._loop.call_soon_threadsafe(self._stop)
+
+    def _stop(self) -> None:
+        assert self._asked is not None
+        if not self._asked.done():
+            self._asked.set_result(self._name)
+            logger.info("stopping", extra={"signal": self._name})
 
 
 def serve(configuration: Configuration, announce: Announce) -> None:
     """Run a broker until SIGTERM or Ctrl-C. `announce` is told once every door answers."""
     tune_process()
-    run(_serve(configuration, announce))
+    signals = _Signals()
+    stopping = Stopping(signals.ask)
+    stopping.begin()
+    try:
+        run(_serve(configuration, announce, signals, stopping))
+    finally:
+        stopping.end()
     if configuration.ports_file is not None:  # who waits for the next run must not find this one's
         with contextlib.suppress(OSError):
             Path(configuration.ports_file).unlink(missing_ok=True)
 
 
-async def _serve(configuration: Configuration, announce: Announce) -> None:
+async def _serve(
+    configuration: Configuration, announce: Announce, signals: _Signals, stopping: Stopping
+) -> None:
     asyncio.get_running_loop().set_exception_handler(_report)
-    stopping = _on_signals()
+    asked = signals.listen()
     broker = Broker(configuration)
     began = time.perf_counter()
     logger.debug("starting", extra={"data": configuration.data, "pid": os.getpid()})
@@ -54,11 +91,11 @@ async def _serve(configuration: Configuration, announce: Announce) -> None:
             await asyncio.to_thread(write_ports, configuration.ports_file, ports)
         announce(broker, ports)
         notify("READY=1")
-        await _watch(broker, stopping)
+        await _watch(broker, asked)
     finally:
         began = time.perf_counter()
         notify("STOPPING=1")
-        await broker.stop()
+        await broker.stop(lambda doing: setattr(stopping, "doing", doing))
         logger.info("stopped", extra={"took_ms": _since_ms(began)})
 
 
@@ -75,28 +112,11 @@ def write_ports(file: str, ports: Ports) -> None:
         ) from None
 
 
-def _on_signals() -> asyncio.Future[str]:
-    """What the first signal sets, with its name. The second ends the process where it stands:
-    what was confirmed is on disk, and the next start recovers it."""
-    loop = asyncio.get_running_loop()
-    stopping: asyncio.Future[str] = loop.create_future()
-
-    def stop(name: str) -> None:
-        if stopping.done():
-            logger.warning("stopped at once", extra={"signal": name})
-            os._exit(STOPPED_AT_ONCE)
-        stopping.set_result(name)
-        logger.info("stopping", extra={"signal": name})
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop, number.name)
-    return stopping
-
-
 async def _watch(broker: Broker, stopping: asyncio.Future[str]) -> None:
     """Wait for the signal, and tell when the disk fails and when it is back."""
     said = None
     unreadable: set[tuple[str, int]] = set()
+    ahead_ms = 0
     while not stopping.done():
         refusal = broker.engine.refusal
         if refusal is not None and said is None:
@@ -105,8 +125,30 @@ async def _watch(broker: Broker, stopping: asyncio.Future[str]) -> None:
             logger.info("writable again")
         said = refusal
         unreadable = _tell_unreadable(broker, unreadable)
+        ahead_ms = tell_clock(broker.engine.clock_ahead_ms(), ahead_ms)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(stopping), WATCH_S)
+
+
+def tell_clock(ahead_ms: int, told_ms: int) -> int:
+    """Tell when the system clock and the clock of queues have parted by a step since it was last
+    told; returns what is told now."""
+    if abs(ahead_ms - told_ms) < CLOCK_STEP_MS:
+        return told_ms
+    if abs(ahead_ms) < CLOCK_STEP_MS:
+        logger.info("the system clock agrees with the clock of queues again")
+        return 0
+    what = "ahead of" if ahead_ms > 0 else "behind"
+    logger.warning(
+        "the clock of queues is %s the system clock",
+        what,
+        extra={
+            "by_s": round(abs(ahead_ms) / 1000),
+            "hint": "the system clock is or was wrong: messages carry times that are off by this; "
+            "timeouts go on, and access follows the system clock",
+        },
+    )
+    return ahead_ms
 
 
 def _tell_unreadable(broker: Broker, told: set[tuple[str, int]]) -> set[tuple[str, int]]:

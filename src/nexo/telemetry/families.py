@@ -67,6 +67,11 @@ READ_ONLY = Family("nexo_read_only", "gauge", "1 while nothing new is accepted."
 UNREADABLE = Family(
     "nexo_unreadable_messages", "gauge", "Messages that could not be read when last asked for."
 )
+CLOCK_AHEAD = Family(
+    "nexo_clock_ahead_seconds",
+    "gauge",
+    "How far the clock of queues is ahead of the system clock; below 0: behind.",
+)
 BUILD = Family("nexo_build_info", "gauge", "Always 1; the version is a label.", ("version",))
 RESIDENT = Family("process_resident_memory_bytes", "gauge", "Memory of the process.")
 CPU = Family("process_cpu_seconds_total", "counter", "CPU time of the process.")

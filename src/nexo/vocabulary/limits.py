@@ -26,8 +26,19 @@ RETENTION_MS_MAX = 20 * 365 * 24 * 3_600_000
 DEPTH_MAX = 10**12
 RECEIVE_RATE_MAX = 10**9
 RECEIVE_WAIT_MS_MAX = 20_000  # the SQS limit of a long poll
-TAGS_MAX = 50  # as on SQS
+TAGS_MAX = 50  # of a queue, as on SQS …
+TAG_KEY_CHARS_MAX = 128  # … with keys …
+TAG_VALUE_CHARS_MAX = 256  # … and values as long as there
+AWS_SETTINGS_MAX = 32  # attributes of SQS that a queue keeps for those who ask; SQS has about 20 …
+AWS_SETTINGS_BYTES_MAX = 64 * 1024  # … and their names and texts together: policies are long
+FILTER_ATTRIBUTES_MAX = 32  # that a binding's filter names …
+FILTER_CHARS_MAX = 256  # … and the length of each name and value
 IN_FLIGHT_MAX = 120_000  # what SQS lets a standard queue have in flight
+QUEUES_MAX = (
+    250_000  # of a broker, dead-letter queues that it makes itself aside: each has an actor
+)
+TOPICS_MAX = 250_000
+BINDINGS_MAX = 250_000
 TOKENS_MAX = 10_000  # tokens and access keys of a broker; they are all in memory
 
 # -- Rules ------------------------------------------------------------------------------------
@@ -61,6 +72,7 @@ UNSETTLED_BYTES_MAX = 64 * 1024 * 1024  # what may wait for the disk before push
 RECORD_BYTES_BEFORE_SNAPSHOT = 1024 * 1024  # state rows of a queue before they are folded in
 SPARSE_CHUNK_RATIO = 4  # a chunk with fewer live messages than 1/4 is copied forward …
 SPARSE_CHUNK_BYTES = 64 * 1024  # … if that frees at least this much
+CLOCK_STEP_MS = 5_000  # a clock that is off by less is none of an operator's concern
 WAITERS_MAX = 100_000  # consumers waiting on one queue
 MOVE_MESSAGES = 1_000  # messages moved to another queue in one transaction
 INLINE_COMMIT_MS = 2.0  # while commits take less than this they run in the event loop
@@ -91,6 +103,9 @@ UDP_SUBSCRIPTIONS_MAX = 100  # topics that one address subscribes to
 UDP_RATE_PER_S = 100_000  # datagrams a second from one address, on average …
 UDP_BURST = 100_000  # … and at once
 UDP_RATES_MAX = 20_000  # addresses whose rate is known; beyond, the longest silent is forgotten
+UDP_ERRORS_MAX = 50  # told to an address in a row for what is no request: a loop ends here …
+UDP_ERRORS_SILENCE_S = 10.0  # … and a client that was silent for this long is told again
+UDP_KNOWN_S = 600.0  # for this long after a request an address is known
 UDP_STRANGER_FACTOR = 3  # a reply to an unproven address is at most so many times the request
 UDP_COOKIE_S = 600.0  # a cookie proves an address for one to two of these
 UDP_UNCONFIRMED_MAX = 50_000  # publishes that wait for the disk before others are refused
@@ -112,7 +127,8 @@ ADMIN_QUERY_FIELDS_MAX = 20
 
 # -- Backups --------------------------------------------------------------------------------------
 BACKUP_PIECE_BYTES_MAX = 1024 * 1024  # a copy is fetched in pieces of this size
-BACKUP_IDLE_MS = 600_000  # one that nobody asks for any more is forgotten after this long
+BACKUP_SILENCE_MS = 5_000  # after this long without a question another may be begun in its place
+BACKUP_IDLE_MS = 60_000  # one that nobody asks for any more is forgotten after this long
 
 # -- Metrics --------------------------------------------------------------------------------------
 METRICS_QUEUES_MAX = 10_000  # queues with series of their own; the rest is told together

@@ -88,6 +88,8 @@ def check_queue_settings(name: str, settings: QueueSettings) -> None:
         raise InvalidArgument("deduplication must be off, id or content")
     if settings.deduplication_scope not in ("queue", "group"):
         raise InvalidArgument("deduplication_scope must be queue or group")
+    _check_tags(settings.tags)
+    _check_aws(settings.aws)
     if settings.delay_ms >= settings.retention_ms:
         raise InvalidArgument(
             "the delay is not shorter than the retention: messages would expire unseen",
@@ -108,6 +110,54 @@ def check_queue_settings(name: str, settings: QueueSettings) -> None:
 def check_topic_settings(settings: TopicSettings) -> None:
     """Refuse settings that are out of range."""
     _check_ranges(settings)
+
+
+def check_filter(where: dict[str, str] | None) -> None:
+    """Refuse a binding's filter that is out of range."""
+    if where is None:
+        return
+    if len(where) > limits.FILTER_ATTRIBUTES_MAX:
+        most = limits.FILTER_ATTRIBUTES_MAX
+        raise InvalidArgument(f"a filter names at most {most} attributes, not {len(where)}")
+    if any(len(text) > limits.FILTER_CHARS_MAX for pair in where.items() for text in pair):
+        raise InvalidArgument(
+            f"a name or value of a filter has at most {limits.FILTER_CHARS_MAX} characters"
+        )
+
+
+def check_room(noun: str, wanted: int, most: int) -> None:
+    """Refuse more of something than a broker has room for."""
+    if wanted > most:
+        raise InvalidArgument(f"a broker has at most {most:,} {noun}", "delete some")
+
+
+def _check_tags(tags: dict[str, str]) -> None:
+    if len(tags) > limits.TAGS_MAX:
+        raise InvalidArgument(f"a queue has at most {limits.TAGS_MAX} tags, not {len(tags)}")
+    for key, value in tags.items():
+        if not 1 <= len(key) <= limits.TAG_KEY_CHARS_MAX:
+            raise InvalidArgument(
+                f"the key of a tag has 1 to {limits.TAG_KEY_CHARS_MAX} characters, not {len(key)}"
+            )
+        if len(value) > limits.TAG_VALUE_CHARS_MAX:
+            raise InvalidArgument(
+                f"tag {key!r:.40} has a value of {len(value)} characters, at most "
+                f"{limits.TAG_VALUE_CHARS_MAX} are allowed"
+            )
+
+
+def _check_aws(kept: dict[str, str]) -> None:
+    size = sum(len(text.encode(errors="replace")) for pair in kept.items() for text in pair)
+    if len(kept) > limits.AWS_SETTINGS_MAX:
+        raise InvalidArgument(
+            f"a queue keeps at most {limits.AWS_SETTINGS_MAX} attributes of SQS, not {len(kept)}"
+        )
+    if size > limits.AWS_SETTINGS_BYTES_MAX:
+        raise InvalidArgument(
+            f"the attributes of SQS that a queue keeps have {size:,} bytes, at most "
+            f"{limits.AWS_SETTINGS_BYTES_MAX:,} are allowed",
+            "make its policy shorter",
+        )
 
 
 def _check_ranges(settings: msgspec.Struct) -> None:

@@ -48,6 +48,7 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True):
     server: str
     heartbeat_ms: int
     instance: int = 0  # drawn at each start: the same number is the same run of the broker
+    clock_ahead_ms: int = 0  # how far the clock of queues is ahead of the broker's system clock
 
 
 class Refusal(msgspec.Struct, frozen=True, array_like=True):

@@ -10,6 +10,7 @@ from nexo.vocabulary.settings import (
     Backoff,
     QueueSettings,
     TopicSettings,
+    check_filter,
     check_queue_settings,
     check_topic_settings,
 )
@@ -126,3 +127,52 @@ def test_what_is_no_number_is_refused(value: Any) -> None:
 def test_contradictions_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
         queue_with(**settings)
+
+
+TEXTS: list[tuple[str, dict[str, str], dict[str, str]]] = [  # what still fits, and what does not
+    (
+        "tags",
+        {f"k{number}": "v" for number in range(limits.TAGS_MAX)},
+        {f"k{number}": "v" for number in range(limits.TAGS_MAX + 1)},
+    ),
+    ("tags", {"k" * limits.TAG_KEY_CHARS_MAX: ""}, {"k" * (limits.TAG_KEY_CHARS_MAX + 1): ""}),
+    ("tags", {"k": ""}, {"": "v"}),
+    (
+        "tags",
+        {"k": "v" * limits.TAG_VALUE_CHARS_MAX},
+        {"k": "v" * (limits.TAG_VALUE_CHARS_MAX + 1)},
+    ),
+    (
+        "aws",
+        {f"k{number}": "v" for number in range(limits.AWS_SETTINGS_MAX)},
+        {f"k{number}": "v" for number in range(limits.AWS_SETTINGS_MAX + 1)},
+    ),
+    (
+        "aws",
+        {"Policy": "p" * (limits.AWS_SETTINGS_BYTES_MAX - 6)},
+        {"Policy": "p" * (limits.AWS_SETTINGS_BYTES_MAX - 5)},
+    ),
+    ("aws", {}, {"Policy": "é" * (limits.AWS_SETTINGS_BYTES_MAX // 2)}),
+    ("aws", {}, {"P" * limits.AWS_SETTINGS_BYTES_MAX: "x"}),
+]
+
+
+@pytest.mark.parametrize(("name", "fits", "refused"), TEXTS)
+def test_texts_that_a_queue_keeps_are_bounded(
+    name: str, fits: dict[str, str], refused: dict[str, str]
+) -> None:
+    queue_with(**{name: fits})
+    with pytest.raises(InvalidArgument) as caught:
+        queue_with(**{name: refused})
+    assert len(caught.value.message) < 200
+
+
+def test_a_filter_is_bounded() -> None:
+    most, chars = limits.FILTER_ATTRIBUTES_MAX, limits.FILTER_CHARS_MAX
+    for fits in (None, {}, {"k" * chars: "v" * chars}, {str(n): "" for n in range(most)}):
+        check_filter(fits)
+    for refused in ({"k" * (chars + 1): ""}, {"k": "v" * (chars + 1)}):
+        with pytest.raises(InvalidArgument, match="256 characters"):
+            check_filter(refused)
+    with pytest.raises(InvalidArgument, match="at most 32"):
+        check_filter({str(n): "" for n in range(most + 1)})

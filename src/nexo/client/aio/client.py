@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Self
 
 from nexo.client import asking, figures, tokens, tracing
@@ -104,7 +105,7 @@ class AsyncClient:
             while True:
                 try:
                     answer = await self._connection.run(asked)
-                except NexoError as error:
+                except (NexoError, asyncio.CancelledError) as error:  # the broker is told, too
                     asked = steps.throw(error)
                 else:
                     asked = steps.send(answer)

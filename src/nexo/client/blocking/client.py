@@ -104,7 +104,7 @@ class Client:
             while True:
                 try:
                     answer = self._connection.run(asked)
-                except NexoError as error:
+                except (NexoError, KeyboardInterrupt) as error:  # the broker is told, too
                     asked = steps.throw(error)
                 else:
                     asked = steps.send(answer)

@@ -79,7 +79,7 @@ class AuditQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class AuditLine(msgspec.Struct, frozen=True):
     """Who did what through which door, and how it ended: `done`, or the code of what stopped
-    it."""
+    it. `count` is how many refusals that are alike the entry stands for."""
 
     at: Moment
     who: str
@@ -88,6 +88,7 @@ class AuditLine(msgspec.Struct, frozen=True):
     action: str
     resource: str
     outcome: str
+    count: int
 
 
 class AuditLines(msgspec.Struct, frozen=True):
@@ -147,6 +148,7 @@ async def _audit(call: Call) -> AuditLines:
                 each.action,
                 each.resource,
                 each.outcome,
+                each.count,
             )
             for each in entries
         ]

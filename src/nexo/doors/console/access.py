@@ -47,7 +47,7 @@ async def _page(visit: Visit, minted: Minted | None) -> Response:
 
 
 def _tokens(engine: Engine) -> list[TokenRow]:
-    now_ms = engine.now_ms()
+    now_ms = engine.wall_ms()
     return [
         TokenRow(
             each.name,

@@ -3,6 +3,9 @@
 Everything that could make a reader of JSON stumble later is refused here, because a payload is
 handed to others as it came in: bytes that are not UTF-8, NaN and numbers beyond a float, half
 surrogate pairs, nesting without end, and names that come twice in the datagram's own object.
+
+What has a `status` is no request but a reply, of this broker or of another, that was sent here by
+mistake or by a forger. It gets no answer at all: the answer would be the next such reply.
 """
 
 from __future__ import annotations
@@ -58,16 +61,19 @@ BAD_FORMAT = Refusal("Formato messaggio non valido")
 _decode_json = msgspec.json.Decoder().decode
 _encode_json = msgspec.json.Encoder().encode
 _ACTIONS: dict[Any, Action] = {str(action): action for action in Action}
+_REPLY = re.compile(rb'\s*\{\s*"status"')
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _DEPTHS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 
-def decode(data: bytes) -> Command | Refusal:
-    """The command in a datagram, or what is wrong with it."""
+def decode(data: bytes) -> Command | Refusal | None:
+    """The command in a datagram, or what is wrong with it; None if it is a reply."""
     fields = _fields(data)
     if fields is None:
-        return BAD_FORMAT
+        return None if begins_as_reply(data) else BAD_FORMAT
+    if "status" in fields:
+        return None
     given = fields.get("ref")
     ref: Ref | None = None
     if given is not None:
@@ -85,6 +91,12 @@ def decode(data: bytes) -> Command | Refusal:
     if action is Action.PUBLISH:
         return _publish(fields, topic, ref)
     return _request(fields, action, topic, ref)
+
+
+def begins_as_reply(data: bytes) -> bool:
+    """Whether the datagram begins as every reply does, whatever comes after: one that was cut, or
+    one that is not read any further."""
+    return _REPLY.match(data) is not None
 
 
 def _publish(fields: dict[str, Any], topic: str, ref: Ref | None) -> Command | Refusal:

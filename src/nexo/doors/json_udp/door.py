@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from nexo.access.caller import ANYONE
 from nexo.access.guard import Guard
 from nexo.doors.json_udp import groups
-from nexo.doors.json_udp.datagram import Action, Refusal, decode
+from nexo.doors.json_udp.datagram import Action, Refusal, begins_as_reply, decode
 from nexo.doors.json_udp.gate import Gate
 from nexo.doors.json_udp.making import Making
 from nexo.doors.json_udp.naming import topic_name
@@ -61,7 +61,7 @@ class UdpDoor:
     ) -> None:
         """Without a guard anyone may do everything."""
         self._engine = engine
-        guard = guard or Guard(engine.now_ms)
+        guard = guard or Guard(engine.wall_ms)
         self._gate = Gate(guard, engine)
         self._making = Making(engine, guard)
         self._clock = clock
@@ -70,6 +70,7 @@ class UdpDoor:
         self._buffer = bytearray(_DATAGRAM_BYTES)
         self._view = memoryview(self._buffer)
         self._socket: socket.socket | None = None
+        self._own: Address | None = None  # where this door listens itself
         self._outbox: Outbox
         self._publishes: Publishes
         self.subscriptions = Subscriptions()
@@ -94,7 +95,8 @@ class UdpDoor:
             raise
         self.listen(opened)
         loop.add_reader(opened.fileno(), self._read)
-        bound: int = opened.getsockname()[1]
+        self._own = opened.getsockname()
+        bound: int = self._own[1]
         return bound
 
     def listen(self, opened: socket.socket) -> None:
@@ -149,13 +151,19 @@ class UdpDoor:
 
     def take(self, data: bytes, address: Address, now_s: float) -> None:
         """One datagram."""
+        if address == self._own:  # only a forged one has this source, and its answer comes back
+            return
         asker = Asker(address) if is_local(address) else stranger(address, len(data))
         if not self.rates.allow(address, now_s):
-            self._outbox.send(_TOO_MANY, asker)
+            if not begins_as_reply(data) and self._may_err(address, now_s):
+                self._outbox.send(_TOO_MANY, asker)
             return
         command = decode(data)
+        if command is None:
+            return
         if isinstance(command, Refusal):
-            self._outbox.send(encode_refusal(command), asker)
+            if self._may_err(address, now_s):
+                self._outbox.send(encode_refusal(command), asker)
             return
         try:
             caller = self._gate.admit(command, address)
@@ -163,6 +171,7 @@ class UdpDoor:
                 asker = Asker(address, caller=caller)
             elif asker.is_stranger and self._has_proved(command, address, now_s):
                 asker = Asker(address)
+            self.rates.welcome(address, now_s)
             self.subscriptions.hear(address, now_s)
             self._carry_out(command, asker, now_s)
         except NexoError as error:
@@ -228,6 +237,13 @@ class UdpDoor:
         self._outbox.send(await groups.ack(self._engine, command, asker), asker)
 
     # -- Inside -------------------------------------------------------------------------------
+
+    def _may_err(self, address: Address, now_s: float) -> bool:
+        """Whether what is no request is answered. From outside of this machine only those who made
+        one not long ago, and with it showed their token where one is needed: a forger would else
+        choose who is written to. And nobody more than a number of times in a row."""
+        is_known = is_local(address) or self.rates.is_known(address, now_s)
+        return is_known and self.rates.may_err(address, now_s)
 
     def _has_proved(self, command: Command, address: Address, now_s: float) -> bool:
         cookie = command.cookie

@@ -53,6 +53,7 @@ def whole_lines(engine: Engine, surroundings: Surroundings, usage: Usage) -> str
         lines += [header(family), histogram(family, values)]
     for family, value in (
         (f.UNREADABLE, sum(each.messages for each in memory.unreadable())),
+        (f.CLOCK_AHEAD, engine.clock_ahead_ms() / 1000),
         (f.UNSETTLED, engine.committer.unsettled_bytes),
         (f.PAYLOAD_MEMORY, memory.resident_bytes),
         (f.PAYLOAD_LIMIT, memory.limit_bytes),

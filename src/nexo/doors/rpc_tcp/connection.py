@@ -257,7 +257,8 @@ class Connection(asyncio.Protocol):
         if self._pulse is not None:
             self._pulse.cancel()
         self._beat_later()
-        welcome = commands.Welcome(version, self._server_name, beat_ms, self._instance)
+        ahead_ms = self.engine.clock_ahead_ms()
+        welcome = commands.Welcome(version, self._server_name, beat_ms, self._instance, ahead_ms)
         self.send([frame(Kind.WELCOME, received.correlation, commands.pack(welcome))])
 
     def _expel(self, reason: Unauthorized) -> None:

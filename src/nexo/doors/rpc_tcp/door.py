@@ -27,7 +27,7 @@ class RpcDoor:
     ) -> None:
         """Without a guard anyone may do everything."""
         self._engine = engine
-        self._guard = guard or Guard(engine.now_ms)
+        self._guard = guard or Guard(engine.wall_ms)
         self._tls = tls
         self._server_name = server_name
         self._instance = secrets.randbits(63)

@@ -57,7 +57,7 @@ class SqsApp:
     ) -> None:
         """Without a guard anyone may do everything."""
         self._engine = engine
-        self._guard = guard or Guard(engine.now_ms)
+        self._guard = guard or Guard(engine.wall_ms)
         self._addresses = Addresses(account, region)
         self._callers = Callers(self._addresses.default, self._guard)
         self._pauses = Pauses(has_pauses)

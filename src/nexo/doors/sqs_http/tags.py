@@ -8,7 +8,7 @@ import msgspec
 
 from nexo.doors.sqs_http.errors import invalid
 from nexo.doors.sqs_http.shapes import ListQueueTagsResult
-from nexo.vocabulary.limits import TAGS_MAX
+from nexo.vocabulary.limits import TAG_KEY_CHARS_MAX, TAG_VALUE_CHARS_MAX, TAGS_MAX
 
 if TYPE_CHECKING:
     from nexo.doors.sqs_http.call import Call
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
         TagQueueRequest,
         UntagQueueRequest,
     )
-
-_KEY_CHARS_MAX, _VALUE_CHARS_MAX = 128, 256
 
 
 async def tag_queue(call: Call, request: TagQueueRequest) -> None:
@@ -44,8 +42,10 @@ def check_tags(tags: dict[str, str]) -> dict[str, str]:
     if len(tags) > TAGS_MAX:
         raise invalid(f"Too many tags: a queue has at most {TAGS_MAX}, not {len(tags)}.")
     for key, value in tags.items():
-        if not 1 <= len(key) <= _KEY_CHARS_MAX:
-            raise invalid(f"Tag keys must be between 1 and {_KEY_CHARS_MAX} characters in length.")
-        if len(value) > _VALUE_CHARS_MAX:
-            raise invalid(f"Tag values must have at most {_VALUE_CHARS_MAX} characters.")
+        if not 1 <= len(key) <= TAG_KEY_CHARS_MAX:
+            raise invalid(
+                f"Tag keys must be between 1 and {TAG_KEY_CHARS_MAX} characters in length."
+            )
+        if len(value) > TAG_VALUE_CHARS_MAX:
+            raise invalid(f"Tag values must have at most {TAG_VALUE_CHARS_MAX} characters.")
     return tags
