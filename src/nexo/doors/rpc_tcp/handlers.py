@@ -165,17 +165,24 @@ def _read(connection: Connection, correlation: int, head: bytes, body: memoryvie
 
 
 def _follow(connection: Connection, correlation: int, head: bytes, body: memoryview) -> None:
-    wanted: commands.Follow = commands.unpack(head, commands.Follow)
+    may_read = connection.caller.may_read if connection.caller.is_bound else None
 
     async def work() -> None:
-        found = await connection.engine.follow(
+        # Here and not before, and no longer than needed: with the offsets of thousands of topics
+        # it is large, and hundreds of these may come at once.
+        nonlocal head
+        wanted: commands.Follow = commands.unpack(head, commands.Follow)
+        following = connection.engine.follow(
             wanted.pattern,
             wanted.offsets,
             wanted.count,
             wanted.bytes_max,
             wanted.wait_ms,
-            connection.caller.may_read if connection.caller.is_bound else None,
+            may_read,
         )
+        head = b""
+        del wanted
+        found = await following
         topics, pieces = [], []
         for name, reading in found:
             parts = encode_parts(wire_parts(reading.parts))
