@@ -7,6 +7,8 @@ keeps one step of work short.
 # -- What a user may ask for ------------------------------------------------------------------
 
 NAME_CHARS_MAX = 80  # the SQS limit, so that every queue is reachable from every door
+FULL_NAME_CHARS_MAX = 255  # a name with its account and region, or of an archive; one byte says it
+PATTERN_CHARS_MAX = 256  # of a pattern of topic names
 PRIORITY_MAX = 255  # one byte a message
 MESSAGE_BYTES_MAX = 1024 * 1024  # the default of a queue's `max_message_bytes`, as on SQS
 MESSAGE_BYTES_CEILING = 16 * 1024 * 1024  # the highest `max_message_bytes` a queue may be given
@@ -19,8 +21,15 @@ GROUP_ID_CHARS_MAX = 128
 DEDUPLICATION_ID_CHARS_MAX = 128
 REASON_CHARS_MAX = 1_024  # longer reasons are cut: they are for people
 CONSUMER_CHARS_MAX = 256
+PRODUCER_CHARS_MAX = 256
+PERMISSION_CHARS_MAX = 512  # a pattern and the actions that it allows
+FILTER_ATTRIBUTES_MAX = 50  # that a binding asks for, each compared for every message …
+FILTER_CHARS_MAX = 1_024  # … and their names and values
 ATTEMPTS_MAX = 1_000_000  # the highest `max_attempts`
-TIMEOUT_MS_MAX = 30 * 24 * 3_600_000
+TIMEOUT_MS_MAX = 30 * 24 * 3_600_000  # of a lease, whether its queue, a pop or a claim says it
+WAIT_MS_MAX = 24 * 3_600_000  # that one request waits; who wants more asks again
+TIME_MS_MAX = 2**53  # a moment: far beyond the year 9999, and a whole number in every language
+INTEGER_MAX = 2**63 - 1  # offsets, leases, numbers: what a database and a JVM hold too
 DELAY_MS_MAX = 10 * 365 * 24 * 3_600_000  # ten years; it must also be shorter than the retention
 RETENTION_MS_MAX = 20 * 365 * 24 * 3_600_000
 DEPTH_MAX = 10**12
@@ -74,6 +83,23 @@ EVENTS_PUBLISHED_MAX = 10_000  # events in one batch, which is one step of work
 EVENTS_RESIDENT_BYTES = 8 * 1024 * 1024  # of `nexo.events`, for those who follow it
 EVENTS_RETENTION_MS = 24 * 3_600_000  # default of `events_retention` …
 EVENTS_RETENTION_BYTES = 256 * 1024 * 1024  # … and of `events_retention_bytes`
+
+# -- The RPC door -----------------------------------------------------------------------------
+
+RPC_CONNECTIONS_MAX = 20_000
+RPC_GREETING_BYTES_MAX = 16 * 1024  # of the first frame: nobody knows yet who sends it
+RPC_GREETING_MS = 10_000  # how long a connection may take for it
+RPC_CLOSING_MS = 10_000  # how long a client may take to read why its connection ends
+RPC_REQUESTS_MAX = 10_000  # unanswered requests of a connection before it is not read from
+RPC_UNREAD_BYTES_MAX = 4 * 1024 * 1024  # a client that leaves more unread is waited for
+RPC_CALL_BYTES_MAX = 1024 * 1024  # of a named call, unless it carries messages or definitions
+RPC_CALL_CHARS_MAX = 64  # of its name
+RPC_DELIVERY_BYTES_MAX = 4 * 1024 * 1024  # then a slow client is noticed before the next
+SUBSCRIPTIONS_MAX = 1_000  # of one connection
+SUBSCRIPTION_NUMBER_MAX = 2**32 - 1  # it stands in the head of each delivery
+PREFETCH_MAX = 100_000  # messages that a subscription has room for
+RECEIPT_RANGES_MAX = 100_000  # of one ack, nack or extension …
+RECEIPT_RANGES_STEP = 2_000  # … of which so many are applied in one step
 
 # -- The UDP door -----------------------------------------------------------------------------
 

@@ -6,9 +6,9 @@ import re
 from functools import lru_cache
 
 from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.limits import PATTERN_CHARS_MAX
 from nexo.vocabulary.names import RESERVED_PREFIX
 
-PATTERN_CHARS_MAX = 256
 _WORD = re.compile(r"[A-Za-z0-9_-]*")
 
 
@@ -27,8 +27,10 @@ def matches_pattern(pattern: str, name: str) -> bool:
 @lru_cache(maxsize=1_000)
 def compiled(pattern: str) -> re.Pattern[str]:
     """A pattern as a regular expression; refuses what is none."""
+    if len(pattern) > PATTERN_CHARS_MAX:
+        raise _wrong(pattern)
     words = pattern.split(".")
-    if len(pattern) > PATTERN_CHARS_MAX or ">" in words[:-1]:
+    if ">" in words[:-1]:
         raise _wrong(pattern)
     parts = []
     for word in words:
