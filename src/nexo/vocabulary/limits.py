@@ -51,6 +51,7 @@ SNAPSHOTS_MAX = 16  # of one queue; each may hold what was in memory when it was
 ATTEMPTS_REMEMBERED_MAX = 10_000  # receives of a queue that may be asked for again …
 ATTEMPTS_REMEMBERED_MS = 300_000  # … for as long as SQS allows
 CLAIM_BATCHES_MAX = 64  # batches one consumer may hold unacked
+CLAIM_CONSUMERS_MAX = 10_000  # streaming queries that one queue remembers
 LEASE_BITS = 44  # leases of a boot: 5 years at 100,000 a second; the boot epoch stands above them
 SEQUENCE_BITS = 48  # a lane's own counter; the priority stands above it
 
