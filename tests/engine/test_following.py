@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from typing import TYPE_CHECKING
 
 import pytest
 
-from nexo.vocabulary.errors import InvalidArgument
+from nexo.engine import following
+from nexo.vocabulary.errors import InvalidArgument, NexoError, RateLimited
+from nexo.vocabulary.patterns import matches_pattern
 from nexo.vocabulary.start import EARLIEST, LATEST, Start
 from tests.engine.rig import Rig, bodies, numbered, texts
 from tests.engine.virtual_time import settle
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from nexo.engine.engine import Engine
+    from nexo.engine.topic_actor import TopicActor
+    from nexo.journal.port import Commit
 
 PLENTY = 1 << 20
 
@@ -117,6 +124,146 @@ async def test_only_what_one_may_read(rig: Rig) -> None:
     await publish(engine, "a.secret", "y")
     got = await engine.follow("a.*", {}, 10, PLENTY, 0, lambda name: name != "a.secret")
     assert [name for name, _ in got] == ["a.one"]
+
+
+async def test_what_one_may_read_also_holds_for_topics_that_come_later(rig: Rig) -> None:
+    engine = await rig.start()
+
+    def may_read(name: str) -> bool:
+        return name.endswith("mine")
+
+    for name in ("a.mine", "b.mine"):
+        asked = engine.follow(">", {"a.mine": 1}, 10, PLENTY, 60_000, may_read)
+        waiting = asyncio.create_task(asked)
+        await settle()
+        await publish(engine, f"{name}.not", "hidden")
+        await settle()
+        assert not waiting.done()
+        await publish(engine, name, "x")
+        assert [name for name, _ in await waiting] == [name]
+
+
+async def test_waiting_costs_the_same_with_any_number_of_topics(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is kept for each topic, and a wake-up looks at those with news alone."""
+
+    class Offsets(dict[str, int]):
+        """A dict that can be watched."""
+
+    engine = await rig.start()
+    topics = [f"a.{number}" for number in range(200)]
+    for name in topics:
+        await publish(engine, name, "x")
+    looked: list[int] = []
+    steps = following._steps
+
+    def counting(matching: dict[str, TopicActor]) -> Iterator[list[tuple[str, TopicActor]]]:
+        looked.append(len(matching))
+        return steps(matching)
+
+    monkeypatch.setattr(following, "_steps", counting)
+    waiting, held = [], []
+    for _ in range(30):
+        offsets = Offsets(dict.fromkeys(topics, 1))
+        held.append(weakref.ref(offsets))
+        waiting.append(asyncio.create_task(engine.follow("a.*", offsets, 10, PLENTY, 60_000)))
+        del offsets
+    await settle()
+    assert looked == [200] * 30
+    assert not any(reference() for reference in held)
+    assert not any(engine.topic(name)._listeners for name in topics)
+    await publish(engine, "b.other", "unheard")
+    await publish(engine, "a.7", "y")
+    for each in waiting:
+        assert [(found.topic, texts(found.reading)) for found in await each] == [("a.7", ["y"])]
+    assert looked == [200] * 30 + [1] * 30
+
+
+async def test_news_of_several_commits_before_a_reader_runs() -> None:
+    """Of a topic that was created anew meanwhile all is news, whatever was told before."""
+    waiting = following.Waiting()
+    first = {"a.one": 5, "a.two": 7}
+    waiting.hear(first)
+    waiting.hear({"a.one": 6, "a.two": 0, "a.new": 0})
+    assert await waiting.news() == {"a.one": 5, "a.two": 0, "a.new": 0}
+    assert first == {"a.one": 5, "a.two": 7}  # others look at it too
+    waiting.hear({"a.one": 8})
+    assert await waiting.news() == {"a.one": 8}
+
+
+async def test_a_topic_that_is_created_anew_is_read_from_its_beginning(rig: Rig) -> None:
+    engine = await rig.start()
+    await publish(engine, "a.one", "x", "y")
+    waiting = asyncio.create_task(engine.follow("a.*", {"a.one": 2}, 10, PLENTY, 60_000))
+    await settle()
+    await engine.delete_topic("a.one")
+    await publish(engine, "a.one", "1", "2", "3")
+    ((_, reading),) = await waiting
+    assert texts(reading) == ["1", "2", "3"]
+
+
+async def test_a_commit_that_seemed_to_fail_is_news(rig: Rig) -> None:
+    """Its messages are on disk, and nobody was told: the journal tells, when it is loaded."""
+    engine = await rig.start()
+    await publish(engine, "a.one", "x")
+    waiting = asyncio.create_task(engine.follow("a.*", {"a.one": 1}, 10, PLENTY, 60_000))
+    await settle()
+    journal = rig.journal
+    failed: list[Commit] = []
+
+    def written_and_failed(commit: Commit) -> Exception | None:
+        if failed:
+            return None
+        failed.append(commit)
+        journal.inner.commit(commit)
+        return OSError("the disk did not answer")
+
+    journal.refuse_commit = written_and_failed
+    with pytest.raises(NexoError):
+        await engine.topic("a.one").publish(bodies("y"))
+    ((_, reading),) = await waiting
+    assert texts(reading) == ["y"]
+
+
+async def test_only_so_many_wait(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "FOLLOWERS_MAX", 2)
+    engine = await rig.start()
+    waiting = [asyncio.create_task(engine.follow("a.*", {}, 10, PLENTY, 60_000)) for _ in range(2)]
+    await settle()
+    with pytest.raises(RateLimited):
+        await engine.follow("b.*", {}, 10, PLENTY, 60_000)
+    waiting[0].cancel()
+    await settle()
+    assert await engine.follow("b.*", {}, 10, PLENTY, 0) == []
+    waiting[1].cancel()
+    await settle()
+    assert not engine._topics.followers._waiting
+
+
+async def test_remembered_matches_follow_the_topics(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "FOLLOWED_MATCHES_KEPT", 6)
+    engine = await rig.start()
+    followers = engine._topics.followers
+    for pattern in ("a.*", "b.*", "nexo.>", "*.one"):
+        assert await engine.starts(pattern, LATEST) == {
+            name: 0 for name in engine.topics if matches_pattern(pattern, name)
+        }
+    for name in ("a.one", "b.one", "a.two"):
+        await engine.create_topic(name)
+        for pattern in ("a.*", "b.*", "nexo.>", "*.one"):
+            meant = {name for name in engine.topics if matches_pattern(pattern, name)}
+            assert set(await engine.starts(pattern, LATEST)) == meant
+            assert followers._matching_count == sum(
+                1 + len(m) for m in followers._matching.values()
+            )
+    await engine.delete_topic("a.one")
+    assert set(await engine.starts("a.*", LATEST)) == {"a.two"}
+    assert set(await engine.starts("*.one", LATEST)) == {"b.one"}
+    assert len(followers._matching) < 4  # the longest unused were forgotten
+    assert followers._matching_count == sum(1 + len(m) for m in followers._matching.values())
 
 
 async def test_wrong_patterns(rig: Rig) -> None:

@@ -1,4 +1,5 @@
-"""The codec under fire: any bytes are frames or a `ProtocolError`, wherever they are cut."""
+"""The codec under fire: any bytes are frames or a `ProtocolError`, wherever they are cut, and what
+is in a frame is within its ranges or refused."""
 
 from __future__ import annotations
 
@@ -11,10 +12,11 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nexo.vocabulary.attributes import decode_attributes
 from nexo.vocabulary.batch import TIME_TYPE, Batch, Origin, batch_of
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.wire import commands as c
-from nexo.wire.columns import decode_batch, decode_parts, encode_batch
+from nexo.wire.columns import decode_batch, decode_given, decode_parts, encode_batch
 from nexo.wire.frame import PREFIX, FrameReader, Kind, ProtocolError, frame
 
 HEADS = [c.Hello, c.Welcome, c.Refusal, c.Ended, c.Nack, c.Extend, c.Subscribe, c.Publish, c.Read]
@@ -26,7 +28,7 @@ UNPACKERS: list[Any] = [
     c.unpack_unsubscribe,
     c.unpack_accepted,
     c.unpack_delivery,
-    *[lambda head, kind=kind: c.unpack(head, kind) for kind in (*HEADS, c.Call)],
+    *[lambda head, kind=kind: c.unpack(head, kind) for kind in (*HEADS, c.Follow, c.Called)],
 ]
 frames = st.builds(
     frame,
@@ -83,8 +85,8 @@ def test_byte_by_byte_breaks_where_the_whole_does(data: bytes) -> None:
 
 
 @given(st.sampled_from(UNPACKERS), st.binary(max_size=200))
-def test_any_head_is_read_or_a_protocol_error(unpack: Any, head: bytes) -> None:
-    with suppress(ProtocolError):
+def test_any_head_is_read_or_refused(unpack: Any, head: bytes) -> None:
+    with suppress(InvalidArgument):
         unpack(head)
 
 
@@ -139,6 +141,12 @@ def test_a_damaged_batch_is_read_or_refused(batch: Batch, data: st.DataObject) -
             assert len(decoded.bodies()) == decoded.count
         with suppress(InvalidArgument):
             decode_parts(view)
+        with suppress(InvalidArgument):
+            accepted = decode_given(view)
+            assert accepted == decode_batch(view)[0]
+            column = accepted.attributes
+            for encoded in [column] if isinstance(column, bytes) else column or []:
+                decode_attributes(encoded)
 
 
 @given(st.binary(max_size=400))
@@ -147,3 +155,5 @@ def test_any_bytes_are_parts_or_refused(data: bytes) -> None:
         decode_parts(memoryview(data))
     with suppress(InvalidArgument):
         decode_batch(memoryview(data))
+    with suppress(InvalidArgument):
+        decode_given(memoryview(data))

@@ -38,6 +38,7 @@ class Context:
     refusal: NexoError | None
     on_doomed: Callable[[QueueActor], None]
     on_events: Callable[[list[Event], bool], None] | None
+    on_news: Callable[[str, int], None]  # a topic has something new from this offset on
     queues_bound_to: Callable[[int], list[tuple[QueueActor, dict[str, str] | None]]]
     archive: Callable[[QueueActor, Batch, int, int], None]
     archive_kept: Callable[[QueueActor, Piece], None]

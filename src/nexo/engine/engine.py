@@ -38,7 +38,7 @@ from nexo.vocabulary.settings import QueueSettings, TopicSettings, check_filter,
 from nexo.vocabulary.start import LATEST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from nexo.engine.clock import Clock
     from nexo.engine.committer import Draft
@@ -294,7 +294,7 @@ class Engine:
         """Where to begin in each topic that a pattern stands for now."""
         return await following.starts(self._topics, pattern, start)
 
-    async def follow(
+    def follow(
         self,
         pattern: str,
         offsets: dict[str, int],
@@ -302,12 +302,11 @@ class Engine:
         bytes_max: int,
         wait_ms: int,
         may_read: Callable[[str], bool] | None = None,
-    ) -> list[Found]:
+    ) -> Coroutine[Any, Any, list[Found]]:
         """Messages of all topics that a pattern stands for, from these offsets on; with
-        `may_read` only of those that whoever follows may read."""
-        return await following.follow(
-            self._topics, pattern, offsets, count, bytes_max, wait_ms, may_read
-        )
+        `may_read` only of those that whoever follows may read. The offsets are not held on to
+        by who waits: see there."""
+        return following.follow(self._topics, pattern, offsets, count, bytes_max, wait_ms, may_read)
 
     async def unbind(self, topic: str, queue: str) -> None:
         self._check_writable()

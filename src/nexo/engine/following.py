@@ -7,15 +7,22 @@ out among all topics that have news, so that a busy one does not keep the others
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from nexo.vocabulary.batch import size_of
-from nexo.vocabulary.errors import InvalidArgument, TopicNotFound
-from nexo.vocabulary.limits import FOLLOWED_TOPICS_MAX
-from nexo.vocabulary.patterns import compiled, matches_pattern
+from nexo.vocabulary.errors import InvalidArgument, RateLimited, TopicNotFound
+from nexo.vocabulary.limits import (
+    FOLLOWED_MATCHES_KEPT,
+    FOLLOWED_TOPICS_MAX,
+    FOLLOWED_TOPICS_STEP,
+    FOLLOWERS_MAX,
+)
+from nexo.vocabulary.names import RESERVED_PREFIX
+from nexo.vocabulary.patterns import PatternTree, compiled, matches_pattern
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from nexo.engine.topic_actor import TopicActor
     from nexo.engine.topics import Topics
@@ -31,10 +38,130 @@ class Found(NamedTuple):
     reading: Reading
 
 
+class Followers:
+    """Who follows patterns, and waits. What a commit brought is told once, to those whom it
+    concerns, so neither a wait nor a wake-up costs more with more topics."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, set[Waiting]] = {}  # by pattern
+        self._count = 0
+        self._patterns = PatternTree()
+        self._news: dict[str, int] = {}
+        self._telling: asyncio.Handle | None = None
+        self._matching: dict[str, dict[str, TopicActor]] = {}  # the longest unused pattern first
+        self._matching_count = 0
+
+    def news(self, topic: str, offset: int) -> None:
+        """A topic has something new, from this offset on."""
+        if self._count:
+            self._news[topic] = min(offset, self._news.get(topic, offset))
+            if self._telling is None:
+                self._telling = asyncio.get_running_loop().call_soon(self._tell)
+
+    @contextmanager
+    def waiting(self, pattern: str) -> Iterator[Waiting]:
+        """Hear of everything that is new in the topics of a pattern meanwhile."""
+        if self._count >= FOLLOWERS_MAX:
+            raise RateLimited(
+                f"{FOLLOWERS_MAX} followers of patterns wait already", "follow on fewer connections"
+            )
+        waiting = Waiting()
+        if pattern not in self._waiting:
+            self._waiting[pattern] = set()
+            self._patterns.add(pattern)
+        self._waiting[pattern].add(waiting)
+        self._count += 1
+        try:
+            yield waiting
+        finally:
+            self._count -= 1
+            self._waiting[pattern].remove(waiting)
+            if not self._waiting[pattern]:
+                del self._waiting[pattern]
+                self._patterns.discard(pattern)
+
+    def matching(self, pattern: str, topics: dict[str, TopicActor]) -> dict[str, TopicActor]:
+        """The topics that a pattern stands for now. It is kept for whoever asks next."""
+        matching = self._matching.pop(pattern, None)
+        if matching is None:
+            meant = compiled(pattern).fullmatch
+            is_own = pattern.startswith(RESERVED_PREFIX)
+            matching = {
+                name: actor
+                for name, actor in topics.items()
+                if meant(name) and (is_own or not name.startswith(RESERVED_PREFIX))
+            }
+            self._matching_count += 1 + len(matching)
+        self._matching[pattern] = matching
+        while self._matching_count > FOLLOWED_MATCHES_KEPT and len(self._matching) > 1:
+            self._matching_count -= 1 + len(self._matching.pop(next(iter(self._matching))))
+        return matching
+
+    def added(self, name: str, actor: TopicActor) -> None:
+        for pattern, matching in self._matching.items():
+            if matches_pattern(pattern, name) and name not in matching:
+                matching[name] = actor
+                self._matching_count += 1
+
+    def dropped(self, name: str) -> None:
+        for matching in self._matching.values():
+            if matching.pop(name, None) is not None:
+                self._matching_count -= 1
+
+    def loaded(self) -> None:
+        """All topics may be others."""
+        self._matching.clear()
+        self._matching_count = 0
+
+    def _tell(self) -> None:
+        self._telling = None
+        news, self._news = self._news, {}
+        by_pattern: dict[str, dict[str, int]] = {}
+        for name, offset in news.items():
+            for pattern in self._patterns.matching(name):
+                by_pattern.setdefault(pattern, {})[name] = offset
+        for pattern, offsets in by_pattern.items():
+            for waiting in self._waiting[pattern]:
+                waiting.hear(offsets)
+
+
+class Waiting:
+    """One who follows a pattern. What it hears is shared with others: it is only looked at."""
+
+    __slots__ = ("_heard", "_heard_any")
+
+    def __init__(self) -> None:
+        self._heard: list[dict[str, int]] = []
+        self._heard_any = asyncio.Event()
+
+    def hear(self, offsets: dict[str, int]) -> None:
+        self._heard.append(offsets)
+        self._heard_any.set()
+
+    async def news(self) -> dict[str, int]:
+        """The topics that have something new, and from which offset on."""
+        await self._heard_any.wait()
+        self._heard_any.clear()
+        heard, self._heard = self._heard, []
+        if len(heard) == 1:
+            return heard[0]
+        offsets: dict[str, int] = {}
+        for each in heard:
+            for name, offset in each.items():
+                offsets[name] = min(offset, offsets.get(name, offset))
+        return offsets
+
+
 async def starts(topics: Topics, pattern: str, start: Start) -> dict[str, int]:
     """Where to begin in each topic that there is now."""
-    matching = _matching(topics, pattern, None)
-    return {name: await actor.offset_of(start) for name, actor in matching.items()}
+    matching = topics.followers.matching(pattern, topics.actors)
+    _check_count(pattern, len(matching))
+    found: dict[str, int] = {}
+    for some in _steps(matching):
+        for name, actor in some:
+            found[name] = await actor.offset_of(start)
+        await asyncio.sleep(0)
+    return found
 
 
 async def follow(
@@ -51,16 +178,24 @@ async def follow(
     if count < 1 or bytes_max < 1:
         raise InvalidArgument("a read takes at least one message")
     compiled(pattern)  # a wrong one is refused, also where there is nothing to match
-    loop = asyncio.get_running_loop()
-    ends = loop.time() + wait_ms / 1000
-    while True:
-        behind = _behind(_matching(topics, pattern, may_read), offsets)
-        if behind:
-            found = await _read(behind, count, bytes_max)
-            if found:
+    ends = asyncio.get_running_loop().time() + wait_ms / 1000
+    with topics.followers.waiting(pattern) as waiting:
+        matching = topics.followers.matching(pattern, topics.actors)
+        behind = await _behind(pattern, matching, offsets, may_read)
+        # Who waits has read everything, so what it hears of is enough to go on. The offsets of
+        # thousands of topics are not kept for it.
+        del offsets, matching
+        while True:
+            found = await _read(behind, count, bytes_max) if behind else []
+            if found or wait_ms <= 0:
                 return found
-        elif not await _news(topics, pattern, may_read, ends - loop.time()):
-            return []
+            try:
+                async with asyncio.timeout_at(ends):
+                    news = await waiting.news()
+            except TimeoutError:
+                return []
+            heard = {name: topics.actors[name] for name in news if name in topics.actors}
+            behind = await _behind(pattern, heard, news, may_read)
 
 
 class _Behind(NamedTuple):
@@ -69,16 +204,34 @@ class _Behind(NamedTuple):
     offset: int
 
 
-def _behind(matching: dict[str, TopicActor], offsets: dict[str, int]) -> list[_Behind]:
+async def _behind(
+    pattern: str, topics: dict[str, TopicActor], offsets: dict[str, int], may_read: MayRead
+) -> list[_Behind]:
     """The topics that have something to read."""
-    behind = []
-    for name, actor in matching.items():
-        offset, settled = offsets.get(name, 0), actor.topic.log.settled
-        if offset > settled:  # it was deleted, and one of the same name created
-            offset = 0
-        if max(offset, actor.topic.start) < settled:
-            behind.append(_Behind(name, actor, offset))
+    behind: list[_Behind] = []
+    readable = 0
+    for some in _steps(topics):
+        if behind or readable:
+            await asyncio.sleep(0)  # of many, others get their turn in between
+        if may_read is not None:
+            some = [each for each in some if may_read(each[0])]
+        readable += len(some)
+        _check_count(pattern, readable)
+        for name, actor in some:
+            offset, settled = offsets.get(name, 0), actor.topic.log.settled
+            if offset != settled:
+                if offset > settled:  # it was deleted, and one of the same name created
+                    offset = 0
+                if max(offset, actor.topic.start) < settled:
+                    behind.append(_Behind(name, actor, offset))
     return behind
+
+
+def _steps(topics: dict[str, TopicActor]) -> Iterator[list[tuple[str, TopicActor]]]:
+    """All of them, as they are now, a step of work at a time."""
+    named = list(topics.items())
+    for at in range(0, len(named), FOLLOWED_TOPICS_STEP):
+        yield named[at : at + FOLLOWED_TOPICS_STEP]
 
 
 async def _read(behind: list[_Behind], count: int, bytes_max: int) -> list[Found]:
@@ -100,37 +253,12 @@ async def _read(behind: list[_Behind], count: int, bytes_max: int) -> list[Found
     return found
 
 
-async def _news(topics: Topics, pattern: str, may_read: MayRead, wait_s: float) -> bool:
-    """Wait until one of the topics has something new, or a new one comes."""
-    if wait_s <= 0:
-        return False
-    news = asyncio.Event()
-    matching = _matching(topics, pattern, may_read)
-    stops = [actor.listen(news.set) for actor in matching.values()]
-    stops.append(topics.listen(news.set))
-    try:
-        async with asyncio.timeout(wait_s):
-            await news.wait()
-    except TimeoutError:
-        return False
-    finally:
-        for stop in stops:
-            stop()
-    return True
-
-
-def _matching(topics: Topics, pattern: str, may_read: MayRead) -> dict[str, TopicActor]:
-    matching = {
-        name: actor
-        for name, actor in topics.actors.items()
-        if matches_pattern(pattern, name) and (may_read is None or may_read(name))
-    }
-    if len(matching) > FOLLOWED_TOPICS_MAX:
+def _check_count(pattern: str, count: int) -> None:
+    if count > FOLLOWED_TOPICS_MAX:
         raise InvalidArgument(
-            f"{pattern!r} stands for {len(matching)} topics, allowed are {FOLLOWED_TOPICS_MAX}",
+            f"{pattern!r} stands for more than {FOLLOWED_TOPICS_MAX} topics",
             "follow fewer at once, by narrower patterns",
         )
-    return matching
 
 
 def _payload_bytes(part: Part) -> int:

@@ -192,12 +192,11 @@ class TopicActor:
 
     def settle(self, mark: Any) -> None:
         end: int = mark
-        news = end > self.topic.log.settled
+        seen = self.topic.log.settled
         rules.settle_topic(self.topic, end)
         self._trim()
-        if news:
-            for listener in list(self._listeners):
-                listener()
+        if end > seen:
+            self._tell(seen)
         self._context.memory.note(self)
 
     def tick(self) -> None:
@@ -205,7 +204,9 @@ class TopicActor:
 
     def adopt(self, topic: Topic) -> None:
         """The state was loaded anew from the journal; readers stay."""
-        self.topic = topic
+        seen, self.topic = self.topic.log.settled, topic
+        if topic.log.settled > seen:  # the commit that seemed to fail did not
+            self._tell(seen)
         self._recorder = Recorder(self.owner)
         self.begin()
 
@@ -219,6 +220,12 @@ class TopicActor:
         self._timer.cancel()
         for listener in list(self._listeners):
             listener()
+
+    def _tell(self, seen: int) -> None:
+        """There is something new behind what readers have seen."""
+        for listener in list(self._listeners):
+            listener()
+        self._context.on_news(self.name, seen)
 
     def _trim(self) -> None:
         rules.trim(self.topic, self._now_ms())

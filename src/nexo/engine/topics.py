@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from nexo.engine.committer import ARCHIVE_RANK, TOPIC_RANK
 from nexo.engine.events import EventsActor
+from nexo.engine.following import Followers
 from nexo.engine.recovery import new_topic
 from nexo.engine.topic_actor import TopicActor
 from nexo.machine import bind as rules
@@ -47,7 +48,8 @@ class Topics:
         self._context = context
         self._events = events
         self.actors: dict[str, TopicActor] = {}
-        self._listeners: set[Callable[[], None]] = set()
+        self.followers = Followers()
+        context.on_news = self.followers.news
         context.on_events = self._tell if events is not None else None
         context.archive = self._archive
         context.archive_kept = self._archive_kept
@@ -56,11 +58,13 @@ class Topics:
         """Topics as the journal has them; actors that exist stay, with new state."""
         known = {actor.owner: actor for actor in self.actors.values()}
         self.actors = {}
+        self.followers.loaded()
         for owner, topic in topics.items():
             actor = known.pop(owner, None)
             if actor is None:
                 actor = self._new_actor(owner, topic)
                 actor.begin()
+                self.followers.news(topic.name, 0)  # a commit that seemed to fail did not
             else:
                 actor.adopt(topic)
             self.actors[topic.name] = actor
@@ -74,17 +78,12 @@ class Topics:
             topic = new_topic(defined, self._context.row_numbers)
             actor = self.actors[defined.name] = self._new_actor(defined.owner, topic)
             actor.begin()
-            for listener in list(self._listeners):
-                listener()
+            self.followers.added(defined.name, actor)
         return actor
-
-    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` whenever a topic is created; returns how to stop that."""
-        self._listeners.add(listener)
-        return lambda: self._listeners.discard(listener)
 
     def drop(self, name: str) -> None:
         actor = self.actors.pop(name)
+        self.followers.dropped(name)
         drop_before(actor.topic, actor.topic.log.end)
         self._context.committer.enlist(actor)
         actor.close(TopicNotFound(f"topic {name!r} was deleted"))

@@ -7,11 +7,12 @@ what is ready by its free prefetch, so nobody starves and a slow one gets less.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict
 from typing import TYPE_CHECKING
 
+from nexo.vocabulary.allowed import check_allowed
 from nexo.vocabulary.errors import RateLimited
-from nexo.vocabulary.limits import POP_BYTES_MAX, POP_MESSAGES_MAX, WAITERS_MAX
+from nexo.vocabulary.limits import POP_BYTES_MAX, POP_MESSAGES_MAX, TIMEOUT_MS_MAX, WAITERS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
@@ -50,6 +51,8 @@ class Waiter:
         visibility_ms: int | None = None,
         one_ack: bool = False,
     ) -> None:
+        if visibility_ms is not None:  # here: it is served within the step of somebody else
+            check_allowed("visibility_ms", visibility_ms, 0, TIMEOUT_MS_MAX)
         self.free = free
         self.deliver = deliver
         self.fail = fail  # called once, if the queue is deleted
@@ -105,7 +108,8 @@ class PendingPop:
 
 class WaitingRoom:
     def __init__(self) -> None:
-        self._turns: deque[Waiter] = deque()  # those with room, in the order of their turns
+        # Those with room, in the order of their turns. Any of them may leave at any time.
+        self._turns: OrderedDict[Waiter, None] = OrderedDict()
         self._free = 0
         self._closed: NexoError | None = None
         self.subscriptions: set[Waiter] = set()
@@ -132,14 +136,14 @@ class WaitingRoom:
     def leave(self, waiter: Waiter) -> None:
         self.subscriptions.discard(waiter)
         if waiter.queued:
-            self._turns.remove(waiter)
+            del self._turns[waiter]
             waiter.queued = False
             self._free -= waiter.free
 
     def rest(self, waiter: Waiter) -> None:
         """A subscription takes no part for a while; it keeps what it has."""
         if waiter.queued:
-            self._turns.remove(waiter)
+            del self._turns[waiter]
             waiter.queued = False
             self._free -= waiter.free
         waiter.resting = True
@@ -170,7 +174,7 @@ class WaitingRoom:
         """Whose turn it is, and how many messages that is."""
         if not self._turns:
             return None
-        waiter = self._turns[0]
+        waiter = next(iter(self._turns))
         share = waiter.free
         if self._free > ready:
             share = max(1, -(-ready * waiter.free // self._free))
@@ -178,7 +182,7 @@ class WaitingRoom:
 
     def served(self, waiter: Waiter, count: int) -> None:
         """The turn is over."""
-        self._turns.popleft()
+        self._turns.popitem(last=False)
         waiter.queued = False
         self._free -= waiter.free
         waiter.free -= count
@@ -189,4 +193,4 @@ class WaitingRoom:
         if not waiter.queued and waiter.free > 0 and not waiter.resting:
             waiter.queued = True
             self._free += waiter.free
-            self._turns.append(waiter)
+            self._turns[waiter] = None

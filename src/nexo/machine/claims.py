@@ -19,6 +19,7 @@ from nexo.machine.fail import come_back, doom
 from nexo.machine.pop import Part, grant, part_of, select, tell
 from nexo.machine.span import attempted
 from nexo.vocabulary import limits
+from nexo.vocabulary.allowed import check_allowed
 from nexo.vocabulary.batch import fitting, size_of
 from nexo.vocabulary.changes import (
     ClaimAcked,
@@ -71,6 +72,11 @@ def open_claims(queue: Queue, name: str) -> int:
     """Begin as the only driver of this consumer; returns the epoch that proves it."""
     if not 0 < len(name) <= limits.CONSUMER_CHARS_MAX:
         raise InvalidArgument(f"a consumer's name has 1 to {limits.CONSUMER_CHARS_MAX} characters")
+    if name not in queue.claims and len(queue.claims) >= limits.CLAIM_CONSUMERS_MAX:
+        raise InvalidArgument(
+            f"queue {queue.name!r} knows {limits.CLAIM_CONSUMERS_MAX} consumers already",
+            "use the checkpoint of an earlier query, or another queue",
+        )
     consumer = queue.claims.setdefault(name, Consumer())
     consumer.epoch += 1
     queue.changes.append(ClaimOpened(name, consumer.epoch))
@@ -97,6 +103,8 @@ def claim(
         )
     if count < 1:
         raise InvalidArgument("a claim takes at least one message")
+    check_allowed("after", after, 0, limits.INTEGER_MAX - 1)
+    check_allowed("timeout_ms", timeout_ms, 0, limits.TIMEOUT_MS_MAX)
     ack_claims(queue, name, epoch, after, now_ms)
     number = after + 1
     known = consumer.batches.get(number)
@@ -147,6 +155,7 @@ def seal(queue: Queue, name: str, epoch: int, number: int, now_ms: int) -> Claim
 
 def keep_claims(queue: Queue, name: str, epoch: int, now_ms: int, timeout_ms: int) -> None:
     """The heartbeat of a consumer: what it has claimed but not sealed does not lapse."""
+    check_allowed("timeout_ms", timeout_ms, 0, limits.TIMEOUT_MS_MAX)
     now_ms = queue.advance(now_ms)
     for batch in _fenced(queue, name, epoch).batches.values():
         if not batch.sealed:
@@ -155,6 +164,7 @@ def keep_claims(queue: Queue, name: str, epoch: int, now_ms: int, timeout_ms: in
 
 def ack_claims(queue: Queue, name: str, epoch: int, through: int, now_ms: int) -> int:
     """Spark has committed every batch up to `through`: their messages are gone."""
+    check_allowed("number", through, 0, limits.INTEGER_MAX)
     now_ms = queue.advance(now_ms)
     consumer = _fenced(queue, name, epoch)
     numbers = [number for number in consumer.batches if number <= through]

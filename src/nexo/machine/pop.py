@@ -14,6 +14,7 @@ import msgspec
 from nexo.machine.chunk import Chunk, Content
 from nexo.machine.span import History, attempted
 from nexo.vocabulary import limits
+from nexo.vocabulary.allowed import check_allowed
 from nexo.vocabulary.batch import Batch, fitting, size_of
 from nexo.vocabulary.changes import Delivered
 from nexo.vocabulary.errors import InvalidArgument
@@ -79,6 +80,8 @@ def pop(
     settings = queue.settings
     if not 0 < count <= limits.POP_MESSAGES_MAX:
         raise InvalidArgument(f"a pop takes 1 to {limits.POP_MESSAGES_MAX} messages, not {count}")
+    if visibility_ms is not None:
+        check_allowed("visibility_ms", visibility_ms, 0, limits.TIMEOUT_MS_MAX)
     if settings.max_receive_rate is not None:
         count = min(count, queue.rate.allowed(settings.max_receive_rate, now_ms))
     if queue.paused or count <= 0:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from nexo.vocabulary.errors import InvalidArgument
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -55,6 +57,27 @@ def attribute_bytes(encoded: bytes) -> int:
         parts = (name, value) if isinstance(value, str) else (name, *value)
         size += sum(len(part.encode() if isinstance(part, str) else part) for part in parts)
     return size
+
+
+def check_attributes(column: bytes | list[bytes | None]) -> None:
+    """Refuse attributes that nobody could read. What many messages share is looked at once."""
+    for encoded in {column} if isinstance(column, bytes) else set(column):
+        if not encoded:
+            continue
+        try:
+            decoded = _decode(encoded)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise _unreadable(str(error)) from None
+        for value in decoded.values():
+            if type(value) is not str and type(value[1]) not in (str, bytes):
+                raise _unreadable(f"a value is {value[1]!r:.40}")
+
+
+def _unreadable(why: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"attributes must be a msgpack map of texts to texts, or to a type and its value: {why}",
+        "encode each message's attributes as such a map",
+    )
 
 
 def matches(where: dict[str, str], encoded: bytes | None) -> bool:

@@ -7,6 +7,8 @@ keeps one step of work short.
 # -- What a user may ask for ------------------------------------------------------------------
 
 NAME_CHARS_MAX = 80  # the SQS limit, so that every queue is reachable from every door
+FULL_NAME_CHARS_MAX = 255  # a name with its account and region, or of an archive; one byte says it
+PATTERN_CHARS_MAX = 256  # of a pattern of topic names
 PRIORITY_MAX = 255  # one byte a message
 MESSAGE_BYTES_MAX = 1024 * 1024  # the default of a queue's `max_message_bytes`, as on SQS
 MESSAGE_BYTES_CEILING = 16 * 1024 * 1024  # the highest `max_message_bytes` a queue may be given
@@ -19,8 +21,15 @@ GROUP_ID_CHARS_MAX = 128
 DEDUPLICATION_ID_CHARS_MAX = 128
 REASON_CHARS_MAX = 1_024  # longer reasons are cut: they are for people
 CONSUMER_CHARS_MAX = 256
+PRODUCER_CHARS_MAX = 256
+PERMISSION_CHARS_MAX = 512  # a pattern and the actions that it allows
+FILTER_ATTRIBUTES_MAX = 50  # that a binding asks for, each compared for every message …
+FILTER_CHARS_MAX = 1_024  # … and their names and values
 ATTEMPTS_MAX = 1_000_000  # the highest `max_attempts`
-TIMEOUT_MS_MAX = 30 * 24 * 3_600_000
+TIMEOUT_MS_MAX = 30 * 24 * 3_600_000  # of a lease, whether its queue, a pop or a claim says it
+WAIT_MS_MAX = 24 * 3_600_000  # that one request waits; who wants more asks again
+TIME_MS_MAX = 2**53  # a moment: far beyond the year 9999, and a whole number in every language
+INTEGER_MAX = 2**63 - 1  # offsets, leases, numbers: what a database and a JVM hold too
 DELAY_MS_MAX = 10 * 365 * 24 * 3_600_000  # ten years; it must also be shorter than the retention
 RETENTION_MS_MAX = 20 * 365 * 24 * 3_600_000
 DEPTH_MAX = 10**12
@@ -53,6 +62,7 @@ SNAPSHOTS_MAX = 16  # of one queue; each may hold what was in memory when it was
 ATTEMPTS_REMEMBERED_MAX = 10_000  # receives of a queue that may be asked for again …
 ATTEMPTS_REMEMBERED_MS = 300_000  # … for as long as SQS allows
 CLAIM_BATCHES_MAX = 64  # batches one consumer may hold unacked
+CLAIM_CONSUMERS_MAX = 10_000  # streaming queries that one queue remembers
 LEASE_BITS = 44  # leases of a boot: 5 years at 100,000 a second; the boot epoch stands above them
 SEQUENCE_BITS = 48  # a lane's own counter; the priority stands above it
 
@@ -77,12 +87,32 @@ WAITERS_MAX = 100_000  # consumers waiting on one queue
 MOVE_MESSAGES = 1_000  # messages moved to another queue in one transaction
 INLINE_COMMIT_MS = 2.0  # while commits take less than this they run in the event loop
 FOLLOWED_TOPICS_MAX = 100_000  # topics that one pattern may stand for
+FOLLOWED_TOPICS_STEP = 10_000  # of them looked at in one step, which takes a few milliseconds
+FOLLOWED_MATCHES_KEPT = 200_000  # topics of patterns that are remembered: about 20 MB
+FOLLOWERS_MAX = 100_000  # requests of a broker that wait for the topics of a pattern
 EVENTS_PENDING_MAX = 100_000  # events that wait for a full disk before the oldest are dropped
 EVENTS_PAUSE_MS = 20  # between two publications of events: a busy broker has thousands of commits
 EVENTS_PUBLISHED_MAX = 10_000  # events in one batch, which is one step of work
 EVENTS_RESIDENT_BYTES = 8 * 1024 * 1024  # of `nexo.events`, for those who follow it
 EVENTS_RETENTION_MS = 24 * 3_600_000  # default of `events_retention` …
 EVENTS_RETENTION_BYTES = 256 * 1024 * 1024  # … and of `events_retention_bytes`
+
+# -- The RPC door -----------------------------------------------------------------------------
+
+RPC_CONNECTIONS_MAX = 20_000
+RPC_GREETING_BYTES_MAX = 16 * 1024  # of the first frame: nobody knows yet who sends it
+RPC_GREETING_MS = 10_000  # how long a connection may take for it
+RPC_CLOSING_MS = 10_000  # how long a client may take to read why its connection ends
+RPC_REQUESTS_MAX = 10_000  # unanswered requests of a connection before it is not read from
+RPC_UNREAD_BYTES_MAX = 4 * 1024 * 1024  # a client that leaves more unread is waited for
+RPC_CALL_BYTES_MAX = 1024 * 1024  # of a named call, unless it carries messages or definitions
+RPC_CALL_CHARS_MAX = 64  # of its name
+RPC_DELIVERY_BYTES_MAX = 4 * 1024 * 1024  # then a slow client is noticed before the next
+SUBSCRIPTIONS_MAX = 1_000  # of one connection
+SUBSCRIPTION_NUMBER_MAX = 2**32 - 1  # it stands in the head of each delivery
+PREFETCH_MAX = 100_000  # messages that a subscription has room for
+RECEIPT_RANGES_MAX = 100_000  # of one ack, nack or extension …
+RECEIPT_RANGES_STEP = 2_000  # … of which so many are applied in one step
 
 # -- The UDP door -----------------------------------------------------------------------------
 

@@ -14,10 +14,13 @@ from __future__ import annotations
 import struct
 from array import array
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
+from msgspec import Meta
 
+from nexo.vocabulary import allowed
+from nexo.vocabulary.attributes import check_attributes
 from nexo.vocabulary.batch import (
     OFFSET_TYPE,
     TIME_TYPE,
@@ -26,6 +29,8 @@ from nexo.vocabulary.batch import (
     check_offsets,
     check_shape,
 )
+from nexo.vocabulary.errors import MessageTooLarge
+from nexo.vocabulary.limits import BATCH_BYTES_MAX, BATCH_MESSAGES_MAX
 from nexo.wire.frame import ProtocolError
 
 if TYPE_CHECKING:
@@ -45,6 +50,26 @@ class Extras(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     attributes: bytes | list[bytes | None] | None = None
     origins: list[Origin | None] | None = None
     created: bytes | None = None
+
+
+_Priorities = Annotated[bytes, Meta(max_length=BATCH_MESSAGES_MAX)]
+_Delays = Annotated[list[allowed.DelayMs], Meta(max_length=BATCH_MESSAGES_MAX)]
+_Groups = Annotated[list[allowed.GroupId | None], Meta(max_length=BATCH_MESSAGES_MAX)]
+_Ids = Annotated[list[allowed.DeduplicationId | None], Meta(max_length=BATCH_MESSAGES_MAX)]
+_Attributes = Annotated[list[bytes | None], Meta(max_length=BATCH_MESSAGES_MAX)]
+
+
+class GivenExtras(msgspec.Struct, frozen=True, array_like=True):
+    """The same as a client gives them, each within its range. A client cannot say where a message
+    came from or when."""
+
+    priority: allowed.Priority | _Priorities = 0
+    delay_ms: allowed.DelayMs | _Delays | None = None
+    groups: allowed.GroupId | _Groups | None = None
+    deduplication_ids: _Ids | None = None
+    attributes: bytes | _Attributes | None = None
+    origins: None = None
+    created: None = None
 
 
 class WirePart(msgspec.Struct, frozen=True, gc=False):
@@ -72,6 +97,7 @@ class RawPart(msgspec.Struct, frozen=True, gc=False):
 _NO_EXTRAS = Extras()
 _encode_extras = msgspec.msgpack.Encoder().encode
 _decode_extras = msgspec.msgpack.Decoder(Extras).decode
+_decode_given = msgspec.msgpack.Decoder(GivenExtras).decode
 
 
 def encode_batch(batch: Batch) -> list[bytes | memoryview]:
@@ -91,8 +117,8 @@ def encode_batch(batch: Batch) -> list[bytes | memoryview]:
     return [prefix, offsets, batch.payload, packed] if packed else [prefix, offsets, batch.payload]
 
 
-def decode_batch(view: memoryview, at: int = 0) -> tuple[Batch, int]:
-    """A batch and where it ends. What does not fit together is refused."""
+def _cut(view: memoryview, at: int) -> tuple[int, int, int, int, int]:
+    """How many messages a batch has, and where its columns begin and end."""
     try:
         count, payload_size, extras_size = _BATCH.unpack_from(view, at)
     except struct.error:
@@ -103,16 +129,61 @@ def decode_batch(view: memoryview, at: int = 0) -> tuple[Batch, int]:
     end = extras_at + extras_size
     if end > len(view):
         raise ProtocolError("the batch is cut off")
+    return count, offsets_at, payload_at, extras_at, end
+
+
+def decode_batch(view: memoryview, at: int = 0) -> tuple[Batch, int]:
+    """A batch and where it ends. What does not fit together is refused."""
+    _, offsets_at, payload_at, extras_at, end = _cut(view, at)
     offsets = array(OFFSET_TYPE)
     offsets.frombytes(view[offsets_at:payload_at])
     payload = bytes(view[payload_at:extras_at])
-    if not extras_size:
+    if extras_at == end:
         batch = Batch(payload, offsets)
         check_offsets(batch)
     else:
         batch = _with_extras(payload, offsets, bytes(view[extras_at:end]))
         check_shape(batch)
     return batch, end
+
+
+def decode_given(view: memoryview) -> Batch:
+    """The one batch that a client gives: every value of its columns is checked here, and nothing
+    large is made of what will be refused."""
+    count, offsets_at, payload_at, extras_at, end = _cut(view, 0)
+    if end != len(view):
+        raise ProtocolError("there are bytes behind the batch")
+    if count > BATCH_MESSAGES_MAX or extras_at - payload_at > BATCH_BYTES_MAX:
+        raise MessageTooLarge(
+            f"a batch of {count} messages and {extras_at - payload_at} bytes is too large",
+            f"at once it may have {BATCH_MESSAGES_MAX} messages and {BATCH_BYTES_MAX} bytes",
+        )
+    offsets = array(OFFSET_TYPE)
+    offsets.frombytes(view[offsets_at:payload_at])
+    payload = bytes(view[payload_at:extras_at])
+    if extras_at == end:
+        batch = Batch(payload, offsets)
+        check_offsets(batch)
+        return batch
+    try:
+        given = _decode_given(view[extras_at:end])
+    except msgspec.ValidationError as error:
+        raise allowed.refused(error, GivenExtras) from None
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise ProtocolError(f"the columns of the batch cannot be read: {error}") from None
+    batch = Batch(
+        payload,
+        offsets,
+        given.priority,
+        given.delay_ms,
+        given.groups,
+        given.deduplication_ids,
+        given.attributes,
+    )
+    check_shape(batch)
+    if given.attributes is not None:
+        check_attributes(given.attributes)
+    return batch
 
 
 def encode_parts(parts: Sequence[WirePart]) -> list[bytes | memoryview]:

@@ -1,7 +1,8 @@
 """The heads of requests and replies: what each kind of frame says besides its body.
 
 Hot kinds are fixed structs behind the queue's name; the rest is msgpack. Every head is decoded
-through here, so that whatever arrives is either a value of these types or a `ProtocolError`.
+through here. What is no head at all is a `ProtocolError`, which ends the connection; one whose
+fields are out of range is an `InvalidArgument`, and the request is refused.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from nexo.vocabulary import allowed, limits
+from nexo.vocabulary.allowed import check_allowed, check_chars
+from nexo.vocabulary.errors import InvalidArgument
 from nexo.wire.frame import ProtocolError
 
 if TYPE_CHECKING:
@@ -38,7 +42,7 @@ AHEAD_KEPT_MS = 1_000  # … if the client is not back by then and gives that ac
 class Hello(msgspec.Struct, frozen=True, array_like=True):
     magic: str
     versions: tuple[int, int]  # the lowest and the highest that the client speaks
-    client: str
+    client: allowed.ClientName
     token: str | None = None
     heartbeat_ms: int = 10_000
 
@@ -68,51 +72,53 @@ class Ended(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Nack(msgspec.Struct, frozen=True, array_like=True):
-    queue: str
-    ranges: list[tuple[int, int, int]]  # lease, first, end
-    delay_ms: int | None = None
+    queue: allowed.Name
+    ranges: allowed.RangeList
+    delay_ms: allowed.DelayMs | None = None
     reason: str = ""
 
 
 class Extend(msgspec.Struct, frozen=True, array_like=True):
-    queue: str
-    ranges: list[tuple[int, int, int]]
-    timeout_ms: int
+    queue: allowed.Name
+    ranges: allowed.RangeList
+    timeout_ms: allowed.TimeoutMs
 
 
 class Subscribe(msgspec.Struct, frozen=True, array_like=True):
-    queue: str
-    subscription: int
-    prefetch: int
-    consumer: str = ""
-    visibility_ms: int | None = None
+    queue: allowed.Name
+    subscription: allowed.SubscriptionNumber
+    prefetch: allowed.Prefetch
+    consumer: allowed.ClientName = ""
+    visibility_ms: allowed.TimeoutMs | None = None
     one_ack: bool = False
 
 
 class Publish(msgspec.Struct, frozen=True, array_like=True):
-    topic: str
-    producer: str = ""
-    number: int = 0
+    topic: allowed.Name
+    producer: allowed.ProducerName = ""
+    number: allowed.Number = 0
 
 
 class Read(msgspec.Struct, frozen=True, array_like=True):
-    topic: str
-    offset: int
-    count: int
-    bytes_max: int
+    topic: allowed.Name
+    offset: allowed.Number
+    count: allowed.ReadCount
+    bytes_max: allowed.ReadBytes
     strict: bool = False
-    wait_ms: int = 0
-    time_ms: int | None = None  # in place of the offset: the first message at or after a time
+    wait_ms: allowed.WaitMs = 0
+    time_ms: allowed.TimeMs | None = (
+        None  # in place of the offset: the first message at or after a time
+    )
 
 
 class Follow(msgspec.Struct, frozen=True, array_like=True):
     """The topics that match a pattern: a topic without an offset is read from its beginning."""
 
-    pattern: str
-    offsets: dict[str, int]
-    count: int
-    bytes_max: int
-    wait_ms: int = 0
+    pattern: allowed.PatternText
+    offsets: allowed.Offsets
+    count: allowed.ReadCount
+    bytes_max: allowed.ReadBytes
+    wait_ms: allowed.WaitMs = 0
 
 
 class FollowedTopic(msgspec.Struct, frozen=True, array_like=True):
@@ -132,6 +138,13 @@ class Followed(msgspec.Struct, frozen=True, array_like=True):
 class Call(msgspec.Struct, frozen=True, array_like=True):
     method: str
     params: dict[str, Any] = {}
+
+
+class Called(msgspec.Struct, frozen=True, array_like=True):
+    """A call as it arrives: what its parameters may be, its method says."""
+
+    method: allowed.CallName
+    params: msgspec.Raw = msgspec.Raw(b"\x80")  # an empty map
 
 
 class Push(msgspec.Struct, frozen=True, gc=False):
@@ -187,31 +200,27 @@ class DeliveryHead(msgspec.Struct, frozen=True, gc=False):
 
 
 pack: Callable[[object], bytes] = msgspec.msgpack.Encoder().encode
-_decoders = {
+_REQUESTS = (Nack, Extend, Subscribe, Publish, Read, Follow, Called)
+_decoders: dict[type[Any], msgspec.msgpack.Decoder[Any]] = {
     kind: msgspec.msgpack.Decoder(kind)
-    for kind in (
-        Hello,
-        Welcome,
-        Refusal,
-        Ended,
-        Nack,
-        Extend,
-        Subscribe,
-        Publish,
-        Read,
-        Follow,
-        Followed,
-        Call,
-    )
+    for kind in (*_REQUESTS, Hello, Welcome, Refusal, Ended, Followed)
 }
 
 
-def unpack(head: bytes, kind: type[Any]) -> Any:
+def unpack(head: bytes | memoryview, kind: type[Any]) -> Any:
     """A msgpack head as a value of this type."""
     try:
         return _decoders[kind].decode(head)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ProtocolError(f"a {kind.__name__} that cannot be read: {error}") from None
+    except msgspec.ValidationError as error:
+        if kind in _REQUESTS:
+            raise allowed.refused(error, kind) from None
+        raise _unreadable(kind, error) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _unreadable(kind, error) from None
+
+
+def _unreadable(kind: type[Any], error: Exception) -> ProtocolError:
+    return ProtocolError(f"a {kind.__name__} that cannot be read: {error}")
 
 
 def pack_push(push: Push) -> bytes:
@@ -225,7 +234,11 @@ def unpack_push(head: bytes) -> Push:
     at += _PUSH.size
     if len(head) != at + size:
         raise ProtocolError("the head of a push has the wrong size")
-    return Push(queue, _text(head[at:]), number)
+    producer = _text(head[at:])
+    if number > limits.INTEGER_MAX or size > limits.PRODUCER_CHARS_MAX:
+        check_allowed("number", number, 0, limits.INTEGER_MAX)
+        check_chars("producer", producer, limits.PRODUCER_CHARS_MAX)
+    return Push(queue, producer, number)
 
 
 def pack_pop(pop: Pop) -> bytes:
@@ -239,6 +252,10 @@ def pack_pop(pop: Pop) -> bytes:
 def unpack_pop(head: bytes) -> Pop:
     queue, at = _name(head)
     count, bytes_max, wait_ms, visibility_ms, flags = _unpack(_POP, head, at)
+    check_allowed("count", count, 1, limits.POP_MESSAGES_MAX)
+    check_allowed("bytes_max", bytes_max, 1, limits.POP_BYTES_MAX)
+    check_allowed("wait_ms", wait_ms, 0, limits.WAIT_MS_MAX)
+    check_allowed("visibility_ms", visibility_ms, -1, limits.TIMEOUT_MS_MAX)
     visibility = None if visibility_ms < 0 else visibility_ms
     one_ack, ahead = bool(flags & ONE_ACK), bool(flags & AHEAD)
     return Pop(queue, count, bytes_max, wait_ms, visibility, one_ack, ahead)
@@ -252,7 +269,21 @@ def unpack_ranges(head: bytes) -> Acked:
     queue, at = _name(head)
     if (len(head) - at) % _RANGE.size or len(head) == at:
         raise ProtocolError("the ranges of an ack are cut off")
-    return Acked(queue, list(_RANGE.iter_unpack(head[at:])))
+    count = (len(head) - at) // _RANGE.size
+    check_allowed("the number of ranges", count, 1, limits.RECEIPT_RANGES_MAX)
+    ranges = list(_RANGE.iter_unpack(head[at:]))
+    check_ranges(ranges)
+    return Acked(queue, ranges)
+
+
+def check_ranges(ranges: list[tuple[int, int, int]]) -> None:
+    """Refuse ranges that cannot be of any delivery."""
+    most = limits.INTEGER_MAX
+    for lease, first, end in ranges:
+        if first > end or end > most or lease > most:
+            raise InvalidArgument(
+                f"a range of lease {lease} is {first} to {end}, allowed is 0 to {most} in order"
+            )
 
 
 def pack_credit(subscription: int, count: int) -> bytes:

@@ -87,6 +87,27 @@ def frame_parts(
     return [PREFIX.pack(size, len(head) << 8 | kind, correlation) + head, *parts]
 
 
+class FirstFrame:
+    """The first frame of a connection: small, or refused as soon as it is announced. Who sends it
+    is not known, so nothing is kept of what may follow it."""
+
+    def __init__(self, frame_bytes_max: int) -> None:
+        self._buffer = bytearray()
+        self._reader = FrameReader(frame_bytes_max)
+
+    def feed(self, data: bytes) -> tuple[Frame | None, bytes]:
+        """The frame once it is complete, and what came behind it."""
+        buffer = self._buffer
+        buffer += data
+        if len(buffer) < 4:
+            return None, b""
+        end = 4 + self._reader.announced(buffer)
+        if len(buffer) < end:
+            return None, b""
+        (first,) = self._reader.feed(bytes(buffer[:end]))
+        return first, bytes(buffer[end:])
+
+
 class FrameReader:
     """Turns what arrives into frames, however it was cut up on the way."""
 
@@ -106,7 +127,7 @@ class FrameReader:
             buffer += data
             if len(buffer) < 4:
                 return []
-            size = self._check(buffer)
+            size = self.announced(buffer)
             if len(buffer) < size + 4:
                 return []  # without a copy of what has come so far
             data = bytes(buffer)
@@ -129,10 +150,10 @@ class FrameReader:
         if at < length:
             buffer += view[at:]
             if len(buffer) >= 4:
-                self._check(buffer)
+                self.announced(buffer)
         return frames
 
-    def _check(self, buffer: bytearray) -> int:
+    def announced(self, buffer: bytearray) -> int:
         """The size of the frame that begins here. What is wrong is refused as soon as it shows,
         and not when all of the frame has come."""
         size = int.from_bytes(buffer[:4], "little")

@@ -1,4 +1,5 @@
-"""The heads of frames: there and back, and nothing but a `ProtocolError` for what is no head."""
+"""The heads of frames: there and back; what is no head is a `ProtocolError`, and one with values
+out of range is refused by the name of its field."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from nexo.vocabulary.errors import QueueFull
+from nexo.vocabulary import limits
+from nexo.vocabulary.errors import InvalidArgument, QueueFull
 from nexo.wire import commands as c
 from nexo.wire.frame import ProtocolError
 
@@ -15,7 +17,7 @@ HEADS: list[Any] = [
     c.Welcome(1, "nexo", 5_000, 2**63 - 1),
     c.Refusal("queue_full", "message", "hint", True),
     c.Ended(4, c.Refusal("queue_not_found", "gone", "", False)),
-    c.Nack("q", [(1, 2, 3), (2**64 - 1, 0, 1)], None, "why"),
+    c.Nack("q", [(1, 2, 3), (2**63 - 1, 0, 1)], None, "why"),
     c.Extend("q", [(1, 2, 3)], 1_000),
     c.Subscribe("q", 1, 100, "me", 30_000, True),
     c.Publish("t", "p", 9),
@@ -23,7 +25,6 @@ HEADS: list[Any] = [
     c.Read("t", 0, 10, 1_000, False, 20, 1_700_000_000_000),
     c.Follow("fleet.>", {"fleet.a": 5}, 10, 1_000, 20),
     c.Followed([c.FollowedTopic("fleet.a", 7, 80)]),
-    c.Call("purge", {"name": "q"}),
 ]
 
 
@@ -33,22 +34,122 @@ def test_there_and_back(head: Any) -> None:
 
 
 @pytest.mark.parametrize("head", HEADS, ids=lambda head: type(head).__name__)
-@pytest.mark.parametrize("wrong", [b"", b"\xc1", b"\x90", b"\x91\x05", b"\xff" * 40, b"\xa1\xff"])
-def test_what_is_no_head(head: Any, wrong: bytes) -> None:
-    with pytest.raises(ProtocolError):
+def test_what_is_no_head(head: Any) -> None:
+    for wrong in (b"", b"\xc1", c.pack(head)[:-1], c.pack(head) + b"\x01"):
+        with pytest.raises(ProtocolError):
+            c.unpack(wrong, type(head))
+
+
+@pytest.mark.parametrize("head", HEADS, ids=lambda head: type(head).__name__)
+@pytest.mark.parametrize("wrong", [b"\x90", b"\x91\x05", b"\xff", b"\xa1\xff"])
+def test_what_is_another_value(head: Any, wrong: bytes) -> None:
+    """A client that asks for it is refused; a broker that answers so does not speak the protocol,
+    nor does one that greets so."""
+    is_request = isinstance(head, (c.Nack, c.Extend, c.Subscribe, c.Publish, c.Read, c.Follow))
+    with pytest.raises(InvalidArgument) as caught:
         c.unpack(wrong, type(head))
+    assert isinstance(caught.value, ProtocolError) != is_request
+
+
+def test_a_call_keeps_its_parameters_for_its_method() -> None:
+    called = c.unpack(c.pack(c.Call("purge", {"name": "q"})), c.Called)
+    assert (called.method, bytes(called.params)) == ("purge", c.pack({"name": "q"}))
+    assert bytes(c.unpack(c.pack(["purge"]), c.Called).params) == c.pack({})
+    with pytest.raises(InvalidArgument, match="method must have 0 to 64 characters"):
+        c.unpack(c.pack(["x" * 65]), c.Called)
+    with pytest.raises(ProtocolError):
+        c.unpack(b"\x92\xa1x" + b"\x91" * 100_000 + b"\x01", c.Called)
+
+
+BEYOND = 2**64 - 1
+RANGES = [[1, 2, 3]]
+WRONG_FIELDS: list[tuple[type[Any], list[Any], str]] = [
+    (c.Nack, ["x" * 256, RANGES], "queue"),
+    (c.Nack, ["q", []], "ranges must have 1 to 100000 entries"),
+    (c.Nack, ["q", RANGES * (limits.RECEIPT_RANGES_MAX + 1)], "ranges"),
+    (c.Nack, ["q", [[BEYOND, 0, 1]]], r"ranges\[0\]\[0\]"),
+    (c.Nack, ["q", [[1, -1, 1]]], r"ranges\[0\]\[1\]"),
+    (c.Nack, ["q", RANGES, -1], "delay_ms"),
+    (c.Nack, ["q", RANGES, limits.DELAY_MS_MAX + 1], "delay_ms"),
+    (c.Extend, ["q", RANGES, -1], "timeout_ms"),
+    (c.Extend, ["q", RANGES, BEYOND], "timeout_ms"),
+    (c.Subscribe, ["x" * 256, 1, 1], "queue"),
+    (c.Subscribe, ["q", 0, 1], "subscription"),
+    (c.Subscribe, ["q", 2**32, 1], "subscription"),
+    (c.Subscribe, ["q", 1, 0], "prefetch"),
+    (c.Subscribe, ["q", 1, 100_001], "prefetch is out of range, allowed is 1 to 100000"),
+    (c.Subscribe, ["q", 1, 1, "x" * 257], "consumer must have 0 to 256 characters"),
+    (c.Subscribe, ["q", 1, 1, "", BEYOND], "visibility_ms"),
+    (c.Subscribe, ["q", 1, 1, "", -1], "visibility_ms"),
+    (c.Publish, ["x" * 256], "topic"),
+    (c.Publish, ["t", "x" * 257, 1], "producer"),
+    (c.Publish, ["t", "p", BEYOND], "number"),
+    (c.Publish, ["t", "p", -1], "number"),
+    (c.Read, ["t", -1, 1, 1], "offset"),
+    (c.Read, ["t", BEYOND, 1, 1], "offset"),
+    (c.Read, ["t", 0, 0, 1], "count"),
+    (c.Read, ["t", 0, limits.BATCH_MESSAGES_MAX + 1, 1], "count"),
+    (c.Read, ["t", 0, 1, 0], "bytes_max"),
+    (c.Read, ["t", 0, 1, limits.POP_BYTES_MAX + 1], "bytes_max"),
+    (c.Read, ["t", 0, 1, 1, False, -1], "wait_ms"),
+    (c.Read, ["t", 0, 1, 1, False, BEYOND], "wait_ms"),
+    (c.Read, ["t", 0, 1, 1, False, 0, -1], "time_ms"),
+    (c.Read, ["t", 0, 1, 1, False, 0, BEYOND], "time_ms"),
+    (c.Follow, ["", {}, 1, 1], "pattern"),
+    (c.Follow, ["x" * 257, {}, 1, 1], "pattern"),
+    (c.Follow, [">", {"t": -1}, 1, 1], "offsets"),
+    (c.Follow, [">", {"t": BEYOND}, 1, 1], "offsets"),
+    (c.Follow, [">", {"x" * 256: 1}, 1, 1], "a key of offsets"),
+    (c.Follow, [">", {}, 0, 1], "count"),
+    (c.Follow, [">", {}, 1, BEYOND], "bytes_max"),
+    (c.Follow, [">", {}, 1, 1, BEYOND], "wait_ms"),
+]
+
+
+@pytest.mark.parametrize(("kind", "values", "said"), WRONG_FIELDS, ids=lambda each: str(each)[:40])
+def test_fields_out_of_range(kind: type[Any], values: list[Any], said: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"^{said}") as caught:
+        c.unpack(c.pack(values), kind)
+    assert not isinstance(caught.value, ProtocolError)
+
+
+@pytest.mark.parametrize(
+    ("head", "said"),
+    [
+        (c.pack_push(c.Push("q", "p", BEYOND)), "number is 18446744073709551615, allowed is 0 to"),
+        (c.pack_push(c.Push("q", "p" * 257, 1)), "producer has 257 characters"),
+        (c.pack_pop(c.Pop("q", 0, 1)), "count is 0, allowed is 1 to 10000"),
+        (c.pack_pop(c.Pop("q", 10_001, 1)), "count"),
+        (c.pack_pop(c.Pop("q", 1, 0)), "bytes_max"),
+        (c.pack_pop(c.Pop("q", 1, limits.POP_BYTES_MAX + 1)), "bytes_max"),
+        (c.pack_pop(c.Pop("q", 1, 1, -1)), "wait_ms"),
+        (c.pack_pop(c.Pop("q", 1, 1, 2**63 - 1)), "wait_ms"),
+        (c.pack_pop(c.Pop("q", 1, 1, 0, -2)), "visibility_ms"),
+        (c.pack_pop(c.Pop("q", 1, 1, 0, limits.TIMEOUT_MS_MAX + 1)), "visibility_ms"),
+        (c.pack_ranges("q", [(1, 2, 1)]), "a range of lease 1 is 2 to 1"),
+        (c.pack_ranges("q", [(1, 0, 2**63)]), "a range"),
+        (c.pack_ranges("q", [(2**63, 0, 1)]), "a range"),
+        (c.pack_ranges("q", [(1, 0, 1)] * (limits.RECEIPT_RANGES_MAX + 1)), "the number of ranges"),
+    ],
+    ids=lambda each: str(each)[:40],
+)
+def test_fixed_heads_out_of_range(head: bytes, said: str) -> None:
+    unpack = {"n": c.unpack_push, "p": c.unpack_push, "a": c.unpack_ranges, "t": c.unpack_ranges}
+    with pytest.raises(InvalidArgument, match=f"^{said}") as caught:
+        unpack.get(said[0], c.unpack_pop)(head)
+    assert not isinstance(caught.value, ProtocolError)
 
 
 def test_hot_heads() -> None:
-    push = c.Push("orders", "producer", 2**64 - 1)
+    push = c.Push("orders", "producer", 2**63 - 1)
     assert c.unpack_push(c.pack_push(push)) == push
     for pop in (
         c.Pop("q", 1, 2, 3, None, one_ack=True),
-        c.Pop("q", 10_000, 2**40, 0, 0),
+        c.Pop("q", 10_000, limits.POP_BYTES_MAX, limits.WAIT_MS_MAX, limits.TIMEOUT_MS_MAX),
         c.Pop("q", 1, 2, ahead=True),
     ):
         assert c.unpack_pop(c.pack_pop(pop)) == pop
-    ranges = [(2**64 - 1, 0, 1), (1, 5, 9)]
+    ranges = [(2**63 - 1, 0, 1), (1, 5, 9)]
     assert c.unpack_ranges(c.pack_ranges("q", ranges)) == c.Acked("q", ranges)
     assert c.unpack_credit(c.pack_credit(3, 100)) == c.Credit(3, 100)
     assert c.unpack_unsubscribe(c.pack_unsubscribe(3, keep=True)) == c.Unsubscribe(3, True)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from nexo.vocabulary import allowed
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
@@ -19,18 +21,18 @@ class BackupBegin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BackupWait(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    backup: int
-    wait_ms: int = 0
+    backup: allowed.Number
+    wait_ms: allowed.WaitMs = 0
 
 
 class BackupPiece(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    backup: int
-    offset: int
-    size: int
+    backup: allowed.Number
+    offset: allowed.Number
+    size: allowed.PieceBytes
 
 
 class BackupEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    backup: int
+    backup: allowed.Number
 
 
 async def _begin(engine: Engine, _: BackupBegin) -> Any:

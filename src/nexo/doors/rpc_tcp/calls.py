@@ -14,8 +14,9 @@ from nexo.doors.rpc_tcp.needs import check_call, visible
 from nexo.doors.rpc_tcp.redrive_calls import REDRIVE_CALLS
 from nexo.doors.rpc_tcp.snapshot_calls import SNAPSHOT_CALLS
 from nexo.doors.rpc_tcp.token_calls import TOKEN_CALLS
+from nexo.vocabulary import allowed
 from nexo.vocabulary.errors import InvalidArgument
-from nexo.vocabulary.limits import BATCH_MESSAGES_MAX, POP_BYTES_MAX
+from nexo.vocabulary.limits import BATCH_MESSAGES_MAX, POP_BYTES_MAX, RPC_CALL_BYTES_MAX
 from nexo.vocabulary.settings import QueueSettings, TopicSettings
 from nexo.vocabulary.start import LATEST, Start
 from nexo.wire import commands
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 
 CLAIM_WAIT_MS_MAX = 20_000  # as long as a pop waits on SQS
+LARGE_CALLS = frozenset({"redrive_chosen", "import_definitions"})  # bodies, and whole brokers
 
 
 class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -38,125 +40,132 @@ class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Named(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: str
+    name: allowed.Name
 
 
 class CreateQueue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: str
+    name: allowed.Name
     settings: QueueSettings | None = None
     exist_ok: bool = False  # a queue of this name will do, whatever its settings
 
 
 class EditQueue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: str
+    name: allowed.Name
     settings: dict[str, Any]  # only what is to change
 
 
 class CreateTopic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: str
+    name: allowed.Name
     settings: TopicSettings | None = None
     exist_ok: bool = False
 
 
 class Peek(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: str
-    limit: int = 10
+    name: allowed.Name
+    limit: allowed.PeekCount = 10
 
 
 class Redrive(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: str
-    to: str | None = None
-    rate: float | None = None
+    name: allowed.Name
+    to: allowed.Name | None = None
+    rate: allowed.Rate | None = None
 
 
 class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    task: int
-    wait_ms: int = 0
+    task: allowed.Number
+    wait_ms: allowed.WaitMs = 0
 
 
 class Bind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    topic: str
-    queue: str
-    where: dict[str, str] | None = None
+    topic: allowed.Name
+    queue: allowed.Name
+    where: allowed.Filter | None = None
     start: Start = LATEST
     create: bool = False  # the queue, if it is not there
 
 
 class Unbind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    topic: str
-    queue: str
+    topic: allowed.Name
+    queue: allowed.Name
 
 
 class Starts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    pattern: str
+    pattern: allowed.PatternText
     start: Start = LATEST
 
 
 class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: str
-    consumer: str
+    name: allowed.Name
+    consumer: allowed.ConsumerName
     dead_letter: bool = False
 
 
 class ClaimOpen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: str
-    consumer: str
+    name: allowed.Name
+    consumer: allowed.ConsumerName
 
 
 class ClaimNext(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: str
-    consumer: str
-    epoch: int
-    after: int
-    count: int
-    timeout_ms: int
-    bytes_max: int = POP_BYTES_MAX
-    wait_ms: int = 0
+    name: allowed.Name
+    consumer: allowed.ConsumerName
+    epoch: allowed.Number
+    after: allowed.NumberBefore
+    count: allowed.Count
+    timeout_ms: allowed.TimeoutMs
+    bytes_max: allowed.Count = POP_BYTES_MAX
+    wait_ms: allowed.WaitMs = 0
 
 
 class ClaimBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: str
-    consumer: str
-    epoch: int
-    number: int
+    name: allowed.Name
+    consumer: allowed.ConsumerName
+    epoch: allowed.Number
+    number: allowed.Number
 
 
 class ClaimRead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: str
-    consumer: str
-    epoch: int
-    number: int
-    start: int = 0  # in messages from the beginning of the batch
-    count: int = BATCH_MESSAGES_MAX
-    bytes_max: int = POP_BYTES_MAX
+    name: allowed.Name
+    consumer: allowed.ConsumerName
+    epoch: allowed.Number
+    number: allowed.Number
+    start: allowed.Number = 0  # in messages from the beginning of the batch
+    count: allowed.ReadCount = BATCH_MESSAGES_MAX
+    bytes_max: allowed.ReadBytes = POP_BYTES_MAX
 
 
 class ClaimKeep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: str
-    consumer: str
-    epoch: int
-    timeout_ms: int
+    name: allowed.Name
+    consumer: allowed.ConsumerName
+    epoch: allowed.Number
+    timeout_ms: allowed.TimeoutMs
 
 
-async def call(connection: Connection, correlation: int, wanted: commands.Call) -> None:
+async def call(connection: Connection, correlation: int, wanted: commands.Called) -> None:
     """Run a named call and reply."""
-    found = CALLS.get(wanted.method)
+    method = wanted.method
+    found = CALLS.get(method)
     if found is None:
         raise InvalidArgument(
-            f"there is no call {wanted.method!r:.80}", "is the client newer than the broker?"
+            f"there is no call {method!r}", "is the client newer than the broker?"
+        )
+    if len(wanted.params) > RPC_CALL_BYTES_MAX and method not in LARGE_CALLS:
+        raise InvalidArgument(
+            f"{method}: {len(wanted.params)} bytes of parameters, allowed are {RPC_CALL_BYTES_MAX}"
         )
     kind, calling = found
     try:
-        params = msgspec.convert(wanted.params, kind)
+        params = _DECODERS[method].decode(wanted.params)
     except msgspec.ValidationError as error:
-        raise InvalidArgument(f"{wanted.method}: {error}") from None
+        raise InvalidArgument(f"{method}: {allowed.refused(error, kind).message}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidArgument(f"{method}: the parameters cannot be read: {error}") from None
     caller = connection.caller
-    with connection.told(wanted.method, params):
+    with connection.told(method, params):
         if caller.is_bound:
-            check_call(caller, connection.engine, wanted.method, params)
+            check_call(caller, connection.engine, method, params)
         result = await calling(connection.engine, params)
     if caller.is_bound:
-        result = visible(caller, wanted.method, result)
+        result = visible(caller, method, result)
     if isinstance(result, WithParts):
         connection.reply_with(correlation, result.head, encode_parts(wire_parts(result.parts)))
     else:
@@ -175,7 +184,9 @@ async def _edit_queue(engine: Engine, wanted: EditQueue) -> Any:
     try:
         settings = msgspec.convert({**now, **wanted.settings}, QueueSettings)
     except msgspec.ValidationError as error:
-        raise InvalidArgument(f"edit_queue: {error}") from None
+        raise InvalidArgument(
+            f"edit_queue: {allowed.refused(error, QueueSettings).message}"
+        ) from None
     await engine.edit_queue(wanted.name, settings)
     return _described(engine, wanted.name)
 
@@ -288,8 +299,6 @@ async def _claim_ack(engine: Engine, wanted: ClaimBatch) -> int:
 
 async def _claim_read(engine: Engine, wanted: ClaimRead) -> Any:
     claims = engine.queue(wanted.name).claims
-    if wanted.bytes_max > POP_BYTES_MAX:
-        raise InvalidArgument(f"one read takes at most {POP_BYTES_MAX} bytes", "read on after it")
     return WithParts(
         await claims.read(
             wanted.consumer,
@@ -344,4 +353,7 @@ CALLS: dict[str, tuple[type[msgspec.Struct], Calling]] = {
     **BACKUP_CALLS,
     **TOKEN_CALLS,
     **DEFINITION_CALLS,
+}
+_DECODERS: dict[str, msgspec.msgpack.Decoder[Any]] = {
+    method: msgspec.msgpack.Decoder(kind) for method, (kind, _) in CALLS.items()
 }

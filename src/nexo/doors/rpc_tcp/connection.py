@@ -1,14 +1,17 @@
 """One connection: frames in, frames out, and never more in memory than the limits say.
 
-What is written within one turn of the event loop goes out in one call. While the client does
-not read, nothing more is read from it and its subscriptions are out of the room; so all that it
-can make the broker hold is what was under way.
+Until it has greeted, a client may send a few KiB and takes a few seconds. What is written within
+one turn of the event loop goes out in one call. While the client does not read, nothing more is
+read from it and its subscriptions are out of the room; so all that it can make the broker hold is
+what was under way. When it has gone nothing here refers to itself any more: the memory is free at
+once, and not when the garbage collector comes by.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from nexo.access.caller import ANYONE
@@ -18,20 +21,24 @@ from nexo.doors.rpc_tcp.subscriptions import Subscriptions
 from nexo.engine import receipts
 from nexo.engine.durable import tell
 from nexo.vocabulary.errors import NexoError, RateLimited, Unauthorized, VersionMismatch
+from nexo.vocabulary.limits import (
+    RPC_CLOSING_MS,
+    RPC_GREETING_BYTES_MAX,
+    RPC_GREETING_MS,
+    RPC_REQUESTS_MAX,
+    RPC_UNREAD_BYTES_MAX,
+)
 from nexo.wire import commands
-from nexo.wire.frame import Frame, FrameReader, Kind, ProtocolError, frame, frame_parts
+from nexo.wire.frame import FirstFrame, Frame, FrameReader, Kind, ProtocolError, frame, frame_parts
 
 if TYPE_CHECKING:
     from nexo.access.guard import Guard
     from nexo.engine.engine import Engine
 
 DOOR = "rpc"
-WRITE_HIGH_BYTES = 4 * 1024 * 1024  # a client that leaves more unread is waited for
 JOINED_BYTES_MAX = 64 * 1024  # above this a copy costs more than pieces do
-HANDSHAKE_MS = 10_000
 HEARTBEAT_MS_MIN, HEARTBEAT_MS_MAX = 500, 300_000
 SILENCE_FACTOR = 3  # heartbeats that may be missed before the other side counts as gone
-REQUESTS_MAX = 10_000  # unanswered requests of a connection before it is not read from
 
 
 class Connection(asyncio.Protocol):
@@ -48,13 +55,14 @@ class Connection(asyncio.Protocol):
         self.caller = ANYONE  # until the greeting, before which nothing is done
         self._guard = guard
         self._peer = ""
-        self.subscriptions = Subscriptions(self)
+        self.subscriptions = Subscriptions()
         self.aheads: dict[str, tuple[int, int]] = {}  # by queue: incarnation and lease of a pop
         self._server_name = server_name
         self._instance = instance
         self._peers = peers
         self._peers_max = peers_max
         self._loop = asyncio.get_running_loop()
+        self._first: FirstFrame | None = FirstFrame(RPC_GREETING_BYTES_MAX)
         self._reader = FrameReader()
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes | memoryview] = []
@@ -63,11 +71,12 @@ class Connection(asyncio.Protocol):
         self._flushing = False
         self._asked = False  # an answer to what was just read waits for a commit
         self._greeted = False
+        self._ending = False
         self._unanswered = 0
         self._reading = True
         self._writable = True
         self._tasks: set[asyncio.Task[None]] = set()
-        self._heartbeat_s = HANDSHAKE_MS / 1000
+        self._heartbeat_s = RPC_GREETING_MS / 1000
         self._heard = self._spoke = self._loop.time()
         self._pulse: asyncio.TimerHandle | None = None
         self._beat_due = self._heard
@@ -77,7 +86,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast("asyncio.Transport", transport)
-        transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        transport.set_write_buffer_limits(high=RPC_UNREAD_BYTES_MAX)
         self._peer = str((transport.get_extra_info("peername") or ("",))[0])
         if len(self._peers) >= self._peers_max:
             self.end(RateLimited(f"{self._peers_max} clients are connected already"))
@@ -89,7 +98,11 @@ class Connection(asyncio.Protocol):
         self._heard = self._loop.time()
         self._asked = False
         try:
+            if self._first is not None:
+                data = self._meet(data, self._first)
             for received in self._reader.feed(data):
+                if self._ending:
+                    break
                 self._take(received)
         except ProtocolError as error:
             self.end(error)
@@ -118,6 +131,7 @@ class Connection(asyncio.Protocol):
             kept_s = commands.AHEAD_KEPT_MS / 1000
             self._loop.call_later(kept_s, _take_back, self.engine, self.aheads)
         self._let_go_on()
+        self._out.clear()
         for task in self._tasks:
             task.cancel()
 
@@ -138,7 +152,7 @@ class Connection(asyncio.Protocol):
         """Reply when a future of the engine is done."""
         self._asked = self._asked or correlation != 0
         self._unanswered += 1
-        if self._unanswered >= REQUESTS_MAX:
+        if self._unanswered >= RPC_REQUESTS_MAX:
             self._regulate()
 
         def told(result: Any, error: BaseException | None) -> None:
@@ -155,18 +169,18 @@ class Connection(asyncio.Protocol):
     def spawn(self, work: Any, correlation: int) -> None:
         """Run a handler that has to wait; it replies by itself."""
         self._unanswered += 1
-        if self._unanswered >= REQUESTS_MAX:
+        if self._unanswered >= RPC_REQUESTS_MAX:
             self._regulate()
         task = self._loop.create_task(self._guarded(work, correlation))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(partial(self._worked, correlation))
 
     def send(self, pieces: list[bytes | memoryview]) -> None:
-        if self._transport is None:
+        if self._transport is None or self._ending:
             return
         self._out += pieces
         self._out_bytes += sum(map(len, pieces))
-        if self._out_bytes > WRITE_HIGH_BYTES:
+        if self._out_bytes > RPC_UNREAD_BYTES_MAX:
             self._flush()  # now, so that it is known at once whether the client reads
         elif not self._flushing:
             self._flushing = True
@@ -187,16 +201,21 @@ class Connection(asyncio.Protocol):
         return self._writable and self._transport is not None
 
     def end(self, error: NexoError | None = None) -> None:
-        """Close, telling why if there is a reason."""
-        if self._transport is None:
+        """Close, telling why if there is a reason. A client that does not read it is cut off."""
+        transport = self._transport
+        if transport is None or self._ending:
             return
+        self._ending = True
+        self.subscriptions.close()
         if error is not None:
             self._out.append(frame(Kind.GOODBYE, 0, commands.refusal_of(error)))
         self._flush()
-        self._transport.close()
+        if self._pulse is not None:
+            self._pulse.cancel()
+        self._pulse = self._loop.call_later(RPC_CLOSING_MS / 1000, transport.abort)
+        transport.close()
 
     def say_goodbye(self) -> None:
-        self.subscriptions.close()
         self.send([frame(Kind.GOODBYE, 0)])
         self.end()
 
@@ -208,11 +227,18 @@ class Connection(asyncio.Protocol):
 
     # -- Inside -------------------------------------------------------------------------------
 
+    def _meet(self, data: bytes, first: FirstFrame) -> bytes:
+        """The greeting, as far as it has come; returns what came behind it."""
+        greeting, rest = first.feed(data)
+        if greeting is not None:
+            self._greet(greeting)
+            if self._greeted:
+                self._first = None
+                return rest
+        return b""
+
     def _take(self, received: Frame) -> None:
         kind, correlation = received.kind, received.correlation
-        if not self._greeted:
-            self._greet(received)
-            return
         if kind is Kind.HEARTBEAT or kind is Kind.GOODBYE:
             return
         handler = HANDLERS.get(kind)
@@ -263,7 +289,6 @@ class Connection(asyncio.Protocol):
 
     def _expel(self, reason: Unauthorized) -> None:
         """The token was revoked or has expired: nothing more goes in or out."""
-        self.subscriptions.close()
         for task in self._tasks:
             if task is not asyncio.current_task():  # an admin may revoke the token at hand
                 task.cancel()
@@ -277,11 +302,22 @@ class Connection(asyncio.Protocol):
                 self._readers_wait.append(reading)
                 await reading
             await work
+        except ProtocolError as error:
+            self.end(error)
         except NexoError as error:
             self.refuse(correlation, error)
         finally:
             work.close()  # it may never have begun
             self._answered()
+
+    def _worked(self, correlation: int, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        failure = None if task.cancelled() else task.exception()
+        if failure is not None:  # a defect of ours: one request fails, and the log tells
+            self._loop.call_exception_handler(
+                {"message": "a request failed", "exception": failure, "task": task}
+            )
+            self.refuse(correlation, NexoError("the broker failed at this", "see its log"))
 
     def _let_go_on(self) -> None:
         waiting, self._readers_wait = self._readers_wait, []
@@ -291,14 +327,14 @@ class Connection(asyncio.Protocol):
 
     def _answered(self) -> None:
         self._unanswered -= 1
-        if self._unanswered == REQUESTS_MAX - 1:
+        if self._unanswered == RPC_REQUESTS_MAX - 1:
             self._regulate()
 
     def _regulate(self) -> None:
         """Read from the client only while it reads and the broker keeps up."""
         if self._transport is None:
             return
-        wanted = self._writable and self._unanswered < REQUESTS_MAX
+        wanted = self._writable and self._unanswered < RPC_REQUESTS_MAX
         if wanted and not self._reading:
             self._transport.resume_reading()
         elif not wanted and self._reading:

@@ -7,14 +7,13 @@ import secrets
 from typing import TYPE_CHECKING
 
 from nexo.access.guard import Guard
-from nexo.doors.rpc_tcp.connection import HANDSHAKE_MS, Connection
+from nexo.doors.rpc_tcp.connection import Connection
+from nexo.vocabulary.limits import RPC_CONNECTIONS_MAX, RPC_GREETING_MS
 
 if TYPE_CHECKING:
     import ssl
 
     from nexo.engine.engine import Engine
-
-CONNECTIONS_MAX = 20_000
 
 
 class RpcDoor:
@@ -43,7 +42,7 @@ class RpcDoor:
             port,
             backlog=1024,
             ssl=self._tls,
-            ssl_handshake_timeout=None if self._tls is None else HANDSHAKE_MS / 1000,
+            ssl_handshake_timeout=None if self._tls is None else RPC_GREETING_MS / 1000,
         )
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
@@ -64,5 +63,5 @@ class RpcDoor:
             self._server_name,
             self._instance,
             self.connections,
-            CONNECTIONS_MAX,
+            RPC_CONNECTIONS_MAX,
         )

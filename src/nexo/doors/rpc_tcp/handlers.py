@@ -3,34 +3,35 @@ of the engine; one that must wait is spawned."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 from nexo.doors.rpc_tcp.calls import call
 from nexo.doors.rpc_tcp.deliveries import delivery_frame, wire_parts
 from nexo.engine import receipts
 from nexo.engine.types import Waiter
-from nexo.vocabulary.errors import InvalidArgument
-from nexo.vocabulary.limits import POP_MESSAGES_MAX
+from nexo.vocabulary.limits import REASON_CHARS_MAX, RECEIPT_RANGES_STEP
 from nexo.vocabulary.start import Start
 from nexo.wire import commands
-from nexo.wire.columns import decode_batch, encode_parts
-from nexo.wire.frame import Kind, ProtocolError
+from nexo.wire.columns import decode_given, encode_parts
+from nexo.wire.frame import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from nexo.doors.rpc_tcp.connection import Connection
     from nexo.engine.queue_actor import QueueActor
     from nexo.engine.types import Accepted, Delivery
-    from nexo.vocabulary.batch import Batch
 
+    Ranges = list[tuple[int, int, int]]  # lease, first, end
     Handler = Callable[[Connection, int, bytes, memoryview], None]
 
 
 def _push(connection: Connection, correlation: int, head: bytes, body: memoryview) -> None:
     push = commands.unpack_push(head)
     actor = connection.engine.queue(push.queue)
-    batch = _batch(body)
+    batch = decode_given(body)
     incarnation = actor.queue.incarnation
 
     def encode(accepted: Accepted) -> bytes:
@@ -70,8 +71,6 @@ def _pop_at_once(connection: Connection, actor: QueueActor, pop: commands.Pop) -
     None: it has to wait for something, or for its turn."""
     if not actor.queue.ready or len(actor.room) or not connection.writable:
         return None
-    if not 0 < pop.count <= POP_MESSAGES_MAX:
-        return None
     taken: list[Delivery] = []
     waiter = Waiter(
         pop.count,
@@ -92,37 +91,75 @@ def _pop_at_once(connection: Connection, actor: QueueActor, pop: commands.Pop) -
 def _ack(connection: Connection, correlation: int, head: bytes, body: memoryview) -> None:
     acked = commands.unpack_ranges(head)
     actor = connection.engine.queue(acked.queue)
-    connection.answer(receipts.ack(actor, acked.ranges), correlation, commands.pack)
+    _settle(connection, correlation, acked.ranges, partial(receipts.ack, actor))
 
 
 def _received(connection: Connection, correlation: int, head: bytes, body: memoryview) -> None:
     acked = commands.unpack_ranges(head)
     actor = connection.engine.queue(acked.queue)
-    connection.reply(correlation, commands.pack(receipts.received(actor, acked.ranges)))
+    if len(acked.ranges) <= RECEIPT_RANGES_STEP:
+        connection.reply(correlation, commands.pack(receipts.received(actor, acked.ranges)))
+        return
+
+    async def received(ranges: Ranges) -> Any:
+        return receipts.received(actor, ranges)
+
+    _settle(connection, correlation, acked.ranges, received)
 
 
 def _give_back(connection: Connection, correlation: int, head: bytes, body: memoryview) -> None:
     acked = commands.unpack_ranges(head)
     actor = connection.engine.queue(acked.queue)
-    connection.answer(receipts.give_back(actor, acked.ranges), correlation, commands.pack)
+    _settle(connection, correlation, acked.ranges, partial(receipts.give_back, actor))
 
 
 def _nack(connection: Connection, correlation: int, head: bytes, body: memoryview) -> None:
     nack: commands.Nack = commands.unpack(head, commands.Nack)
+    commands.check_ranges(nack.ranges)
     actor = connection.engine.queue(nack.queue)
-    future = receipts.nack(actor, nack.ranges, nack.delay_ms, nack.reason)
-    connection.answer(future, correlation, commands.pack)
+    delay_ms, reason = nack.delay_ms, nack.reason[:REASON_CHARS_MAX]
+
+    def apply(ranges: Ranges) -> asyncio.Future[Any]:
+        return receipts.nack(actor, ranges, delay_ms, reason)
+
+    _settle(connection, correlation, nack.ranges, apply)
 
 
 def _extend(connection: Connection, correlation: int, head: bytes, body: memoryview) -> None:
     extend: commands.Extend = commands.unpack(head, commands.Extend)
+    commands.check_ranges(extend.ranges)
     actor = connection.engine.queue(extend.queue)
-    future = receipts.extend(actor, extend.ranges, extend.timeout_ms)
-    connection.answer(future, correlation, commands.pack)
+    timeout_ms = extend.timeout_ms
+
+    def apply(ranges: Ranges) -> asyncio.Future[Any]:
+        return receipts.extend(actor, ranges, timeout_ms)
+
+    _settle(connection, correlation, extend.ranges, apply)
+
+
+def _settle(
+    connection: Connection,
+    correlation: int,
+    ranges: Ranges,
+    apply: Callable[[Ranges], Awaitable[Any]],
+) -> None:
+    """What a consumer says of its messages. Of very many, others get their turn in between."""
+    if len(ranges) <= RECEIPT_RANGES_STEP:
+        connection.answer(cast("asyncio.Future[Any]", apply(ranges)), correlation, commands.pack)
+        return
+
+    async def work() -> None:
+        refused: list[Any] = []
+        for at in range(0, len(ranges), RECEIPT_RANGES_STEP):
+            refused += await apply(ranges[at : at + RECEIPT_RANGES_STEP])
+            await asyncio.sleep(0)
+        connection.reply(correlation, commands.pack(refused))
+
+    connection.spawn(work(), correlation)
 
 
 def _subscribe(connection: Connection, correlation: int, head: bytes, body: memoryview) -> None:
-    connection.subscriptions.open(commands.unpack(head, commands.Subscribe))
+    connection.subscriptions.open(connection, commands.unpack(head, commands.Subscribe))
     connection.reply(correlation)
 
 
@@ -139,7 +176,7 @@ def _credit(connection: Connection, correlation: int, head: bytes, body: memoryv
 def _publish(connection: Connection, correlation: int, head: bytes, body: memoryview) -> None:
     publish: commands.Publish = commands.unpack(head, commands.Publish)
     actor = connection.engine.topic(publish.topic)
-    future = actor.publish(_batch(body), publish.producer, publish.number)
+    future = actor.publish(decode_given(body), publish.producer, publish.number)
     connection.answer(future, correlation, commands.pack)
 
 
@@ -165,17 +202,24 @@ def _read(connection: Connection, correlation: int, head: bytes, body: memoryvie
 
 
 def _follow(connection: Connection, correlation: int, head: bytes, body: memoryview) -> None:
-    wanted: commands.Follow = commands.unpack(head, commands.Follow)
+    may_read = connection.caller.may_read if connection.caller.is_bound else None
 
     async def work() -> None:
-        found = await connection.engine.follow(
+        # Here and not before, and no longer than needed: with the offsets of thousands of topics
+        # it is large, and hundreds of these may come at once.
+        nonlocal head
+        wanted: commands.Follow = commands.unpack(head, commands.Follow)
+        following = connection.engine.follow(
             wanted.pattern,
             wanted.offsets,
             wanted.count,
             wanted.bytes_max,
             wanted.wait_ms,
-            connection.caller.may_read if connection.caller.is_bound else None,
+            may_read,
         )
+        head = b""
+        del wanted
+        found = await following
         topics, pieces = [], []
         for name, reading in found:
             parts = encode_parts(wire_parts(reading.parts))
@@ -187,19 +231,8 @@ def _follow(connection: Connection, correlation: int, head: bytes, body: memoryv
 
 
 def _call(connection: Connection, correlation: int, head: bytes, body: memoryview) -> None:
-    wanted: commands.Call = commands.unpack(bytes(body), commands.Call)
+    wanted: commands.Called = commands.unpack(body, commands.Called)
     connection.spawn(call(connection, correlation, wanted), correlation)
-
-
-def _batch(body: memoryview) -> Batch:
-    batch, end = decode_batch(body)
-    if end != len(body):
-        raise ProtocolError("there are bytes behind the batch")
-    if batch.origins is not None or batch.created is not None:
-        raise InvalidArgument(
-            "a client cannot say where a message came from or when", "push it without"
-        )
-    return batch
 
 
 HANDLERS: dict[Kind, Handler] = {

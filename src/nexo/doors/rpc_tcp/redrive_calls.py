@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from nexo.engine.types import Chosen
+from nexo.vocabulary import allowed
 from nexo.vocabulary.errors import InvalidArgument, WrongState
 from nexo.vocabulary.limits import POP_MESSAGES_MAX
 
@@ -19,18 +21,20 @@ if TYPE_CHECKING:
     Calling = Callable[[Engine, Any], Awaitable[Any]]
 
 
+_Seqs = Annotated[list[allowed.Number], Meta(min_length=1, max_length=POP_MESSAGES_MAX)]
+_Bodies = Annotated[list[bytes], Meta(max_length=POP_MESSAGES_MAX)]
+
+
 class RedriveChosen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: str
+    name: allowed.Name
     incarnation: int  # of the queue in which they were seen
-    seqs: list[int]
-    to: str | None = None
-    bodies: list[bytes] | None = None
+    seqs: _Seqs
+    to: allowed.Name | None = None
+    bodies: _Bodies | None = None
 
 
 async def _redrive_chosen(engine: Engine, wanted: RedriveChosen) -> dict[str, int]:
     seqs = wanted.seqs
-    if not 0 < len(seqs) <= POP_MESSAGES_MAX:
-        raise InvalidArgument(f"a call moves 1 to {POP_MESSAGES_MAX} chosen messages")
     if any(low >= high for low, high in pairwise(seqs)):
         raise InvalidArgument("the sequence numbers are not in order")
     if wanted.bodies is not None and len(wanted.bodies) != len(seqs):

@@ -8,7 +8,7 @@ import msgspec
 
 from nexo.doors.rpc_tcp.deliveries import WithParts
 from nexo.engine.types import Wanted
-from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary import allowed
 from nexo.vocabulary.limits import BATCH_MESSAGES_MAX, POP_BYTES_MAX
 from nexo.wire import commands
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 
 class SnapshotOpen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: str
+    name: allowed.Name
     wanted: Wanted | None = None
 
 
 class SnapshotRead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: str
-    snapshot: str
-    start: int
-    count: int = BATCH_MESSAGES_MAX
-    bytes_max: int = POP_BYTES_MAX
+    name: allowed.Name
+    snapshot: allowed.SnapshotName
+    start: allowed.Number
+    count: allowed.ReadCount = BATCH_MESSAGES_MAX
+    bytes_max: allowed.ReadBytes = POP_BYTES_MAX
 
 
 class SnapshotClose(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: str
-    snapshot: str
+    name: allowed.Name
+    snapshot: allowed.SnapshotName
 
 
 async def _open(engine: Engine, wanted: SnapshotOpen) -> Any:
@@ -43,8 +43,6 @@ async def _open(engine: Engine, wanted: SnapshotOpen) -> Any:
 
 
 async def _read(engine: Engine, wanted: SnapshotRead) -> WithParts:
-    if wanted.bytes_max > POP_BYTES_MAX:
-        raise InvalidArgument(f"one read takes at most {POP_BYTES_MAX} bytes", "read on after it")
     snapshots = engine.queue(wanted.name).claims.snapshots
     got = await snapshots.read(wanted.snapshot, wanted.start, wanted.count, wanted.bytes_max)
     states = [int(state) for state in got.states]

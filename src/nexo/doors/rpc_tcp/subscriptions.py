@@ -6,44 +6,41 @@ from typing import TYPE_CHECKING
 
 from nexo.doors.rpc_tcp.deliveries import delivery_frame
 from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.limits import PREFETCH_MAX, RPC_DELIVERY_BYTES_MAX, SUBSCRIPTIONS_MAX
 from nexo.wire import commands
 from nexo.wire.frame import Kind, frame
 
 if TYPE_CHECKING:
     from nexo.doors.rpc_tcp.connection import Connection
     from nexo.engine.queue_actor import QueueActor
-    from nexo.engine.types import Delivery, Waiter
+    from nexo.engine.types import Waiter
     from nexo.vocabulary.errors import NexoError
-
-SUBSCRIPTIONS_MAX = 1_000  # of one connection
-PREFETCH_MAX = 100_000
-DELIVERY_BYTES_MAX = 4 * 1024 * 1024  # then a slow client is noticed before the next
 
 
 class Subscriptions:
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self) -> None:
         self._open: dict[int, tuple[QueueActor, Waiter]] = {}
         self._paused = False
 
-    def open(self, wanted: commands.Subscribe) -> None:
-        if not 0 < wanted.prefetch <= PREFETCH_MAX:
-            raise InvalidArgument(f"prefetch is {wanted.prefetch}, allowed is 1 to {PREFETCH_MAX}")
+    def open(self, connection: Connection, wanted: commands.Subscribe) -> None:
+        """Only what is open refers to the connection, so that one that has gone is free at once."""
         if wanted.subscription in self._open:
             raise InvalidArgument(f"subscription {wanted.subscription} is open already")
         if len(self._open) >= SUBSCRIPTIONS_MAX:
             raise InvalidArgument(f"a connection has at most {SUBSCRIPTIONS_MAX} subscriptions")
-        actor = self._connection.engine.queue(wanted.queue)
+        actor = connection.engine.queue(wanted.queue)
         number = wanted.subscription
         waiter = actor.subscribe(
             wanted.prefetch,
-            lambda delivery: self._deliver(number, actor, delivery),
-            lambda error: self._ended(number, error),
+            lambda delivery: connection.send(delivery_frame(actor, delivery, 0, number)),
+            lambda error: self._ended(connection, number, error),
             consumer=wanted.consumer,
             visibility_ms=wanted.visibility_ms,
             one_ack=wanted.one_ack,
         )
-        waiter.bytes_max = DELIVERY_BYTES_MAX
+        waiter.bytes_max = RPC_DELIVERY_BYTES_MAX
+        if self._paused:
+            actor.room.rest(waiter)
         self._open[number] = (actor, waiter)
 
     def grant(self, credit: commands.Credit) -> None:
@@ -81,11 +78,8 @@ class Subscriptions:
         for number in list(self._open):
             self.close_one(number)
 
-    def _deliver(self, number: int, actor: QueueActor, delivery: Delivery) -> None:
-        self._connection.send(delivery_frame(actor, delivery, 0, number))
-
-    def _ended(self, number: int, error: NexoError) -> None:
+    def _ended(self, connection: Connection, number: int, error: NexoError) -> None:
         self._open.pop(number, None)
         refusal = commands.Refusal(error.code, error.message, error.hint, error.retryable)
         head = commands.pack(commands.Ended(number, refusal))
-        self._connection.send([frame(Kind.ENDED, 0, head)])
+        connection.send([frame(Kind.ENDED, 0, head)])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nexo.access.tokens import access_key_id
+from nexo.vocabulary import allowed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 
 
 class CreateToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: str
-    allow: list[str]
-    expires_after_ms: int | None = None  # counted from now; None: never
+    name: allowed.Name
+    allow: list[allowed.PermissionText]
+    expires_after_ms: allowed.LifeMs | None = None  # counted from now; None: never
     aws: bool = False  # an access key pair for the SQS API
 
 
@@ -29,7 +30,7 @@ class ListTokens(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RevokeToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: str
+    name: allowed.Name
 
 
 async def _create(engine: Engine, wanted: CreateToken) -> dict[str, Any]:
