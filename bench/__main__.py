@@ -3,6 +3,7 @@
 make bench                       everything
 make bench ARGS="rules durable"  some of it
 make bench ARGS="backlog --backlog 2000000"
+make bench ARGS="steady --minutes 60"
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from bench import (
     rpc,
     rules,
     sqs,
+    steady,
     topics,
     udp,
 )
@@ -41,6 +43,7 @@ CASES = (
     "udp",
     "topics",
     "operations",
+    "steady",
     "console",
     "spark",
     "pipeline",
@@ -48,7 +51,7 @@ CASES = (
 )
 
 
-def measure(case: str, directory: Path, messages: int) -> Iterable[Result]:
+def measure(case: str, directory: Path, messages: int, minutes: float) -> Iterable[Result]:
     if case == "rules":
         return rules.run()
     if case == "journal":
@@ -73,6 +76,8 @@ def measure(case: str, directory: Path, messages: int) -> Iterable[Result]:
         return console.run(directory)
     if case == "operations":
         return operations.run(directory)
+    if case == "steady":
+        return steady.run(directory, minutes)
     if case == "udp":
         return udp.run(directory)
     if case == "peers":
@@ -87,6 +92,7 @@ def main() -> int:
     parser.add_argument("cases", nargs="*", metavar="case", help=f"of {', '.join(CASES)}")
     parser.add_argument("--directory", type=Path, default=Path(".bench"), help="where to write")
     parser.add_argument("--backlog", type=int, default=20_000_000, help="messages in the backlog")
+    parser.add_argument("--minutes", type=float, default=2, help="how long `steady` runs")
     options = parser.parse_args()
     unknown = set(options.cases) - set(CASES)
     if unknown:
@@ -94,7 +100,8 @@ def main() -> int:
     missed = 0
     for name in options.cases or CASES:
         print(f"-- {name}", flush=True)
-        for result in measure(name, options.directory / name, options.backlog):
+        directory = options.directory / name
+        for result in measure(name, directory, options.backlog, options.minutes):
             print(result.line(), flush=True)
             missed += not result.holds
     print(f"\n{missed} bars missed" if missed else "\nall bars hold")
