@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nexo.doors.http import connection
-from nexo.doors.sqs_http import request
+from nexo.doors.http import crowd
+from nexo.doors.sqs_http import app, request
+from nexo.vocabulary.limits import HTTP_HEAD_BYTES_MAX
 
 if TYPE_CHECKING:
     from tests.sqs.calling import Door
@@ -19,7 +20,7 @@ def test_endless_head(door: Door) -> None:
         filler = b"X-Filler: " + b"x" * 1_000 + b"\r\n"
         reply = b""
         try:
-            for _ in range(2 * connection.HEAD_BYTES_MAX // len(filler)):
+            for _ in range(2 * HTTP_HEAD_BYTES_MAX // len(filler)):
                 client.sendall(filler)
             reply = client.recv(1_000)
         except ConnectionError:
@@ -28,7 +29,7 @@ def test_endless_head(door: Door) -> None:
 
 
 def test_slow_head(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "HEAD_S", 0.2)
+    monkeypatch.setattr(crowd, "HTTP_HEAD_S", 0.2)
     with door.connect() as client:
         client.sendall(b"POST / HTTP/1.1\r\nHost:")
         assert client.recv(1_000).startswith(b"HTTP/1.1 408 ")
@@ -36,13 +37,13 @@ def test_slow_head(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_silence(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "HEAD_S", 0.2)
+    monkeypatch.setattr(crowd, "HTTP_HEAD_S", 0.2)
     with door.connect() as client:
         assert client.recv(1_000) == b""
 
 
 def test_slow_body(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request, "BODY_S", 0.2)
+    monkeypatch.setattr(request, "SQS_BODY_S", 0.2)
     with door.connect() as client:
         client.sendall(
             b"POST / HTTP/1.1\r\nHost: a\r\nX-Amz-Target: AmazonSQS.ListQueues\r\n"
@@ -52,7 +53,7 @@ def test_slow_body(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_large_body(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request, "BODY_BYTES_MAX", 1_000)
+    monkeypatch.setattr(app, "SQS_BODY_BYTES_MAX", 1_000)
     answer = door.json("SendMessage", QueueUrl="q", MessageBody="x" * 1_000)
     assert (answer.status, answer.json["__type"].rpartition("#")[2]) == (
         413,
@@ -66,7 +67,7 @@ def test_slow_head_of_a_second_request(door: Door, monkeypatch: pytest.MonkeyPat
         answer = b""
         while not answer.endswith(b'"ok"}'):
             answer += client.recv(1_000)
-        monkeypatch.setattr(connection, "HEAD_S", 0.2)
+        monkeypatch.setattr(crowd, "HTTP_HEAD_S", 0.2)
         client.sendall(b"GET /health HT")
         assert client.recv(1_000).startswith(b"HTTP/1.1 408 ")
 

@@ -6,7 +6,8 @@ import pytest
 
 from nexo.doors.sqs_http import shapes
 from nexo.doors.sqs_http.errors import SqsError
-from nexo.doors.sqs_http.form import FIELDS_MAX, read_form, request_of
+from nexo.doors.sqs_http.form import read_fields, request_of
+from nexo.vocabulary.limits import SQS_FORM_FIELDS_MAX
 
 LISTS: list[tuple[str, type[shapes.Shape], str, Any]] = [
     (
@@ -39,7 +40,7 @@ LISTS: list[tuple[str, type[shapes.Shape], str, Any]] = [
 
 @pytest.mark.parametrize(("text", "kind", "field", "expected"), LISTS)
 def test_fields(text: str, kind: type[shapes.Shape], field: str, expected: Any) -> None:
-    assert getattr(request_of(read_form(text.encode()), kind), field) == expected
+    assert getattr(request_of(read_fields(text.encode()), kind), field) == expected
 
 
 def test_entries_with_attributes() -> None:
@@ -49,7 +50,7 @@ def test_entries_with_attributes() -> None:
         f"{entry}MessageAttribute.1.Value.DataType=Binary&"
         f"{entry}MessageAttribute.1.Value.BinaryValue=AP8%3D"
     )
-    request = request_of(read_form(text.encode()), shapes.SendMessageBatchRequest)
+    request = request_of(read_fields(text.encode()), shapes.SendMessageBatchRequest)
     assert isinstance(request, shapes.SendMessageBatchRequest)
     (sent,) = request.entries or []
     assert (sent.id, sent.message_body) == ("x", "a b+c")
@@ -62,7 +63,7 @@ def test_entries_with_attributes() -> None:
     [
         b"\xff=a",
         b"a=%ff",
-        b"&".join(b"a%d=" % n for n in range(FIELDS_MAX + 1)),
+        b"&".join(b"a%d=" % n for n in range(SQS_FORM_FIELDS_MAX + 1)),
         b"a.b=1&a=2&a.c=3",
         b".".join([b"a"] * 100) + b"=1",
         b"DelaySeconds=soon",
@@ -71,5 +72,5 @@ def test_entries_with_attributes() -> None:
 )
 def test_what_cannot_be_read_is_refused(text: bytes) -> None:
     with pytest.raises(SqsError) as refused:
-        request_of(read_form(text), shapes.SendMessageRequest)
+        request_of(read_fields(text), shapes.SendMessageRequest)
     assert refused.value.status == 400
