@@ -150,6 +150,11 @@ ADMIN_PUSH_MESSAGES_MAX = 1_000
 ADMIN_SHOWN_BYTES = 64 * 1024  # of each body, unless more is asked for; the rest is cut off
 ADMIN_ANSWER_BYTES_MAX = 32 * 1024 * 1024  # of all bodies in one answer
 ADMIN_QUERY_FIELDS_MAX = 20
+WHERE_MAX = 20  # attributes that a binding asks for
+WHERE_NAME_CHARS_MAX = 256
+WHERE_VALUE_CHARS_MAX = 1_024
+ADMIN_PERMISSION_CHARS_MAX = 256  # a pattern with all its actions
+DEFINITIONS_MAX = 1_000_000  # queues, topics or bindings of one document; its bytes are fewer
 ADMIN_JSON_VALUES_MAX = 200_000  # in one request: 1,000 messages with 200 values each
 
 # -- Backups --------------------------------------------------------------------------------------

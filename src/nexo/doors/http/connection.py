@@ -57,7 +57,10 @@ class HttpConnection(HttpToolsProtocol):
         if self._crowd.admit(descriptor, self.loop.time()):
             self._stand_in(self._crowd.head)
         else:
-            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE)
+            # There is no room for it, not even to see it read this.
+            self._is_refused = True
+            self.transport.write(_said(HTTPStatus.SERVICE_UNAVAILABLE))
+            self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._step_out()
@@ -200,9 +203,7 @@ class HttpConnection(HttpToolsProtocol):
         if cycle is not None and not cycle.response_complete:
             cycle.disconnected = True  # whoever reads its body reads no more
             cycle.message_event.set()
-        self.transport.write(
-            STATUS_LINE[status] + b"content-length: 0\r\nconnection: close\r\n\r\n"
-        )
+        self.transport.write(_said(status))
         self.leave()
 
 
@@ -235,6 +236,10 @@ class _Leaving:
         self.write = exchange.transport.write
         self.is_closing = exchange.transport.is_closing
         self.close = exchange.connection.leave
+
+
+def _said(status: HTTPStatus) -> bytes:
+    return STATUS_LINE[status] + b"content-length: 0\r\nconnection: close\r\n\r\n"
 
 
 class _HeadTooLarge(Exception):
