@@ -8,13 +8,18 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from msgspec import inspect
 
 from nexo.doors.admin_http import intake
 from nexo.doors.admin_http.routes import OPERATIONS
+from nexo.vocabulary.limits import ADMIN_JSON_VALUES_MAX
+from tests.admin.api import Api
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from nexo.doors.admin_http.operation import Operation
     from tests.access.guarded import GuardedBroker
-    from tests.admin.api import Api
 
 WITH_BODY = [each for each in OPERATIONS if each.body is not None]
 
@@ -45,6 +50,85 @@ def test_a_body_that_is_too_large_is_not_read_to_its_end(
     body = {"messages": [{"body": "x" * 2_000}]}
     refused = admin("POST", f"/queues/{queue}/messages", body, status=413)
     assert refused.code == "message_too_large"
+
+
+def test_a_body_of_many_values_is_not_made_into_them(admin: Api, queue: str) -> None:
+    path = f"/queues/{queue}/messages"
+    many = b"[" + b"[]," * ADMIN_JSON_VALUES_MAX + b"1]"
+    for raw in (b'{"messages":[{"body":' + many + b"}]}", b'{"messages":' + many + b"}"):
+        refused = admin("POST", path, raw=raw, status=400)
+        assert "values" in refused.json["error"]["message"]
+    text = {"messages": [{"body": many.decode()}]}
+    admin("POST", path, text, status=201)
+
+
+def test_what_is_for_admins_is_not_read_from_others(broker: GuardedBroker) -> None:
+    """The refusal comes before the body does, and stands in the audit log."""
+    head = (
+        "PUT /api/v1/definitions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        f"authorization: Bearer {broker.token('*:push,pop,manage')}\r\ncontent-length: 100\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", broker.ports.http), 10) as stuck:
+        stuck.sendall(head.encode())
+        assert stuck.recv(100).startswith(b"HTTP/1.1 403")
+    told = broker.run(lambda: broker.broker._security.guard.audit.read(1))  # type: ignore[union-attr]
+    assert [(each.action, each.outcome) for each in told] == [("import_definitions", "forbidden")]
+
+
+def test_a_redrive_is_no_way_to_learn_names(admin: Api, broker: GuardedBroker, queue: str) -> None:
+    task = admin("POST", f"/queues/{queue}/redrive", {}, status=202).json["task"]
+    stranger = Api(broker.ports.http, broker.token("other:manage"))
+    for method in ("GET", "DELETE"):
+        refused = stranger(method, f"/redrives/{task}", status=404)
+        unknown = stranger(method, "/redrives/999999", status=404)
+        assert refused.code == unknown.code
+        assert queue not in refused.content.decode()
+    knows = Api(broker.ports.http, broker.token(f"{queue}:peek"))
+    knows("GET", f"/redrives/{task}", status=403)
+
+
+# Counted towards the size of a message, or checked as a whole by the settings.
+ELSEWHERE = ("attributes", "tags", "aws")
+
+
+def unbounded(kind: inspect.Type, at: str) -> Iterator[str]:
+    """The places in a type of request that take any length or any number."""
+    if isinstance(kind, inspect.StructType):
+        for field in kind.fields:
+            if field.encode_name not in ELSEWHERE:
+                yield from unbounded(field.type, f"{at}.{field.encode_name}")
+    elif isinstance(kind, inspect.UnionType):
+        for each in kind.types:
+            yield from unbounded(each, at)
+    elif isinstance(kind, inspect.Metadata):
+        yield from unbounded(kind.type, at)
+    elif isinstance(kind, inspect.StrType):
+        if kind.max_length is None and kind.pattern is None:
+            yield at
+    elif isinstance(kind, inspect.IntType | inspect.FloatType):
+        if (kind.ge is None and kind.gt is None) or (kind.le is None and kind.lt is None):
+            yield at
+    elif isinstance(kind, inspect.ListType | inspect.DictType):
+        if kind.max_length is None:
+            yield at
+        below = (
+            [kind.item_type]
+            if isinstance(kind, inspect.ListType)
+            else [kind.key_type, kind.value_type]
+        )
+        for each in below:
+            yield from unbounded(each, f"{at}[]")
+    elif not isinstance(
+        kind, inspect.BoolType | inspect.NoneType | inspect.LiteralType | inspect.RawType
+    ):
+        yield at
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: each.name)
+def test_every_field_has_its_range(operation: Operation) -> None:
+    kinds = [operation.parameters, operation.query, operation.body]
+    found = [unbounded(inspect.type_info(kind), kind.__name__) for kind in kinds if kind]
+    assert [place for places in found for place in places] == []
 
 
 def test_a_body_that_does_not_come(
@@ -112,7 +196,9 @@ def test_a_head_is_a_get_without_its_content(admin: Api, queue: str) -> None:
     assert head.headers["content-length"] == get.headers["content-length"]
 
 
-@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1:1"])
+@pytest.mark.parametrize(
+    "origin", ["https://evil.example", "null", "http://127.0.0.1:1", "http://[", "//]["]
+)
 def test_a_page_of_another_site_changes_nothing(admin: Api, queue: str, origin: str) -> None:
     refused = admin("POST", f"/queues/{queue}/purge", headers={"origin": origin}, status=403)
     assert refused.code == "forbidden"

@@ -250,7 +250,7 @@ def test_parameters_in_the_url_of_a_post(broker: ServedBroker, story: Story, nam
 
 
 def test_a_version_is_not_needed(broker: ServedBroker, name: str) -> None:
-    reply = request(broker, "GET", f"/?Action=CreateQueue&QueueName={name}")
+    reply = request(broker, "POST", f"/?Action=CreateQueue&QueueName={name}")
     assert find(result(reply, "CreateQueue"), "QueueUrl").endswith(name)
 
 

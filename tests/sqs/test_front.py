@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING, Any
 
 from nexo.doors.http.front import Front
 from nexo.doors.sqs_http import deliveries
-from nexo.vocabulary.errors import NexoError, ReadOnly
+from nexo.vocabulary.errors import DataCorrupt, NexoError, ReadOnly
 
 if TYPE_CHECKING:
     import pytest
@@ -49,14 +50,21 @@ def test_paths_lead_to_apps() -> None:
 
 
 def test_health_follows_the_disk() -> None:
-    refusals: list[NexoError | None] = [None, ReadOnly("the disk is full")]
+    """And tells anybody who asks no more than that: an error may name files."""
+    where = "/var/lib/somewhere/journal.db"
+    refusals: list[NexoError | None] = [
+        None,
+        ReadOnly(f"the disk under {where} is full, nothing was stored", f"look at {where}"),
+        DataCorrupt(f"reading {where}: the checksum does not match"),
+    ]
     front = Front(named("root", []), {}, lambda: refusals.pop(0))
     assert visit(front, "/health")[0]["status"] == 200
-    start, body = visit(front, "/health")
-    assert (start["status"], body["body"]) == (
-        503,
-        b'{"status":"read_only","reason":"the disk is full"}',
-    )
+    for status, words in (("read_only", "the disk is full or failed"), ("data_corrupt", "log")):
+        start, body = visit(front, "/health")
+        told = json.loads(body["body"])
+        assert (start["status"], told["status"]) == (503, status)
+        assert words in told["reason"]
+        assert "somewhere" not in str(told)
 
 
 def test_standard_queue_has_a_limit_of_messages_in_flight(

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import socket
+from base64 import b64encode
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import boto3
 import pytest
@@ -12,6 +16,7 @@ from botocore.exceptions import ClientError
 from nexo.access.guard import Guard
 from nexo.doors.http.front import Front
 from nexo.doors.http.listener import HttpDoor
+from nexo.doors.sqs_http import app
 from nexo.doors.sqs_http.app import SqsApp
 from nexo.testing import Broker, broker
 
@@ -39,8 +44,16 @@ class Guarded:
 
     def client(self, name: str, *allow: str) -> Any:
         """A client with an access key that allows this."""
-        key = self._running.call(lambda engine: engine.keys.create(name, allow, aws=True))
+        key = self.key(name, *allow)
         return self.signed(key.access_key_id, key.secret_access_key)
+
+    def key(self, name: str, *allow: str) -> Any:
+        given = allow or ("*:*",)
+        return self._running.call(lambda engine: engine.keys.create(name, given, aws=True))
+
+    def connect(self) -> socket.socket:
+        split = urlsplit(self.url)
+        return socket.create_connection((str(split.hostname), int(split.port or 0)), 10)
 
     def signed(self, key: str, secret: str) -> Any:
         return boto3.client(
@@ -98,11 +111,77 @@ def test_moves_need_permission_on_both_ends(guarded: Guarded) -> None:
     arn = "arn:aws:sqs:us-east-1:000000000000:"
     policy = f'{{"deadLetterTargetArn": "{arn}dead", "maxReceiveCount": 1}}'
     everyone.set_queue_attributes(QueueUrl="live", Attributes={"RedrivePolicy": policy})
-    keeper = guarded.client("keeper", "dead:manage", "live:manage")
-    refused(
-        "AccessDenied",
-        keeper.start_message_move_task,
-        SourceArn=arn + "dead",
-        DestinationArn=arn + "other",
+    mover = guarded.client("mover", "dead:manage", "live:push", "other:manage")
+    move = {"SourceArn": arn + "dead"}
+    for other in ("other", "nothing-there"):  # to manage it is not to push there
+        refused("AccessDenied", mover.start_message_move_task, **move, DestinationArn=arn + other)
+    mover.start_message_move_task(**move, DestinationArn=arn + "live")
+
+
+def test_moves_do_not_tell_which_queues_there_are(guarded: Guarded) -> None:
+    guarded.client("everyone", "*:*").create_queue(QueueName="secret")
+    nobody = guarded.client("nobody", "mine:manage")
+    arn = "arn:aws:sqs:us-east-1:000000000000:"
+    for name in ("secret", "nothing-there"):
+        handle = b64encode(f'{{"taskId":"1","sourceArn":"{arn}{name}"}}'.encode()).decode()
+        refused("AccessDenied", nobody.start_message_move_task, SourceArn=arn + name)
+        refused("AccessDenied", nobody.list_message_move_tasks, SourceArn=arn + name)
+        refused("AccessDenied", nobody.cancel_message_move_task, TaskHandle=handle)
+
+
+# -- What is read and parsed, and for whom --------------------------------------------------------
+
+NOW = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+
+
+def authorization(key_id: str, at: str = NOW) -> str:
+    """A signature of somebody who does not know the secret."""
+    return (
+        f"X-Amz-Date: {at}\r\nAuthorization: AWS4-HMAC-SHA256 Credential={key_id}/{at[:8]}/"
+        f"us-east-1/sqs/aws4_request, SignedHeaders=host, Signature={'0' * 64}\r\n"
     )
-    keeper.start_message_move_task(SourceArn=arn + "dead", DestinationArn=arn + "live")
+
+
+@pytest.mark.parametrize("target", ["", "X-Amz-Target: AmazonSQS.ListQueues\r\n"])
+@pytest.mark.parametrize(
+    ("head", "code"),
+    [
+        ("", b"MissingAuthenticationToken"),
+        ("Authorization: Bearer nexo_wrong\r\n", b"InvalidClientTokenId"),
+        (authorization("nobody"), b"InvalidClientTokenId"),
+        (authorization("{known}", "20200101T000000Z"), b"RequestExpired"),
+    ],
+)
+def test_strangers_are_refused_before_they_have_sent_a_body(
+    guarded: Guarded, head: str, code: bytes, target: str
+) -> None:
+    head = head.replace("{known}", guarded.key("known").access_key_id)
+    with guarded.connect() as client:
+        sent = f"POST / HTTP/1.1\r\nHost: a\r\n{target}{head}Content-Length: 1000\r\n\r\n"
+        client.sendall(sent.encode())
+        answer = b""
+        while part := client.recv(10_000):
+            answer += part
+    assert answer.startswith(b"HTTP/1.1 40")
+    assert code in answer
+
+
+@pytest.mark.parametrize("target", ["", "X-Amz-Target: AmazonSQS.ListQueues\r\n"])
+def test_nothing_is_made_of_what_is_signed_by_somebody_else(
+    guarded: Guarded, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    parsed: list[bytes] = []
+    monkeypatch.setattr(app, "read_fields", parsed.append)
+    monkeypatch.setattr(app, "_decode", lambda _, body: parsed.append(body))
+    head = authorization(guarded.key("known").access_key_id)
+    with guarded.connect() as client:
+        sent = f"POST / HTTP/1.1\r\nHost: a\r\n{target}{head}Content-Length: 17\r\n\r\n"
+        client.sendall(sent.encode() + b"Action=ListQueues")
+        assert b"SignatureDoesNotMatch" in client.recv(10_000)
+    assert parsed == []
+
+
+def test_a_signed_query_of_many_parameters(guarded: Guarded) -> None:
+    with guarded.connect() as client:
+        client.sendall(b"GET /?X-Amz-Date=1" + b"&a" * 3_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert b"too many parameters" in client.recv(10_000)

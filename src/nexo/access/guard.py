@@ -14,7 +14,7 @@ from nexo.access.audit import Audit, AuditEntry
 from nexo.access.caller import ANYONE, Caller, caller_of
 from nexo.access.failures import FAILURES_MAX, Failures
 from nexo.access.refusals import InvalidClientTokenId, SignatureRefused
-from nexo.access.sigv4 import verify
+from nexo.access.sigv4 import claimed, prove
 from nexo.access.tokens import is_expired, parse_access_key_id, parse_token, proves
 from nexo.vocabulary.errors import NexoError, RateLimited, Unauthorized
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from nexo.access.presented import Scope
-    from nexo.access.sigv4 import Request
+    from nexo.access.sigv4 import Claim, Request
     from nexo.vocabulary.changes import TokenDefined
 
 _HINT = "give a token: $NEXO_TOKEN, token=…, or Authorization: Bearer; see nexo token create"
@@ -71,13 +71,25 @@ class Guard:
             return ANYONE
         return self.admit(bearer_of(headers), peer, door)
 
-    def admit_signed(self, request: Request, peer: str, door: str) -> tuple[Caller, Scope | None]:
-        """Who makes a request of the SQS API: by a bearer token, or by its AWS signature, which
-        also says the account and region that are meant."""
-        if (token := bearer_of(request.headers)) is not None:
-            return self.admit(token, peer, door), None
+    def admit_head(
+        self, headers: list[tuple[bytes, bytes]], query: bytes, peer: str, door: str
+    ) -> Caller | Claim:
+        """The head of a request of the SQS API: who makes it, if it has a bearer token; else what
+        its AWS signature claims, to be proven by `admit_signed` once the body is there. Whoever
+        can be neither is refused now, and their body is not read."""
+        if (token := bearer_of(headers)) is not None:
+            return self.admit(token, peer, door)
         try:
-            scope = verify(request, self._secret_of, self._now_ms()).scope
+            return claimed(headers, query, self._secret_of, self._now_ms())
+        except SignatureRefused as error:
+            raise self._count(error, peer, door) from None
+
+    def admit_signed(
+        self, request: Request, claim: Claim, peer: str, door: str
+    ) -> tuple[Caller, Scope]:
+        """Who signed a whole request, and the account and region that are meant."""
+        try:
+            scope = prove(request, claim).scope
         except SignatureRefused as error:
             raise self._count(error, peer, door) from None
         defined = self._token_of(scope.access_key_id)

@@ -30,6 +30,7 @@ from nexo.access.refusals import (
     SignatureDoesNotMatch,
 )
 from nexo.access.times import basic_time
+from nexo.vocabulary.limits import HTTP_QUERY_FIELDS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -68,6 +69,18 @@ class Signed(msgspec.Struct, frozen=True):
     signed_at_ms: int
 
 
+class Claim:
+    """What the head of a request claims: to be signed by a key that is known, at a time that
+    counts. It holds a secret, so it has no words of its own."""
+
+    __slots__ = ("headers", "presented", "secret")
+
+    def __init__(self, headers: Headers, presented: Presented, secret: str) -> None:
+        self.headers = headers
+        self.presented = presented
+        self.secret = secret
+
+
 def verify(
     request: Request,
     secret_of: Callable[[str], str | None],
@@ -76,8 +89,20 @@ def verify(
 ) -> Signed:
     """Who signed this request. `secret_of` gives the secret of an access key id, None if there is
     no such key. Whatever is wrong is a `SignatureRefused`."""
-    headers = _joined(request.headers)
-    presented = _presented(request, headers)
+    return prove(request, claimed(request.headers, request.query, secret_of, now_ms, services))
+
+
+def claimed(
+    given: list[tuple[bytes, bytes]],
+    query: bytes,
+    secret_of: Callable[[str], str | None],
+    now_ms: int,
+    services: Collection[str] = SERVICES,
+) -> Claim:
+    """The first half of `verify`, which needs no body: who cannot be right is refused before any
+    of it is read."""
+    headers = _joined(given)
+    presented = _presented(query, headers)
     scope = presented.scope
     if scope.service not in services:
         expected = " or ".join(repr(service) for service in sorted(services))
@@ -87,10 +112,16 @@ def verify(
     if secret is None:
         raise InvalidClientTokenId("The security token included in the request is invalid.")
     _check_signed_headers(headers, presented.signed_headers)
-    expected_signature = _signature(request, headers, presented, secret)
+    return Claim(headers, presented, secret)
+
+
+def prove(request: Request, claim: Claim) -> Signed:
+    """The second half: the signature is that of the whole request."""
+    presented = claim.presented
+    expected_signature = _signature(request, claim.headers, presented, claim.secret)
     if not hmac.compare_digest(expected_signature, presented.signature.encode("latin-1")):
         raise SignatureDoesNotMatch(_MISMATCH, "check the secret access key and the endpoint")
-    return Signed(scope, presented.signed_headers, presented.signed_at_ms)
+    return Signed(presented.scope, presented.signed_headers, presented.signed_at_ms)
 
 
 def scope_of(authorization: bytes | None, query: bytes = b"") -> Scope | None:
@@ -114,12 +145,14 @@ def _scope(credential: bytes) -> Scope:
     return read_scope(unquote_to_bytes(credential).decode("latin-1"))
 
 
-def _presented(request: Request, headers: Headers) -> Presented:
+def _presented(query: bytes, headers: Headers) -> Presented:
     authorization = headers.get(b"authorization")
     if authorization is not None:
         return from_header(authorization.decode("latin-1"), headers)
-    if b"X-Amz-" in request.query:
-        return from_query(_parameters(request.query))
+    if b"X-Amz-" in query:
+        if query.count(b"&") >= HTTP_QUERY_FIELDS_MAX:
+            raise IncompleteSignature("The query has too many parameters.")
+        return from_query(_parameters(query))
     raise MissingAuthenticationToken("Request is missing Authentication Token")
 
 

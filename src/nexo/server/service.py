@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import resource
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from nexo.server.broker import Broker
 from nexo.server.notify import notify
 from nexo.server.stopping import Stopping
 from nexo.vocabulary.errors import NotReady
-from nexo.vocabulary.limits import CLOCK_STEP_MS
+from nexo.vocabulary.limits import CLOCK_STEP_MS, DESCRIPTORS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,6 +65,7 @@ class _Signals:
 def serve(configuration: Configuration, announce: Announce) -> None:
     """Run a broker until SIGTERM or Ctrl-C. `announce` is told once every door answers."""
     tune_process()
+    raise_descriptors()
     signals = _Signals()
     stopping = Stopping(signals.ask)
     stopping.begin()
@@ -74,6 +76,22 @@ def serve(configuration: Configuration, announce: Announce) -> None:
     if configuration.ports_file is not None:  # who waits for the next run must not find this one's
         with contextlib.suppress(OSError):
             Path(configuration.ports_file).unlink(missing_ok=True)
+
+
+def raise_descriptors() -> None:
+    """Let the process have as many files and connections open as it may. What a shell gives, often
+    1,024, is for programs that use `select`; the hard limit is what the system allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (OSError, ValueError) as error:  # macOS allows less than it says
+        logger.warning(
+            "the limit of open files stays",
+            extra={"limit": soft, "reason": str(error), "hint": f"ulimit -n {wanted}"},
+        )
 
 
 async def _serve(

@@ -3,39 +3,53 @@ is bound to what. Neither messages nor tokens are in it."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 from nexo.vocabulary.given import GivenQueueSettings, GivenTopicSettings
+from nexo.vocabulary.limits import (
+    DEFINITIONS_MAX,
+    NAME_CHARS_MAX,
+    WHERE_MAX,
+    WHERE_NAME_CHARS_MAX,
+    WHERE_VALUE_CHARS_MAX,
+)
+
+_Name = Annotated[str, Meta(min_length=1, max_length=2 * NAME_CHARS_MAX)]  # all of a queue's name
+_WhereName = Annotated[str, Meta(min_length=1, max_length=WHERE_NAME_CHARS_MAX)]
+_WhereValue = Annotated[str, Meta(max_length=WHERE_VALUE_CHARS_MAX)]
+Where = Annotated[dict[_WhereName, _WhereValue], Meta(max_length=WHERE_MAX)]
+_Many = Meta(max_length=DEFINITIONS_MAX)
 
 
 class QueueDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Settings that are not given have their defaults."""
 
-    name: str
+    name: _Name
     settings: GivenQueueSettings = GivenQueueSettings()
 
 
 class TopicDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: str
+    name: _Name
     settings: GivenTopicSettings = GivenTopicSettings()
 
 
 class BindingDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`where`: only messages with these attributes; null: all."""
 
-    topic: str
-    queue: str
-    where: dict[str, str] | None = None
+    topic: _Name
+    queue: _Name
+    where: Where | None = None
 
 
 class Definitions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # A newer document is refused rather than taken in part.
     version: Literal[1] = 1
-    queues: list[QueueDefinition] = []
-    topics: list[TopicDefinition] = []
-    bindings: list[BindingDefinition] = []
+    queues: Annotated[list[QueueDefinition], _Many] = []
+    topics: Annotated[list[TopicDefinition], _Many] = []
+    bindings: Annotated[list[BindingDefinition], _Many] = []
 
 
 class Imported(msgspec.Struct, frozen=True):

@@ -19,6 +19,8 @@ Settings = TypeVar("Settings", broker.QueueSettings, broker.TopicSettings)
 _TIMEOUT_S = limits.TIMEOUT_MS_MAX / 1000
 _RETENTION_S = limits.RETENTION_MS_MAX / 1000
 
+_NAME_CHARS = 2 * limits.NAME_CHARS_MAX  # with its account and region, or around `{name}`
+
 _Timeout = Annotated[float, Meta(ge=0, le=_TIMEOUT_S)]
 _Retention = Annotated[float, Meta(ge=1, le=_RETENTION_S)]
 _Size = Annotated[int, Meta(ge=1, le=limits.MESSAGE_BYTES_CEILING)]
@@ -41,7 +43,7 @@ class GivenQueueSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     visibility_timeout: _Timeout | UnsetType = UNSET
     retransmit_timeout: Annotated[float, Meta(ge=0.001, le=_TIMEOUT_S)] | UnsetType = UNSET
     max_attempts: Annotated[int, Meta(ge=1, le=limits.ATTEMPTS_MAX)] | UnsetType | None = UNSET
-    dead_letter: str | UnsetType = UNSET
+    dead_letter: Annotated[str, Meta(min_length=1, max_length=_NAME_CHARS)] | UnsetType = UNSET
     delay: Annotated[float, Meta(ge=0, le=limits.DELAY_MS_MAX / 1000)] | UnsetType = UNSET
     retention: _Retention | UnsetType = UNSET
     deduplication: Literal["off", "id", "content"] | UnsetType = UNSET

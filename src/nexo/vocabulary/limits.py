@@ -145,6 +145,47 @@ UDP_TURN_BYTES = 4 * 1024 * 1024
 UDP_UNSENT_MAX = 10_000  # replies that the system could not take yet
 UDP_BUFFER_BYTES = 16 * 1024 * 1024  # asked of the system for what arrives; it may give less
 
+# -- HTTP -------------------------------------------------------------------------------------
+# Who has not shown a token yet gets little: of time, of memory and of work.
+
+HTTP_CONNECTIONS_MAX = 20_000
+HTTP_DESCRIPTORS_SHARE = 0.75  # of the file descriptors that are not kept back; the rest is for RPC
+HTTP_HEAD_BYTES_MAX = 64 * 1024  # a queue's URL, a signature and a cookie are a tenth of this
+HTTP_HEADERS_MAX = 200
+HTTP_QUERY_FIELDS_MAX = 2_000  # of a signed query; as many as a form of SQS may have
+HTTP_HEAD_S = 20.0  # how long the head of a request may take, from its first byte or the connection
+HTTP_BODY_S = 60.0  # how long any body may take as a whole; apps that expect little allow less
+HTTP_IDLE_S = 75.0  # an idle connection is closed after this long; SDKs open another
+HTTP_UNREAD_S = 30.0  # how long a client may leave an answer unread
+HTTP_LEAVING_S = 2.0  # how long a refused client may go on sending before it is cut off: who is cut
+# off at once loses the answer, and tries again
+HTTP_STALLED_S = 1.0  # when connections run out, who has kept us waiting for this long goes first
+HTTP_TOLD_S = 10.0  # between two lines in the log about connections that were refused
+HTTP_JSON_PLAIN_BYTES = 64 * 1024  # what is shorter cannot hold enough values to matter
+
+SQS_BODY_BYTES_MAX = 8 * 1024 * 1024  # a message of 1 MiB is up to six times as long in JSON …
+SQS_FORM_BYTES_MAX = 4 * 1024 * 1024  # … and three times in a form; a batch is no longer
+SQS_FORM_FIELDS_MAX = 2_000  # ten entries with ten attributes each are 500
+SQS_BODY_S = 20.0
+SQS_JSON_VALUES_MAX = 20_000  # ten entries with ten attributes each are 1,000
+SQS_QUEUE_URL_CHARS_REMEMBERED = 512  # longer ones are read each time
+SQS_TRACE_CHARS_MAX = 1_024  # of a trace header; a real one has about 100
+SQS_TOLD_CHARS_MAX = 1_000  # of what a request said, in the error that names it
+SQS_POLICY_DEPTH_MAX = 16  # levels of a policy; real ones have five
+
+CONSOLE_LOGIN_BYTES_MAX = 8 * 1024  # a token, a proof and the address of a page
+CONSOLE_LOGIN_S = 10.0
+CONSOLE_FORM_BYTES_MAX = 1024 * 1024  # settings with all tags, or a selection of 1,000 messages
+CONSOLE_MESSAGE_FORM_BYTES_MAX = 49 * 1024 * 1024  # a body of the highest size, each byte as %00
+CONSOLE_FORM_FIELDS_MAX = 2_000  # a selection of messages and some more
+CONSOLE_QUERY_FIELDS_MAX = 50
+CONSOLE_STREAMS_MAX = 200  # open pages; one more takes the place of the longest open
+
+# -- The process ------------------------------------------------------------------------------
+
+DESCRIPTORS_MAX = 1_048_576  # the limit is raised to the hard one, which may be absurdly high
+DESCRIPTORS_RESERVED = 64  # kept back from connections, for the journal, backups and logs
+
 # -- The admin API ----------------------------------------------------------------------------
 
 ADMIN_BODY_BYTES_MAX = 32 * 1024 * 1024  # a message of the highest size, as base64 in JSON
@@ -154,6 +195,12 @@ ADMIN_PUSH_MESSAGES_MAX = 1_000
 ADMIN_SHOWN_BYTES = 64 * 1024  # of each body, unless more is asked for; the rest is cut off
 ADMIN_ANSWER_BYTES_MAX = 32 * 1024 * 1024  # of all bodies in one answer
 ADMIN_QUERY_FIELDS_MAX = 20
+WHERE_MAX = 20  # attributes that a binding asks for
+WHERE_NAME_CHARS_MAX = 256
+WHERE_VALUE_CHARS_MAX = 1_024
+ADMIN_PERMISSION_CHARS_MAX = 256  # a pattern with all its actions
+DEFINITIONS_MAX = 1_000_000  # queues, topics or bindings of one document; its bytes are fewer
+ADMIN_JSON_VALUES_MAX = 200_000  # in one request: 1,000 messages with 200 values each
 
 # -- Backups --------------------------------------------------------------------------------------
 BACKUP_PIECE_BYTES_MAX = 1024 * 1024  # a copy is fetched in pieces of this size

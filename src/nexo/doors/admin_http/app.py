@@ -10,17 +10,19 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
-from nexo.doors.admin_http.intake import JSON, check_origin, read_body, read_path, read_query
+from nexo.doors.admin_http.intake import JSON, check_origin, read_content, read_path, read_query
 from nexo.doors.admin_http.openapi import OPENAPI_PATH, openapi_document
 from nexo.doors.admin_http.operation import Answer, Call
 from nexo.doors.admin_http.refusals import NoSuchResource, WrongMethod
 from nexo.doors.admin_http.routes import OPERATIONS
 from nexo.doors.admin_http.values import Refused, refusal_of
+from nexo.doors.http.body import Gone
 from nexo.vocabulary.errors import NexoError
+from nexo.vocabulary.limits import ADMIN_JSON_VALUES_MAX
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -53,7 +55,7 @@ class AdminApp:
         raw: bytes | None = scope.get("raw_path")
         routed = {**scope, "path": raw.decode("latin-1")} if raw is not None else scope
         # Gone before it was answered: there is nobody to tell.
-        with contextlib.suppress(ClientDisconnect):
+        with contextlib.suppress(Gone):
             await self._router(routed, receive, send)
 
     async def answer(self, operation: Operation, request: Request) -> Response:
@@ -67,8 +69,10 @@ class AdminApp:
             caller,
             path=read_path(request.path_params, operation.parameters),
             query=read_query(request.scope["query_string"], operation.query),
-            body=await read_body(request, operation.body) if operation.body else None,
+            body=None,
         )
+        if operation.body is not None:
+            call = call._replace(body=await self._content(operation, operation.body, call, request))
         with self._told(operation, call, request):
             if caller.is_bound:
                 _check(operation, call)
@@ -79,6 +83,20 @@ class AdminApp:
         if operation.answer is None:
             return Response(status_code=status, headers=_NO_STORE)
         return _json(status, value)
+
+    async def _content(
+        self, operation: Operation, kind: type[msgspec.Struct], call: Call, request: Request
+    ) -> msgspec.Struct:
+        """The body. What is for admins is read from admins alone, and then whatever its length:
+        they import definitions by the thousand."""
+        if operation.needs is not None:
+            return await read_content(request, kind, ADMIN_JSON_VALUES_MAX)
+        try:
+            call.caller.check_admin()
+        except NexoError:
+            with self._told(operation, call, request):
+                raise
+        return await read_content(request, kind, None)
 
     def _told(
         self, operation: Operation, call: Call, request: Request

@@ -4,14 +4,15 @@ refused with its place: a field that is not known, a parameter given twice, a bo
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, TypeVar
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from nexo.doors.admin_http.refusals import TooSlow, WrongContentType
-from nexo.vocabulary.errors import Forbidden, InvalidArgument, MessageTooLarge
+from nexo.doors.admin_http.refusals import WrongContentType
+from nexo.doors.http.body import check_values, read_body
+from nexo.doors.http.form import read_form
+from nexo.vocabulary.errors import Forbidden, InvalidArgument
 from nexo.vocabulary.limits import ADMIN_BODY_BYTES_MAX, ADMIN_BODY_S, ADMIN_QUERY_FIELDS_MAX
 
 if TYPE_CHECKING:
@@ -29,7 +30,11 @@ def check_origin(request: Request) -> None:
     origin = request.headers.get("origin")
     if origin is None or request.method in _SAFE:
         return
-    if urlsplit(origin).netloc.lower() != request.headers.get("host", "").lower():
+    try:
+        host = urlsplit(origin).netloc.lower()
+    except ValueError:  # what looks like an address of IPv6 and is none
+        host = None
+    if host != request.headers.get("host", "").lower():
         raise Forbidden(
             f"a page of {origin!r:.100} may not change anything here", "call the API from a program"
         )
@@ -46,13 +51,8 @@ def read_path(given: dict[str, str], kind: type[Value]) -> Value:
 
 def read_query(query: bytes, kind: type[Value]) -> Value:
     try:
-        pairs = parse_qsl(
-            query.decode("ascii"),
-            keep_blank_values=True,
-            errors="strict",
-            max_num_fields=ADMIN_QUERY_FIELDS_MAX,
-        )
-    except ValueError as error:  # not UTF-8, or too many
+        pairs = read_form(query, ADMIN_QUERY_FIELDS_MAX)
+    except InvalidArgument as error:  # not UTF-8, or too many
         raise InvalidArgument(f"the query cannot be read: {error}") from None
     given: dict[str, str] = {}
     for name, value in pairs:
@@ -62,9 +62,13 @@ def read_query(query: bytes, kind: type[Value]) -> Value:
     return _convert(given, kind, "query")
 
 
-async def read_body(request: Request, kind: type[Value]) -> Value:
+async def read_content(request: Request, kind: type[Value], values_max: int | None) -> Value:
+    """`values_max` is how many values it may hold; None: as many as fit."""
     check_content_type(request.headers.get("content-type", ""))
-    body = await _whole(request)
+    headers = request.scope["headers"]
+    body = await read_body(request.receive, headers, ADMIN_BODY_BYTES_MAX, ADMIN_BODY_S)
+    if values_max is not None:
+        check_values(body, values_max)
     try:
         body.decode()  # what is passed on as it is must be text too
         return msgspec.json.decode(body, type=kind)
@@ -84,22 +88,6 @@ def check_content_type(given: str) -> None:
             f"the body is {given!r:.100}" if given else "the body says no content type",
             f"send JSON, and say so: Content-Type: {JSON}",
         )
-
-
-async def _whole(request: Request) -> bytes:
-    parts, size = [], 0
-    try:
-        async with asyncio.timeout(ADMIN_BODY_S):
-            async for part in request.stream():
-                parts.append(part)
-                size += len(part)
-                if size > ADMIN_BODY_BYTES_MAX:
-                    raise MessageTooLarge(
-                        f"a request has at most {ADMIN_BODY_BYTES_MAX:,} bytes", "send several"
-                    )
-    except TimeoutError:
-        raise TooSlow(f"the body did not arrive within {ADMIN_BODY_S:.0f} s") from None
-    return b"".join(parts)
 
 
 def _convert(given: dict[str, str], kind: type[Value], place: str) -> Value:

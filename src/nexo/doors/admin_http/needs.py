@@ -8,6 +8,7 @@ from msgspec import UNSET
 
 from nexo.access.permissions import ANY, READ, Action
 from nexo.doors.admin_http.operation import Need
+from nexo.vocabulary.errors import RedriveNotFound
 from nexo.vocabulary.names import dead_letter_name
 from nexo.vocabulary.settings import QueueSettings
 
@@ -60,7 +61,11 @@ def redrive(call: Call) -> list[Need]:
 
 
 def redrive_task(call: Call) -> list[Need]:
-    return [Need(MANAGE, call.engine.tasks.source_of(call.path.task))]
+    source = call.engine.tasks.source_of(call.path.task)
+    if not call.caller.knows(source):
+        # As if there were none: its number is guessed, and the refusal would name the queue.
+        raise RedriveNotFound(f"there is no redrive {call.path.task}", "it ended long ago")
+    return [Need(MANAGE, source)]
 
 
 def bind(call: Call) -> list[Need]:

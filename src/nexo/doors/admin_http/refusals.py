@@ -3,7 +3,7 @@
 InvalidArgument
 ├── NoSuchResource    404    the path leads nowhere
 ├── WrongMethod       405
-├── TooSlow           408    the body took too long to arrive
+├── TooSlow           408    the body took too long to arrive; of `doors.http`
 └── WrongContentType  415    a body that is not JSON
 """
 
@@ -20,11 +20,6 @@ class NoSuchResource(InvalidArgument):
 class WrongMethod(InvalidArgument):
     code = "wrong_method"
     http_status = 405
-
-
-class TooSlow(InvalidArgument):
-    code = "too_slow"
-    http_status = 408
 
 
 class WrongContentType(InvalidArgument):

@@ -20,7 +20,7 @@ from nexo.doors.admin_http.values import (
     moment_or_none,
     page,
 )
-from nexo.vocabulary.limits import RETENTION_MS_MAX
+from nexo.vocabulary.limits import ADMIN_PERMISSION_CHARS_MAX, RETENTION_MS_MAX
 
 if TYPE_CHECKING:
     from nexo.doors.admin_http.operation import Call
@@ -50,12 +50,15 @@ class TokenPage(msgspec.Struct, frozen=True):
     next: str | None
 
 
+Permitted = Annotated[str, Meta(min_length=1, max_length=ADMIN_PERMISSION_CHARS_MAX)]
+
+
 class NewToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`allow`: permissions such as `orders.*:push,pop`; `expires`: after so many seconds; `aws`:
     an access key pair for the SQS API instead."""
 
     name: TokenName
-    allow: Annotated[list[str], Meta(min_length=1, max_length=PERMISSIONS_MAX)]
+    allow: Annotated[list[Permitted], Meta(min_length=1, max_length=PERMISSIONS_MAX)]
     expires: Annotated[float, Meta(ge=0.001, le=RETENTION_MS_MAX / 1000)] | None = None
     aws: bool = False
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Meta
 
 from nexo.doors.admin_http import needs
 from nexo.doors.admin_http.operation import Answer, Operation
@@ -18,6 +17,7 @@ from nexo.doors.admin_http.values import (
     page,
 )
 from nexo.vocabulary import spoken
+from nexo.vocabulary.definitions import Where
 from nexo.vocabulary.given import GivenTopicSettings, topic_settings_of
 from nexo.vocabulary.start import EARLIEST, LATEST
 
@@ -75,13 +75,13 @@ class NewBinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     that is not there is created."""
 
     queue: QueueName
-    where: dict[str, str] | None = None
+    where: Where | None = None
     kept: bool = False
     create: bool = False
 
 
 class BoundQueue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    queue: Annotated[str, Meta(description="The queue that is bound.")]
+    queue: QueueName
 
 
 def _described(engine: Engine, name: str) -> TopicFigures:

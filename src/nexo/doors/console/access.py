@@ -101,7 +101,10 @@ async def logout(visit: Visit) -> Response:
 
 def safe_next(wanted: str) -> str:
     """Where to go after the sign-in: a page of the console, never another site."""
-    parts = urlsplit(wanted)
+    try:
+        parts = urlsplit(wanted)
+    except ValueError:  # what looks like an address of IPv6 and is none
+        return ROOT
     is_ours = parts.path == ROOT or parts.path.startswith(f"{ROOT}/")
     if parts.scheme or parts.netloc or not is_ours or "\\" in wanted:
         return ROOT

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qs, quote
+from urllib.parse import quote
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route, Router
 
 from nexo.access.caller import ANYONE
 from nexo.access.permissions import Action
+from nexo.doors.console import queue, topics
 from nexo.doors.console.access import login
 from nexo.doors.console.batches import Batches
 from nexo.doors.console.files import Files
@@ -21,16 +21,19 @@ from nexo.doors.console.live import Pulse
 from nexo.doors.console.notices import Notices
 from nexo.doors.console.rendering import HEADERS, Templates
 from nexo.doors.console.routes import ROUTES
-from nexo.doors.console.session import COOKIE, Sessions, sign_out
-from nexo.doors.console.visit import METRICS, ROOT, House, Visit, plain
-from nexo.vocabulary.errors import (
-    Forbidden,
-    InvalidArgument,
-    MessageTooLarge,
-    NexoError,
-    Unauthorized,
+from nexo.doors.console.session import Sessions, cookie_of, sign_out
+from nexo.doors.console.visit import METRICS, ROOT, House, Visit, plain, query_of
+from nexo.doors.http.body import Gone, read_body
+from nexo.doors.http.form import decoded, fields_of
+from nexo.vocabulary.errors import Forbidden, InvalidArgument, NexoError, Unauthorized
+from nexo.vocabulary.limits import (
+    CONSOLE_FORM_BYTES_MAX,
+    CONSOLE_FORM_FIELDS_MAX,
+    CONSOLE_LOGIN_BYTES_MAX,
+    CONSOLE_LOGIN_S,
+    CONSOLE_MESSAGE_FORM_BYTES_MAX,
+    HTTP_BODY_S,
 )
-from nexo.vocabulary.errors import Timeout as TookTooLong
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -41,9 +44,10 @@ if TYPE_CHECKING:
     from nexo.doors.console.visit import Handle, Surroundings
     from nexo.engine.engine import Engine
 
-FORM_BYTES_MAX = 48 * 1024 * 1024  # a body of the highest size, as a form writes it
-FORM_S = 60.0  # how long a form may take to arrive
-FORM_FIELDS_MAX = 2_000  # a selection of messages and some more
+    Form = dict[str, list[str]]
+
+# The forms that carry the body of a message; all others are short.
+_LONG_FORMS = frozenset({queue.send, topics.publish})
 
 
 class ConsoleApp:
@@ -90,7 +94,7 @@ class ConsoleApp:
         if path != ROOT and path.endswith("/"):
             path = path.rstrip("/")
         # Gone before it was answered: there is nobody to tell.
-        with contextlib.suppress(ClientDisconnect):
+        with contextlib.suppress(Gone):
             await self._router({**scope, "path": path}, receive, send)
 
     async def answer(self, handle: Handle, request: Request) -> Response:
@@ -98,10 +102,11 @@ class ConsoleApp:
         try:
             self._sessions.check_host(request)
             caller = self._sessions.caller(request)
-            form: dict[str, list[str]] = {}
+            form: Form = {}
             if request.method == "POST":
-                form = await _form(request)
-                self._sessions.check_change(request, form.get("csrf", [""])[0])
+                is_long = handle in _LONG_FORMS
+                limit = CONSOLE_MESSAGE_FORM_BYTES_MAX if is_long else CONSOLE_FORM_BYTES_MAX
+                form = await self._form(request, limit, HTTP_BODY_S)
             path = plain(request.path_params)
             csrf = self._sessions.proof(request)
             return await handle(Visit(self._house, request, caller, csrf, path, form))
@@ -109,6 +114,23 @@ class ConsoleApp:
             return self._to_login(request)
         except NexoError as error:
             return self._refused(request, error, caller)
+
+    async def _form(self, request: Request, bytes_max: int, seconds: float) -> Form:
+        """A form that a page of ours has sent. It is read once that can be so, and decoded once it
+        is: before, it costs no more than its bytes."""
+        self._sessions.check_origin(request)
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/x-www-form-urlencoded":
+            raise Forbidden("this is not a form of the console", "open the console and do it there")
+        headers = request.scope["headers"]
+        body = await read_body(request.receive, headers, bytes_max, seconds)
+        fields = fields_of(body, CONSOLE_FORM_FIELDS_MAX)
+        proof = next((each.value for each in fields if each.name == b"csrf"), b"")
+        self._sessions.check_proof(request, proof.decode("latin-1"))
+        form: Form = {}
+        for each in fields:
+            form.setdefault(decoded(each.name), []).append(decoded(each.value))
+        return form
 
     def _to_login(self, request: Request) -> Response:
         # Not from `request.url`, which cannot be read if the header `Host` is nonsense.
@@ -120,7 +142,7 @@ class ConsoleApp:
             # A link from elsewhere comes without the cookie; a step of our own brings it along.
             return self._templates.refusal(200, {"template": "onward.html", "next": wanted})
         response = RedirectResponse(f"{ROOT}/login?next={quote(wanted, safe='')}", 303)
-        if COOKIE in request.cookies:  # it is no longer good
+        if cookie_of(request):  # it is no longer good
             sign_out(response)
         return response
 
@@ -132,7 +154,7 @@ class ConsoleApp:
             "back": _above(path) if is_change else path,
             "is_change": is_change,
             "csrf": self._sessions.proof(request),
-            "is_signed_in": self._house.guard.is_required and COOKIE in request.cookies,
+            "is_signed_in": self._house.guard.is_required and bool(cookie_of(request)),
             "sees_metrics": caller.may(Action.PEEK, METRICS),
             "is_admin": caller.may(Action.ADMIN, METRICS),
             "queues_badge": None,
@@ -142,13 +164,12 @@ class ConsoleApp:
 
     async def _login(self, request: Request) -> Response:
         error: NexoError | None = None
-        wanted = request.query_params.get("next", ROOT)
+        wanted = query_of(request).get("next", ROOT)
         try:
             self._sessions.check_host(request)
             if request.method == "POST":
-                form = await _form(request)
+                form = await self._form(request, CONSOLE_LOGIN_BYTES_MAX, CONSOLE_LOGIN_S)
                 wanted = form.get("next", [ROOT])[0]
-                self._sessions.check_change(request, form.get("csrf", [""])[0])
                 return await login(Visit(self._house, request, ANYONE, "", {}, form))
         except NexoError as refused:
             error = refused
@@ -202,28 +223,3 @@ def _above(path: str) -> str:
     parts = path.split("/")
     depth = 4 if len(parts) > 4 and parts[2] in ("queues", "topics", "dead-letters") else 3
     return "/".join(parts[:depth])
-
-
-async def _form(request: Request) -> dict[str, list[str]]:
-    parts, size = [], 0
-    try:
-        async with asyncio.timeout(FORM_S):
-            async for part in request.stream():
-                parts.append(part)
-                size += len(part)
-                if size > FORM_BYTES_MAX:
-                    raise MessageTooLarge(f"a form has at most {FORM_BYTES_MAX:,} bytes")
-    except TimeoutError:
-        raise TookTooLong(f"the form did not arrive within {FORM_S:.0f} s") from None
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/x-www-form-urlencoded":
-        raise Forbidden("this is not a form of the console", "open the console and do it there")
-    try:
-        return parse_qs(
-            b"".join(parts).decode("ascii"),
-            keep_blank_values=True,
-            errors="strict",
-            max_num_fields=FORM_FIELDS_MAX,
-        )
-    except ValueError as error:
-        raise InvalidArgument(f"the form cannot be read: {error}") from None

@@ -13,7 +13,7 @@ from nexo.doors.console.badges import badges
 from nexo.doors.console.live import Frame, made_of, streamed
 from nexo.doors.console.queue import LIST_MS, Glimpse, glimpses, moved
 from nexo.doors.console.queues import ROWS_SHOWN, Row, rows_of
-from nexo.doors.console.visit import as_number, at, whole_number
+from nexo.doors.console.visit import as_number, at, query_of, whole_number
 from nexo.engine.types import Chosen
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.identity import parse_message_id
@@ -81,7 +81,7 @@ async def dead_letters(visit: Visit) -> Response:
         chosen=_letter_queues(visit),
         sources=sources,
         known=visit.known,
-        live=f"{at('live', 'dead-letters')}?{visit.request.query_params}",
+        live=f"{at('live', 'dead-letters')}?{visit.query_string}",
     )
 
 
@@ -119,7 +119,7 @@ async def letters(visit: Visit) -> Response:
     limit = whole_number(visit.query("peek"), LETTERS_SHOWN, 1, PEEK_MESSAGES_MAX)
     after = whole_number(visit.query("after"), -1, 0, 2**60)
     peeked = await glimpses(actor, PEEK_MESSAGES_MAX, None if after < 0 else after)
-    reason = visit.request.query_params.get("reason")  # an empty one is none that was given
+    reason = query_of(visit.request).get("reason")  # an empty one is none that was given
     reasons = Counter(_reason(each) for each in peeked)
     chosen = [each for each in peeked if reason is None or _reason(each) == reason]
     shown = chosen[:limit]

@@ -17,6 +17,7 @@ from starlette.responses import StreamingResponse
 
 from nexo.doors.console.rendering import HEADERS
 from nexo.vocabulary.errors import NexoError
+from nexo.vocabulary.limits import CONSOLE_STREAMS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -33,7 +34,6 @@ TICK_S = 0.8  # a change is seen within a second
 IDLE_S = 10.0  # between two samples while nobody looks
 USAGE_S = 5.0  # between two looks at the size of the journal
 ALIVE_TICKS = 18  # silent ticks before a word of life, so that proxies keep the connection
-STREAMS_MAX = 200  # open pages; one more takes the place of the longest open
 
 encode = msgspec.json.Encoder().encode
 
@@ -71,7 +71,7 @@ class Pulse:
     async def stream(self, caller: Caller, frame: Frames) -> AsyncIterator[bytes]:
         """What an open page is sent, until it closes, its token ends, or there is no more."""
         me, ending = object(), asyncio.Event()
-        if len(self._streams) >= STREAMS_MAX:
+        if len(self._streams) >= CONSOLE_STREAMS_MAX:
             self._streams.pop(next(iter(self._streams))).set()
         self._streams[me] = ending
         self._viewers += 1

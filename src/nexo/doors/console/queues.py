@@ -153,7 +153,7 @@ async def queues(visit: Visit) -> Response:
         chosen=chosen,
         rows=rows_of(visit, chosen.actors),
         sorts={key: heading for key, (heading, _) in SORTS.items()},
-        live=f"{at('live', 'queues')}?{visit.request.query_params}",
+        live=f"{at('live', 'queues')}?{visit.query_string}",
         host=visit.request.headers.get("host", "localhost:9324"),
     )
 

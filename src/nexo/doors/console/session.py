@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from nexo.access.guard import Guard
 
 COOKIE = "nexo_console"
+_COOKIE = COOKIE.encode()
 COOKIE_S = 12 * 3_600  # a working day; then the token is asked for again
 _LOCAL_ENDINGS = (".localhost", ".local", ".internal", ".lan", ".test", ".home.arpa")
 
@@ -40,7 +41,7 @@ class Sessions:
 
     def caller(self, request: Request) -> Caller:
         """Raises `Unauthorized` if nobody has signed in, or the token is no longer good."""
-        token = request.cookies.get(COOKIE) or bearer_of(request.scope["headers"])
+        token = cookie_of(request) or bearer_of(request.scope["headers"])
         if not token and self._guard.is_required:
             # Not asked of the guard: to open a page is no failed try.
             raise Unauthorized("nobody has signed in", "sign in with a token")
@@ -50,17 +51,21 @@ class Sessions:
 
     def proof(self, request: Request) -> str:
         """What a form has to carry."""
-        token = request.cookies.get(COOKIE, "")
+        token = cookie_of(request)
         return hmac.new(self._secret, token.encode(), sha256).hexdigest()
 
-    def check_change(self, request: Request, proof: str) -> None:
-        """Raise unless the change was asked for by a page of ours."""
+    def check_origin(self, request: Request) -> None:
+        """Raise unless the browser says that the change was asked for by a page of ours. The head
+        is enough for this: a form of another site is not read."""
         origin = request.headers.get("origin", "")
         if _host_of(origin) != request.headers.get("host", "").lower():
             raise Forbidden(
                 f"a page of {origin or 'nowhere'!r:.100} may not change anything here",
                 "open the console and do it there",
             )
+
+    def check_proof(self, request: Request, proof: str) -> None:
+        """Raise unless the form was on a page that we made for this visitor."""
         if not hmac.compare_digest(proof.encode(), self.proof(request).encode()):
             raise Forbidden("the page is from before a restart or a sign-in", "load it again")
 
@@ -94,6 +99,18 @@ def _host_of(origin: str) -> str | None:
 
 def sign_out(response: Response) -> None:
     response.delete_cookie(COOKIE, path=ROOT, httponly=True, samesite="strict")
+
+
+def cookie_of(request: Request) -> str:
+    """The token that the browser keeps; empty if there is none. What else a cookie may be written
+    as, in quotes and with escapes, ours never is: reading that takes the square of its length."""
+    for name, value in request.scope["headers"]:
+        if name == b"cookie":
+            for part in value.split(b";"):
+                key, _, token = part.strip().partition(b"=")
+                if key == _COOKIE:
+                    return str(token.decode("latin-1"))
+    return ""
 
 
 def peer_of(request: Request) -> str:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, urlencode
 
 from starlette.responses import RedirectResponse, Response
 
 from nexo.access.permissions import Action
+from nexo.doors.http.form import read_form
 from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.limits import CONSOLE_QUERY_FIELDS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from nexo.engine.engine import Engine
 
 ROOT = "/console"
+_QUERY = "console.query"  # where it is kept, so that it is read once
 DOOR = "console"
 _DIGITS_MAX = 20  # of a number in an address: more are as good as these
 METRICS = "nexo.metrics"  # the figures of the whole broker, as at /metrics
@@ -82,7 +85,13 @@ class Visit(NamedTuple):
         return queue in self.engine.queues and self.caller.knows(queue)
 
     def query(self, name: str, default: str = "") -> str:
-        return str(self.request.query_params.get(name, default))
+        """Of the address; the last one if it stands there more than once."""
+        return query_of(self.request).get(name, default)
+
+    @property
+    def query_string(self) -> str:
+        """All parameters of the address, for another one."""
+        return urlencode(query_of(self.request))
 
     def field(self, name: str) -> str:
         """What was written into a field of the form; empty if nothing was."""
@@ -119,6 +128,18 @@ Handle = Callable[[Visit], Awaitable[Response]]
 def at(*parts: str) -> str:
     """The address of a page."""
     return "/".join((ROOT, *(quote(part, safe="") for part in parts)))
+
+
+def query_of(request: Request) -> dict[str, str]:
+    """The parameters of an address. People edit addresses: what cannot be read is not there."""
+    state = request.scope.setdefault("state", {})
+    if _QUERY not in state:
+        try:
+            state[_QUERY] = dict(read_form(request.scope["query_string"], CONSOLE_QUERY_FIELDS_MAX))
+        except InvalidArgument:
+            state[_QUERY] = {}
+    found: dict[str, str] = state[_QUERY]
+    return found
 
 
 def plain(given: dict[str, Any]) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """The HTTP front: one port, on which several apps are served by the beginning of the path.
 
-Lives here: the listener, the front that routes, its limits, and `/health`.
+Lives here: the listener, the front that routes, its limits, `/health`, and how bodies and forms are
+read.
 May import: engine, access, telemetry, vocabulary.
 Never: knows a protocol above HTTP, or lets a client hold a connection for nothing.
 Enter at: `listener.HttpDoor`.

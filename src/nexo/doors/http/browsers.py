@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _TOLD = frozenset({b"host", b"origin", b"sec-fetch-site", b"sec-fetch-mode", b"user-agent"})
 _OWN = frozenset({b"same-origin", b"none"})  # of Sec-Fetch-Site: none is a person who typed it
 _PAGES = ("/console", "/health")  # a link on another site may lead there
+_URL_BYTES_MAX = 300  # a name has at most 253 characters; strangers must not fill the memory
 
 
 class NoOtherSites:
@@ -55,9 +56,13 @@ def _is_ours(told: dict[bytes, bytes], scope: Scope) -> bool:
     return is_page and told.get(b"sec-fetch-mode") == b"navigate"
 
 
-@lru_cache(maxsize=256)
 def _is_local(url: bytes) -> bool:
     """Whether a URL names this machine by a name that nobody else can give away."""
+    return len(url) <= _URL_BYTES_MAX and _is_local_url(url)
+
+
+@lru_cache(maxsize=256)
+def _is_local_url(url: bytes) -> bool:
     try:
         host = urlsplit(url.decode("ascii")).hostname or ""
     except ValueError:

@@ -18,6 +18,11 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 App = Callable[[Any, Any, Any], Awaitable[None]]
 
 _JSON = (b"content-type", b"application/json")
+# `/health` is open to anyone: paths and the like, which an error may name, stay in the log.
+_IN_THE_LOG = "the log of the broker says why"
+_REASONS = {
+    "read_only": f"the disk is full or failed, and nothing new is accepted; {_IN_THE_LOG}",
+}
 
 
 class Front:
@@ -52,7 +57,7 @@ class Front:
         refusal = self._refusal()
         told: dict[str, str] = {"status": "ok"}
         if refusal is not None:
-            told = {"status": refusal.code, "reason": refusal.message}
+            told = {"status": refusal.code, "reason": _REASONS.get(refusal.code, _IN_THE_LOG)}
         body = msgspec.json.encode(told)
         status = 200 if refusal is None else 503
         length = (b"content-length", str(len(body)).encode())

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from nexo.doors.http.connection import HttpConnection
+from nexo.doors.http.crowd import Crowd
 
 if TYPE_CHECKING:
     import ssl
 
     from nexo.doors.http.front import App
 
-CONNECTIONS_MAX = 20_000
-KEEP_ALIVE_S = 75  # an idle connection is closed after this long; SDKs open another
 GOODBYE_S = 3  # requests under way may take this long when the broker stops
+HANDSHAKE_S = 10.0  # of TLS; until it is done nobody knows of the connection
 BACKLOG = 1_024
-_DATE_S = 1.0  # how often the date in the heads of answers is written anew
+_ROUND_S = 1.0  # how often the date in answers is written anew, and who is late is sent away
 
 
 class HttpDoor:
@@ -39,14 +39,12 @@ class HttpDoor:
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            limit_concurrency=CONNECTIONS_MAX,
-            timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=GOODBYE_S,
-            backlog=BACKLOG,
         )
         self._server = uvicorn.Server(self._config)
+        self._crowd = Crowd()
         self._sockets: list[socket.socket] = []
-        self._dating: asyncio.Task[None] | None = None
+        self._rounds: asyncio.Task[None] | None = None
 
     async def open(self, host: str, port: int) -> int:
         """Listen; returns the port, which is of the system's choice if 0 was asked for."""
@@ -54,10 +52,18 @@ class HttpDoor:
         # Its comings and goings are told by the broker, in the broker's words.
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
         self._config.load()
-        self._config.ssl = self._tls
         self._server.lifespan = self._config.lifespan_class(self._config)
-        await self._server.startup(sockets=self._sockets)
-        self._dating = asyncio.get_running_loop().create_task(self._keep_the_date())
+        loop = asyncio.get_running_loop()
+        listening = await loop.create_server(
+            self._connect,
+            sock=self._sockets[0],
+            backlog=BACKLOG,
+            ssl=self._tls,
+            ssl_handshake_timeout=None if self._tls is None else HANDSHAKE_S,
+        )
+        self._server.servers = [listening]
+        await self._server.on_tick(0)
+        self._rounds = loop.create_task(self._go_round())
         bound: int = self._sockets[0].getsockname()[1]
         return bound
 
@@ -67,9 +73,9 @@ class HttpDoor:
 
     async def close(self) -> None:
         """Take no more connections, and let requests under way come to their end."""
-        if self._dating is None:
+        if self._rounds is None:
             return
-        self._dating.cancel()
+        self._rounds.cancel()
         if self._server.server_state.connections or self._server.server_state.tasks:
             await self._server.shutdown(sockets=self._sockets)
             return
@@ -79,11 +85,17 @@ class HttpDoor:
         for bound in self._sockets:
             bound.close()
 
-    async def _keep_the_date(self) -> None:
-        """All of uvicorn's own loop that is of use here; it would wake up ten times as often."""
+    def _connect(self) -> HttpConnection:
+        loop = asyncio.get_running_loop()
+        return HttpConnection(self._config, self._server.server_state, self._crowd, loop)
+
+    async def _go_round(self) -> None:
+        """What uvicorn's own loop does that is of use here; it would wake up ten times as often."""
+        loop = asyncio.get_running_loop()
         while True:
+            await asyncio.sleep(_ROUND_S)
             await self._server.on_tick(0)
-            await asyncio.sleep(_DATE_S)
+            self._crowd.sweep(loop.time())
 
 
 def _bind(host: str, port: int) -> socket.socket:

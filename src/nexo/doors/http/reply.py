@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 if TYPE_CHECKING:
-    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+    from nexo.doors.http.connection import Exchange
 
 _CLOSE = b"connection: close\r\n"
 
@@ -22,8 +22,13 @@ class Reply:
 
     __slots__ = ("_cycle",)
 
-    def __init__(self, cycle: RequestResponseCycle) -> None:
+    def __init__(self, cycle: Exchange) -> None:
         self._cycle = cycle
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the request has arrived, so that reading it waits for nothing."""
+        return not self._cycle.more_body
 
     def __call__(self, status: int, headers: bytes, body: bytes) -> bool:
         """Answer; `headers` are lines that end with CRLF. False if the client does not read: then
@@ -37,10 +42,13 @@ class Reply:
         parts = [STATUS_LINE[status]]
         for name, value in cycle.default_headers:
             parts += (name, b": ", value, b"\r\n")
-        parts += (headers, b"\r\n" if cycle.keep_alive else _CLOSE + b"\r\n", body)
+        stays = cycle.keep_alive and not cycle.more_body
+        parts += (headers, b"\r\n" if stays else _CLOSE + b"\r\n", body)
         cycle.transport.write(b"".join(parts))
         cycle.message_event.set()
-        if not cycle.keep_alive:
+        if cycle.more_body:
+            cycle.connection.leave()
+        elif not stays:
             cycle.transport.close()
         cycle.on_response()
         return True

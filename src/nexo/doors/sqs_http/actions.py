@@ -63,6 +63,11 @@ class Action:
     def is_management(self) -> bool:
         return self.needs is _MANAGE
 
+    @property
+    def is_change(self) -> bool:
+        """Whether anything is different afterwards; a receive puts messages in flight."""
+        return not self.name.startswith(("Get", "List"))
+
     def check(self, wanted: shapes.Shape) -> None:
         for field, name in self._required:
             if getattr(wanted, field) is None:

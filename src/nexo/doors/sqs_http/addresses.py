@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from nexo.vocabulary.limits import SQS_QUEUE_URL_CHARS_REMEMBERED
 from nexo.vocabulary.names import scope_of
 
 DEFAULT_ACCOUNT = "000000000000"
@@ -32,14 +33,19 @@ class Addresses:
         key = (queue_url, caller)
         name = self._resolved.get(key)
         if name is None:
-            segments = [part for part in queue_url.split("?", 1)[0].split("/") if part]
+            # Only what stands last counts: a long one is not parted into millions of pieces.
+            path = queue_url.split("?", 1)[0].rstrip("/")
+            segments = [part for part in path.rsplit("/", 2) if part]
             account = segments[-2] if len(segments) > 1 else ""
             if not (len(account) == 12 and account.isdecimal()):
                 account = caller.account
             plain = segments[-1] if segments else ""
-            if len(self._resolved) >= _RESOLVED_MAX:
-                self._resolved.clear()
-            name = self._resolved[key] = self.scoped(plain, Place(account, caller.region))
+            name = self.scoped(plain, Place(account, caller.region))
+            # What is longer is nobody's queue, and must not fill the memory.
+            if len(queue_url) <= SQS_QUEUE_URL_CHARS_REMEMBERED:
+                if len(self._resolved) >= _RESOLVED_MAX:
+                    self._resolved.clear()
+                self._resolved[key] = name
         return name
 
     def scoped(self, plain: str, place: Place) -> str:
@@ -58,7 +64,7 @@ class Addresses:
 
     def named_by(self, arn: str) -> str | None:
         """The queue that an ARN means; None if it is no ARN of a queue."""
-        parts = arn.split(":")
+        parts = arn.split(":", 6)
         if len(parts) != 6 or parts[0] != "arn" or parts[2] != "sqs" or not all(parts):
             return None
         return self.scoped(parts[5], Place(parts[4], parts[3]))

@@ -10,25 +10,27 @@ import msgspec
 
 from nexo.access.guard import Guard
 from nexo.access.refusals import SignatureRefused
+from nexo.doors.http.body import Gone, check_values
 from nexo.doors.sqs_http import replies
 from nexo.doors.sqs_http.actions import ACTIONS, STS_ACTIONS, Action
 from nexo.doors.sqs_http.addresses import DEFAULT_ACCOUNT, DEFAULT_REGION, Addresses
 from nexo.doors.sqs_http.call import Call
 from nexo.doors.sqs_http.callers import DOOR, Callers
 from nexo.doors.sqs_http.errors import SqsError
-from nexo.doors.sqs_http.form import read_form, request_of
+from nexo.doors.sqs_http.form import read_fields, request_of
 from nexo.doors.sqs_http.identity import STS_NAMESPACE
 from nexo.doors.sqs_http.pauses import Pauses
 from nexo.doors.sqs_http.refusals import sqs_error
-from nexo.doors.sqs_http.request import Gone, Request
-from nexo.vocabulary.errors import NexoError
+from nexo.doors.sqs_http.request import Request
+from nexo.vocabulary.errors import InvalidArgument, NexoError
+from nexo.vocabulary.limits import SQS_BODY_BYTES_MAX, SQS_FORM_BYTES_MAX, SQS_JSON_VALUES_MAX
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Awaitable, Callable
 
+    from nexo.doors.http.body import Receive
     from nexo.doors.sqs_http.callers import Caller
-    from nexo.doors.sqs_http.request import Receive
     from nexo.doors.sqs_http.shapes import Shape
     from nexo.engine.engine import Engine
     from nexo.engine.types import Delivery
@@ -92,8 +94,9 @@ class SqsApp:
     async def _answer_json(self, request: Request, send: Send, target: bytes) -> None:
         request_id = self._request_id()
         try:
-            await request.read_body()
-            caller = self._callers.authenticate(request)
+            announced = self._callers.announce(request)
+            await request.read_body(SQS_BODY_BYTES_MAX)
+            caller = self._callers.prove(request, announced)
             action = self._json_action(target)
             wanted = _decode(action, request.body)
             result = await self._run(action, wanted, caller, request, is_query=False)
@@ -133,18 +136,20 @@ class SqsApp:
         wants_json = b"application/json" in request.accept
         kind = _PLAIN_JSON if wants_json else _XML
         try:
-            await request.read_body()
-            fields = read_form(request.query) if request.query else {}
-            if request.body:
-                fields.update(read_form(request.body))
-            name = fields.get("Action")
-            if not fields and request.method != "POST":
+            if request.method != "POST" and not request.query:
                 await _send(request, send, 404, _XML, b"<UnknownOperationException/>\n", request_id)
                 return
+            announced = self._callers.announce(request)
+            await request.read_body(SQS_FORM_BYTES_MAX)
+            caller = self._callers.prove(request, announced)
+            # Only now, when it is known whose it is, something is made of it.
+            fields = read_fields(request.query)
+            fields.update(read_fields(request.body))
+            name = fields.get("Action")
             if not name:
                 raise SqsError("MissingAction", "The request must contain the parameter Action.")
-            caller = self._callers.authenticate(request)
             action = _query_action(name, fields, request.path)
+            self._check_method(request, action)
             wanted = request_of(fields, action.request)
             result = await self._run(action, wanted, caller, request, is_query=True)
         except SqsError as error:
@@ -169,6 +174,20 @@ class SqsApp:
     ) -> None:
         render = replies.json_query_error if kind is _PLAIN_JSON else replies.xml_error
         await _send(request, send, error.status, kind, render(error, request_id), request_id)
+
+    def _check_method(self, request: Request, action: Action) -> None:
+        """Where anyone may do everything, an image in a web page could be `/?Action=PurgeQueue`:
+        browsers fetch it without asking, and old ones do not say for whom. No page can make them
+        send a header of its choice, nor POST without saying where it comes from."""
+        if request.method == "POST" or not action.is_change or self._guard.is_required:
+            return
+        if request.authorization is None:
+            raise SqsError(
+                "AccessDenied",
+                f"{action.name} by {request.method} needs an Authorization header, because a link "
+                "in a web page could do it as well. Use POST, or sign the request.",
+                status=403,
+            )
 
     # -- Both ---------------------------------------------------------------------------------
 
@@ -207,8 +226,9 @@ def _decode(action: Action, body: bytes) -> Shape:
     try:
         if not body.isascii():  # what the action does not know is not looked into, but must be text
             body.decode()
+        check_values(body, SQS_JSON_VALUES_MAX)
         return action.decode(body or b"{}")
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, InvalidArgument) as error:
         raise SqsError("SerializationException", str(error)) from None
     except RecursionError:
         raise SqsError("SerializationException", "The request is nested too deep.") from None

@@ -56,10 +56,11 @@ class Call:
             raise no_such_queue()
         return found
 
-    def check(self, name: str) -> None:
+    def check(self, name: str, needs: frozenset[Action] | None = None) -> None:
+        """`needs` are other ones than those of the action, where it names a second queue."""
         rights = self.caller.rights
         if rights.is_bound:
-            rights.check_any(self.needs, name)
+            rights.check_any(needs or self.needs, name)
 
     def url_of(self, name: str) -> str:
         return self.addresses.url_of(name, self.request.origin)

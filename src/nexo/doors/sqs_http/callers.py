@@ -7,8 +7,8 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from nexo.access.caller import ANYONE
+from nexo.access.sigv4 import Claim, scope_of
 from nexo.access.sigv4 import Request as SignedRequest
-from nexo.access.sigv4 import scope_of
 from nexo.doors.sqs_http.addresses import Place
 
 if TYPE_CHECKING:
@@ -39,16 +39,23 @@ class Callers:
         self._known: dict[tuple[str, str], Caller] = {}
         self._spelled: dict[bytes, Caller] = {}
 
-    def authenticate(self, request: Request) -> Caller:
-        """The caller of a request, or why there is none: `Unauthorized`."""
+    def announce(self, request: Request) -> Caller | Claim:
+        """Who makes a request, as far as its head says; raises `Unauthorized` if it cannot be
+        anybody. What is claimed by a signature has to be proven with the body."""
         if not self._guard.is_required:
             return self._unverified(request)
-        presented = SignedRequest(
+        found = self._guard.admit_head(request.headers, request.query, request.peer, DOOR)
+        return found if isinstance(found, Claim) else self._anyone._replace(rights=found)
+
+    def prove(self, request: Request, announced: Caller | Claim) -> Caller:
+        """The caller of a request that is there as a whole, before anything is made of it."""
+        if not isinstance(announced, Claim):
+            return announced
+        signed = SignedRequest(
             request.method, request.raw_path, request.query, request.headers, request.body
         )
-        rights, scope = self._guard.admit_signed(presented, request.peer, DOOR)
-        caller = self._anyone if scope is None else self._called(scope)
-        return caller._replace(rights=rights)
+        rights, scope = self._guard.admit_signed(signed, announced, request.peer, DOOR)
+        return self._called(scope)._replace(rights=rights)
 
     def _unverified(self, request: Request) -> Caller:
         """By what the request says of itself. The signature differs with every request, what it

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from nexo.doors.http.body import Gone
 from nexo.doors.sqs_http.digests import attributes_digest, digest
 from nexo.doors.sqs_http.errors import SqsError, check_id, invalid_value, unknown_attribute
 from nexo.doors.sqs_http.message_attributes import (
@@ -14,7 +15,6 @@ from nexo.doors.sqs_http.message_attributes import (
     shown_attributes,
 )
 from nexo.doors.sqs_http.receipts import handle_of
-from nexo.doors.sqs_http.request import Gone
 from nexo.doors.sqs_http.sequence import sequence_number
 from nexo.doors.sqs_http.shapes import Message, ReceiveMessageResult
 from nexo.vocabulary.attributes import decode_attributes

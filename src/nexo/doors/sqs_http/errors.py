@@ -10,6 +10,8 @@ import re
 from http import HTTPStatus
 from typing import NamedTuple
 
+from nexo.vocabulary.limits import SQS_TOLD_CHARS_MAX
+
 _SQS = "com.amazonaws.sqs"
 _CORAL = "com.amazon.coral.service"
 _PREFIX = "AWS.SimpleQueueService."
@@ -72,7 +74,10 @@ def invalid(message: str) -> SqsError:
 
 
 def invalid_value(value: object, parameter: str, reason: str) -> SqsError:
-    return invalid(f"Value {value} for parameter {parameter} is invalid. Reason: {reason}")
+    shown = str(value)
+    if len(shown) > SQS_TOLD_CHARS_MAX:
+        shown = shown[:SQS_TOLD_CHARS_MAX] + "…"
+    return invalid(f"Value {shown} for parameter {parameter} is invalid. Reason: {reason}")
 
 
 def check_id(given: str, parameter: str) -> None:
@@ -93,7 +98,7 @@ def missing(parameter: str) -> SqsError:
 
 
 def unknown_attribute(name: str) -> SqsError:
-    return SqsError("InvalidAttributeName", f"Unknown Attribute {name}.")
+    return SqsError("InvalidAttributeName", f"Unknown Attribute {name:.{SQS_TOLD_CHARS_MAX}}.")
 
 
 def invalid_attribute(name: str, reason: str = "") -> SqsError:

@@ -7,16 +7,17 @@ there, in the singular; their elements are numbered from 1.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl
 
 import msgspec
 
+from nexo.doors.http.form import read_form
 from nexo.doors.sqs_http.errors import SqsError, invalid
+from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.limits import SQS_FORM_FIELDS_MAX
 
 if TYPE_CHECKING:
     from nexo.doors.sqs_http.shapes import Shape
 
-FIELDS_MAX = 2_000  # ten entries with ten attributes each are 500
 _DEPTH_MAX = 8
 
 # What a list is called in the query protocol; entries of batches are called after their action.
@@ -41,15 +42,14 @@ _MAPS = {
 }
 
 
-def read_form(text: bytes) -> dict[str, str]:
+def read_fields(text: bytes) -> dict[str, str]:
     """The fields of a form or of a query string."""
     try:
-        pairs = parse_qsl(
-            text.decode(), keep_blank_values=True, max_num_fields=FIELDS_MAX, errors="strict"
-        )
-    except (UnicodeDecodeError, ValueError):
-        raise SqsError("MalformedQueryString", "The query string cannot be read.") from None
-    return dict(pairs)
+        return dict(read_form(text, SQS_FORM_FIELDS_MAX))
+    except InvalidArgument as error:
+        raise SqsError(
+            "MalformedQueryString", f"The query string cannot be read: {error}"
+        ) from None
 
 
 def request_of(fields: dict[str, str], kind: type[Shape]) -> Shape:
@@ -74,9 +74,9 @@ def _told(error: msgspec.ValidationError) -> str:
 def _tree(fields: dict[str, str]) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     for name, value in fields.items():
-        node, parts = tree, name.split(".")
-        if len(parts) > _DEPTH_MAX:
+        if name.count(".") >= _DEPTH_MAX:
             raise SqsError("MalformedQueryString", f"The parameter {name:.80} is nested too deep.")
+        node, parts = tree, name.split(".")
         for part in parts[:-1]:
             below = node.setdefault(part, {})
             if not isinstance(below, dict):
@@ -95,7 +95,9 @@ def _plain(node: Any) -> Any:
             field, key = _MAPS[name]
             pairs = [each for each in _elements(below) if isinstance(each, dict)]
             plain[field] = {
-                each[key]: _plain(each.get("Value", "")) for each in pairs if key in each
+                each[key]: _plain(each.get("Value", ""))
+                for each in pairs
+                if isinstance(each.get(key), str)
             }
         elif name in _LISTS and isinstance(below, dict):
             plain[_LISTS[name]] = [_plain(each) for each in _elements(below)]

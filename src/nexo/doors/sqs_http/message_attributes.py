@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from nexo.doors.sqs_http.errors import invalid, invalid_value
 from nexo.doors.sqs_http.shapes import MessageAttributeValue
 from nexo.vocabulary.attributes import decode_typed
+from nexo.vocabulary.limits import SQS_TRACE_CHARS_MAX
 
 if TYPE_CHECKING:
     from nexo.doors.sqs_http.shapes import MessageSystemAttributeValue
@@ -20,6 +21,7 @@ TRACE_HEADER = "AWS.TraceHeader"
 SENDER_ID = "AWS.SenderId"
 PRIORITY = "Nexo.Priority"
 PRIORITY_MAX = 255
+_PRIORITY_DIGITS = 9  # leading zeros included
 
 FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _NAME = re.compile(r"(?!(?i:aws\.|amazon\.)|\.)[A-Za-z0-9_.\u00c0-\u017f-]{1,256}(?<!\.)")
@@ -45,7 +47,8 @@ def priority_of(attributes: dict[str, Typed]) -> int:
         return 0
     kind, value = found
     text = value.strip() if isinstance(value, str) else ""
-    if not kind.startswith("Number") or not text.isdecimal() or int(text) > PRIORITY_MAX:
+    is_number = kind.startswith("Number") and text.isascii() and text.isdecimal()
+    if not is_number or len(text) > _PRIORITY_DIGITS or int(text) > PRIORITY_MAX:
         raise invalid_value(
             text, PRIORITY, f"It must be a Number without fraction from 0 to {PRIORITY_MAX}."
         )
@@ -56,11 +59,16 @@ def trace_header(given: dict[str, MessageSystemAttributeValue]) -> tuple[str, st
     """The one system attribute that may be sent: its type and value."""
     for name, value in given.items():
         if name != "AWSTraceHeader":
-            raise invalid(f"Message system attribute name '{name}' is invalid.")
+            raise invalid(f"Message system attribute name '{name:.256}' is invalid.")
         if value.data_type != "String" or not value.string_value:
             raise invalid(
                 f"Message system attribute '{name}' must contain a non-empty value of type "
                 "'String'."
+            )
+        if len(value.string_value) > SQS_TRACE_CHARS_MAX:
+            raise invalid(
+                f"Message system attribute '{name}' must have at most {SQS_TRACE_CHARS_MAX} "
+                "characters."
             )
         return value.data_type, value.string_value
     raise invalid("There is no message system attribute.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from nexo.access.permissions import Action
 from nexo.doors.sqs_http.errors import SqsError, invalid, invalid_value, not_found
 from nexo.doors.sqs_http.queues import sources_of
 from nexo.doors.sqs_http.shapes import (
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from nexo.engine.queue_actor import QueueActor
     from nexo.engine.types import MoveTask
 
+PUSH = frozenset({Action.PUSH})
 RATE_MAX = 500
 RESULTS_MAX = 10
 
@@ -47,7 +49,7 @@ async def start_message_move_task(
         raise invalid("Source queue must be configured as a Dead Letter Queue.")
     to = None
     if request.destination_arn is not None:
-        target = _queue(call, request.destination_arn, "DestinationArn")
+        target = _queue(call, request.destination_arn, "DestinationArn", PUSH)
         to = target.name
         if target.queue.settings.fifo != source.queue.settings.fifo:
             raise invalid("Destination queue must be same type of queue as the source.")
@@ -70,7 +72,9 @@ async def cancel_message_move_task(
     call: Call, request: CancelMessageMoveTaskRequest
 ) -> CancelMessageMoveTaskResult:
     handle = _read(request.task_handle or "")
-    source = _queue(call, handle.source_arn, "SourceArn", is_given=False)
+    if call.addresses.named_by(handle.source_arn) is None:
+        raise not_found("SourceArn")
+    source = _queue(call, handle.source_arn, "SourceArn")
     for number, task in call.engine.tasks.of(source):
         if str(number) == handle.task_id:
             if task.status != "RUNNING":
@@ -114,15 +118,18 @@ def _shown(
     )
 
 
-def _queue(call: Call, arn: str, parameter: str, is_given: bool = True) -> QueueActor:
-    """The queue of an ARN, which the caller has given or a handle says."""
+def _queue(
+    call: Call, arn: str, parameter: str, needs: frozenset[Action] | None = None
+) -> QueueActor:
+    """The queue of an ARN, if the caller may do with it what the action does. Asked in this
+    order, so that who may not learns nothing of whether there is such a queue."""
     name = call.addresses.named_by(arn)
-    if name is None and is_given:
+    if name is None:
         raise invalid_value(arn, parameter, "Must be an ARN of a queue.")
-    found = call.engine.queues.get(name) if name is not None else None
+    call.check(name, needs)
+    found = call.engine.queues.get(name)
     if found is None:
         raise not_found(parameter)
-    call.check(found.name)
     return found
 
 
@@ -134,5 +141,5 @@ def _handle(call: Call, source: QueueActor, number: int) -> str:
 def _read(text: str) -> _Handle:
     try:
         return msgspec.json.decode(b64decode(text, validate=True), type=_Handle)
-    except (NotBase64, ValueError, msgspec.DecodeError):
+    except (NotBase64, ValueError, msgspec.DecodeError, RecursionError):
         raise invalid("Value for parameter TaskHandle is invalid.") from None

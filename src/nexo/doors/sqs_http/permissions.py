@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nexo.doors.sqs_http.addresses import partition
-from nexo.doors.sqs_http.errors import SqsError, invalid_value
+from nexo.doors.sqs_http.errors import SqsError, invalid_attribute, invalid_value
+from nexo.doors.sqs_http.redrive_policy import read_policy, statements_of
 from nexo.doors.sqs_http.shapes import ACTIONS
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from nexo.engine.queue_actor import QueueActor
 
 ACTIONS_MAX = 7
+ACCOUNTS_MAX = 50
+_ACCOUNTS_SHOWN = 10
 _LABEL = re.compile(r"[A-Za-z0-9_-]{1,80}")
 _ACCOUNT = re.compile(r"\d{12}")
 
@@ -35,8 +38,12 @@ async def add_permission(call: Call, request: AddPermissionRequest) -> None:
     _check_principals(accounts)
     _check_actions(actions)
     arn = call.addresses.arn_of(actor.name)
-    policy = _policy(actor) or {"Version": "2008-10-17", "Id": f"{arn}/SQSDefaultPolicy"}
-    statements = policy.setdefault("Statement", [])
+    policy = _policy(actor) or {
+        "Version": "2008-10-17",
+        "Id": f"{arn}/SQSDefaultPolicy",
+        "Statement": [],
+    }
+    statements = policy["Statement"]
     if any(each.get("Sid") == label for each in statements):
         raise invalid_value(label, "Label", "Already exists.")
     root = partition(call.caller.place.region)
@@ -56,8 +63,8 @@ async def add_permission(call: Call, request: AddPermissionRequest) -> None:
 
 async def remove_permission(call: Call, request: RemovePermissionRequest) -> None:
     actor = call.queue(request.queue_url)
-    policy = _policy(actor) or {}
-    statements = policy.get("Statement", [])
+    policy = _policy(actor) or {"Statement": []}
+    statements = policy["Statement"]
     left = [each for each in statements if each.get("Sid") != request.label]
     if len(left) == len(statements):
         raise invalid_value(request.label, "Label", "can't find label.")
@@ -66,8 +73,13 @@ async def remove_permission(call: Call, request: RemovePermissionRequest) -> Non
 
 
 def _check_principals(accounts: list[str]) -> None:
+    if len(accounts) > ACCOUNTS_MAX:
+        raise SqsError(
+            "OverLimit",
+            f"{len(accounts)} AWSAccountIds were found, maximum allowed is {ACCOUNTS_MAX}.",
+        )
     if not accounts or not all(_ACCOUNT.fullmatch(account) for account in accounts):
-        told = ", ".join(accounts)
+        told = ", ".join(accounts[:_ACCOUNTS_SHOWN])
         raise invalid_value(f"[{told}]", "PrincipalId", "Unable to verify.")
 
 
@@ -87,13 +99,14 @@ def _check_actions(actions: list[str]) -> None:
 
 
 def _policy(actor: QueueActor) -> dict[str, Any] | None:
+    """The policy of a queue, with its statements as a list."""
     text = actor.queue.settings.aws.get("Policy")
     if text is None:
         return None
-    policy: dict[str, Any] = msgspec.json.decode(text)
-    if isinstance(policy.get("Statement"), dict):  # a policy of the user's own may be so
-        policy["Statement"] = [policy["Statement"]]
-    return policy
+    policy, statements = read_policy(text), statements_of(text)
+    if policy is None or statements is None:  # it came through another door
+        raise invalid_attribute("Policy", "Set another policy first: this one cannot be read.")
+    return {**policy, "Statement": statements}
 
 
 async def _keep(call: Call, actor: QueueActor, policy: dict[str, Any] | None) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nexo.doors.sqs_http.errors import SqsError, invalid_attribute, unknown_attribute
-from nexo.doors.sqs_http.redrive_policy import allow_policy, redrive_policy
+from nexo.doors.sqs_http.redrive_policy import allow_policy, redrive_policy, statements_of
 from nexo.engine.late_desk import catch_up
 from nexo.vocabulary.names import dead_letter_name
 
@@ -95,26 +95,12 @@ class _Changes:
         self._now_ms = now_ms
         self._fields: dict[str, Any] = {}
         self._kept = dict(settings.aws)
-        self._setters: dict[str, Callable[[str, str], None]] = {
-            **dict.fromkeys(_SECONDS, self._seconds),
-            "MaximumMessageSize": self._size,
-            "Policy": self._policy,
-            "RedrivePolicy": self._redrive,
-            "RedriveAllowPolicy": self._allow,
-            "KmsMasterKeyId": self._key,
-            "KmsDataKeyReusePeriodSeconds": self._reuse,
-            "SqsManagedSseEnabled": self._managed,
-            "FifoQueue": self._fifo,
-            "ContentBasedDeduplication": self._content,
-            "DeduplicationScope": self._scope,
-            "FifoThroughputLimit": self._throughput,
-        }
 
     def set(self, attribute: str, value: str) -> None:
-        setter = self._setters.get(attribute)
+        setter = _SETTERS.get(attribute)
         if setter is None:
             raise unknown_attribute(attribute)
-        setter(attribute, value)
+        setter(self, attribute, value)
 
     def done(self) -> QueueSettings:
         settings = self._settings
@@ -137,8 +123,11 @@ class _Changes:
         self._fields["max_message_bytes"] = _number(attribute, value, _SIZE_MIN, _SIZE_MAX)
 
     def _policy(self, attribute: str, value: str) -> None:
-        if value and not _is_object(value):
-            raise invalid_attribute(attribute)
+        if value and statements_of(value) is None:
+            raise invalid_attribute(
+                attribute,
+                "It must be a JSON object, whose Statement is an object or a list of them.",
+            )
         self._keep(attribute, value)
 
     def _redrive(self, attribute: str, value: str) -> None:
@@ -214,6 +203,23 @@ class _Changes:
             self._kept.pop(attribute, None)
 
 
+# Not bound to one of them: that would be a circle around the whole request.
+_SETTERS: dict[str, Callable[[_Changes, str, str], None]] = {
+    **dict.fromkeys(_SECONDS, _Changes._seconds),
+    "MaximumMessageSize": _Changes._size,
+    "Policy": _Changes._policy,
+    "RedrivePolicy": _Changes._redrive,
+    "RedriveAllowPolicy": _Changes._allow,
+    "KmsMasterKeyId": _Changes._key,
+    "KmsDataKeyReusePeriodSeconds": _Changes._reuse,
+    "SqsManagedSseEnabled": _Changes._managed,
+    "FifoQueue": _Changes._fifo,
+    "ContentBasedDeduplication": _Changes._content,
+    "DeduplicationScope": _Changes._scope,
+    "FifoThroughputLimit": _Changes._throughput,
+}
+
+
 def _check_encryption(given: Mapping[str, str]) -> None:
     if given.get("KmsMasterKeyId") and given.get("SqsManagedSseEnabled", "").lower() == "true":
         raise SqsError(
@@ -235,10 +241,3 @@ def _flag(attribute: str, value: str) -> str:
     if value.lower() not in ("true", "false"):
         raise invalid_attribute(attribute)
     return value.lower()
-
-
-def _is_object(text: str) -> bool:
-    try:
-        return isinstance(msgspec.json.decode(text), dict)
-    except msgspec.DecodeError:
-        return False

@@ -9,6 +9,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from nexo.doors.sqs_http.errors import SqsError
+from nexo.vocabulary.limits import SQS_TOLD_CHARS_MAX
 
 _LAYOUT = Struct(">QQQI")  # incarnation, lease, sequence number, checksum of them
 _PARTS = Struct(">QQQ")
@@ -41,5 +42,5 @@ def read_handle(text: str, incarnation: int) -> Handle:
 def _refused(text: str) -> SqsError:
     return SqsError(
         "ReceiptHandleIsInvalid",
-        f'The input receipt handle "{text}" is not a valid receipt handle.',
+        f'The input receipt handle "{text:.{SQS_TOLD_CHARS_MAX}}" is not a valid receipt handle.',
     )

@@ -8,6 +8,7 @@ import msgspec
 
 from nexo.access.permissions import Action
 from nexo.doors.sqs_http.errors import SqsError, invalid_value
+from nexo.vocabulary.limits import SQS_POLICY_DEPTH_MAX
 
 if TYPE_CHECKING:
     from nexo.doors.sqs_http.call import Call
@@ -23,7 +24,7 @@ def redrive_policy(call: Call, name: str, fifo: bool, text: str) -> tuple[int, s
     def refused(reason: str) -> SqsError:
         return invalid_value(text, "RedrivePolicy", reason)
 
-    policy = _object(text)
+    policy = read_policy(text)
     if policy is None:
         raise refused("Redrive policy is not a valid JSON map.")
     for key in ("maxReceiveCount", "deadLetterTargetArn"):
@@ -35,8 +36,8 @@ def redrive_policy(call: Call, name: str, fifo: bool, text: str) -> tuple[int, s
         raise refused("Invalid value for deadLetterTargetArn.")
     if count is None:
         raise refused(
-            f"Invalid value for maxReceiveCount: {policy['maxReceiveCount']}, valid values are "
-            f"from 1 to {RECEIVES_MAX} both inclusive."
+            f"Invalid value for maxReceiveCount: {policy['maxReceiveCount']!s:.100}, valid values "
+            f"are from 1 to {RECEIVES_MAX} both inclusive."
         )
     call.caller.rights.check(Action.PUSH, target)  # its dead letters are pushed there
     if call.addresses.place_of(target)[0] != call.addresses.place_of(name)[0]:
@@ -60,13 +61,13 @@ def allow_policy(text: str) -> None:
     def refused(reason: str) -> SqsError:
         return invalid_value(text, "RedriveAllowPolicy", reason)
 
-    policy = _object(text)
+    policy = read_policy(text)
     if policy is None:
         raise refused("Redrive allow policy is not a valid JSON map.")
     permission = policy.get("redrivePermission")
     if permission not in _PERMISSIONS:
         raise refused(
-            f"Invalid value for redrivePermission: {permission}, valid values are "
+            f"Invalid value for redrivePermission: {permission!s:.100}, valid values are "
             f"{', '.join(_PERMISSIONS)}."
         )
     sources = policy.get("sourceQueueArns")
@@ -78,19 +79,48 @@ def allow_policy(text: str) -> None:
 
 
 def _allows(policy: str, arn: str) -> bool:
-    told = _object(policy) or {}
+    told = read_policy(policy) or {}
     permission = told.get("redrivePermission")
     if permission == "byQueue":
-        return arn in told.get("sourceQueueArns", ())
+        sources = told.get("sourceQueueArns")
+        return isinstance(sources, list) and arn in sources
     return bool(permission != "denyAll")
 
 
-def _object(text: str) -> dict[str, Any] | None:
+def read_policy(text: str) -> dict[str, Any] | None:
+    """A policy as it was written; None if it is no JSON object, or deeper than any policy is."""
     try:
         found = msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return found if isinstance(found, dict) and _is_shallow(found) else None
+
+
+def statements_of(text: str) -> list[dict[str, Any]] | None:
+    """The statements of a queue's Policy, of which there may be one without a list around it;
+    None if this is no policy."""
+    policy = read_policy(text)
+    if policy is None:
+        return None
+    found = policy.get("Statement", [])
+    statements = [found] if isinstance(found, dict) else found
+    if not isinstance(statements, list) or not all(isinstance(each, dict) for each in statements):
+        return None
+    return statements
+
+
+def _is_shallow(value: Any) -> bool:
+    level = [value]
+    for _ in range(SQS_POLICY_DEPTH_MAX):
+        level = [
+            below
+            for each in level
+            if isinstance(each, (dict, list))
+            for below in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not level:
+            return True
+    return False
 
 
 def _count(value: Any) -> int | None:
