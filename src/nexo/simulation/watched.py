@@ -31,6 +31,9 @@ class WatchedJournal:
         self.inside = False  # … and this one comes from there
         self.mishaps: dict[int, Mishap] = {}  # by number of the commit
         self.commits = 0
+        self.rows_read = 0
+        self.bytes_read = 0
+        self.record_bytes = 0
 
     def open(self) -> int:
         self._alone("open")
@@ -57,6 +60,7 @@ class WatchedJournal:
         self.commits += 1
         mishap = self.mishaps.pop(self.commits, None)
         self._ledger.commits_begun += 1
+        self.record_bytes += sum(len(write.record) for write in commit.writes)
         took_s = 0.0
         if mishap is not Mishap.REFUSED:
             took_s = self._inner.commit(commit)
@@ -67,7 +71,10 @@ class WatchedJournal:
 
     def fetch(self, rows: Sequence[int]) -> list[Batch]:
         self._alone("fetch")
-        return self._inner.fetch(rows)
+        batches = self._inner.fetch(rows)
+        self.rows_read += len(batches)
+        self.bytes_read += sum(len(batch.payload) for batch in batches)
+        return batches
 
     def usage(self) -> Usage:
         self._alone("usage")

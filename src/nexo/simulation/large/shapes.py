@@ -1,0 +1,10 @@
+"""All shapes: a seed has the shape of its turn in this list."""
+
+from __future__ import annotations
+
+from nexo.simulation.large.chunks import CHUNKS
+from nexo.simulation.large.leases import LEASES
+from nexo.simulation.large.lines import LINES
+from nexo.simulation.large.quotas import QUOTAS
+
+SHAPES = [*CHUNKS, *LEASES, *LINES, *QUOTAS]
