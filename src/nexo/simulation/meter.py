@@ -34,17 +34,10 @@ _ROOMS = ("machine", "engine", "vocabulary", "telemetry")
 _SHOWN = 4
 _TIMER = "Timer._fired"
 # Work that is done now and then, and the less often the larger it is: folding a state into a
-# snapshot, sweeping out what is outdated, counting what was told. All of it together is bounded at
-# the end of a world.
-_NOW_AND_THEN = {
-    "image.py",
-    "topic_image.py",
-    "compact.py",
-    "meters.py",
-    "histogram.py",
-    "watch",
-    "_copy_forward",
-}
+# snapshot, sweeping out what is outdated, counting what was told, making room in memory. All of it
+# together is bounded at the end of a world.
+_FILES = ("/image.py", "/topic_image.py", "/compact.py", "/meters.py", "/histogram.py")
+_NOW_AND_THEN = {"watch", "_copy_forward", "_make_room", "_evict", "_sweep", "evictable"}
 NOW_AND_THEN_SHARE_MAX = 0.5  # of all work
 
 
@@ -137,13 +130,14 @@ class Meter:
 
     def _split(self) -> int:
         """The lines of this step, without those of what is done now and then."""
-        lines = 0
-        for code, count in self._lines.items():
-            self.total += count
-            if code.co_name in _NOW_AND_THEN or Path(code.co_filename).name in _NOW_AND_THEN:
+        for code in list(self._lines):
+            names = code.co_qualname.split(".")
+            if not _NOW_AND_THEN.isdisjoint(names) or code.co_filename.endswith(_FILES):
+                count = self._lines.pop(code)
+                self.total += count
                 self.now_and_then += count
-            else:
-                lines += count
+        lines = sum(self._lines.values())
+        self.total += lines
         return lines
 
 

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from nexo.vocabulary.batch import Batch
 
 
+_CHANGE_BYTES = 16  # the least that a change takes in a record
+
+
 class Mishap(enum.Enum):
     REFUSED = "refused"  # nothing is stored
     IN_DOUBT = "in doubt"  # it is stored, and the caller is told that it failed
@@ -31,9 +34,9 @@ class WatchedJournal:
         self.inside = False  # … and this one comes from there
         self.mishaps: dict[int, Mishap] = {}  # by number of the commit
         self.commits = 0
-        self.rows_read = 0
         self.bytes_read = 0
-        self.record_bytes = 0
+        self.units = 0  # of work: what was asked of it, and again when the outcome is told
+        self._units_untold = 0
 
     def open(self) -> int:
         self._alone("open")
@@ -60,7 +63,7 @@ class WatchedJournal:
         self.commits += 1
         mishap = self.mishaps.pop(self.commits, None)
         self._ledger.commits_begun += 1
-        self.record_bytes += sum(len(write.record) for write in commit.writes)
+        self._count(sum(len(write.record) for write in commit.writes) // _CHANGE_BYTES)
         took_s = 0.0
         if mishap is not Mishap.REFUSED:
             took_s = self._inner.commit(commit)
@@ -72,7 +75,7 @@ class WatchedJournal:
     def fetch(self, rows: Sequence[int]) -> list[Batch]:
         self._alone("fetch")
         batches = self._inner.fetch(rows)
-        self.rows_read += len(batches)
+        self._count(sum(batch.count for batch in batches))
         self.bytes_read += sum(len(batch.payload) for batch in batches)
         return batches
 
@@ -91,6 +94,15 @@ class WatchedJournal:
     def close(self) -> None:
         self._alone("close")
         self._inner.close()
+
+    def told(self) -> None:
+        """The outcome of the last call is about to be told: what it brought is work again."""
+        self.units += self._units_untold
+        self._units_untold = 0
+
+    def _count(self, units: int) -> None:
+        self.units += units
+        self._units_untold += units
 
     def _alone(self, call: str) -> None:
         if self.reserved and not self.inside:

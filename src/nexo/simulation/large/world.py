@@ -22,6 +22,7 @@ from nexo.simulation.meter import Meter
 from nexo.simulation.plan import Boot, End
 from nexo.simulation.progress import CommitWatch
 from nexo.simulation.runner import SimulatedRunner
+from nexo.simulation.squeeze import squeezed
 from nexo.simulation.store import DiskStore, MemoryStore
 
 if TYPE_CHECKING:
@@ -39,8 +40,11 @@ _LIFE_S_MAX = 20_000.0  # of virtual time
 
 _STEPS_WITHOUT_TIME_MAX = 50_000  # a quick disk takes none, and there is much to do
 
-START_LINES_MAX = 4_000  # of a start that finds nothing
-START_OWNER_LINES_MAX = 10_000  # more for each queue and topic: about a millisecond …
+# What these bound is bounded; they are made small, so that a small world shows that it is.
+LIMITS = {"UNFOLDED_BYTES_MAX": 8 * 1024, "CHUNK_ROWS_MAX": 64}
+
+START_LINES_MAX = 20_000  # of a start that finds nothing but records that are not folded yet
+START_OWNER_LINES_MAX = 1_500  # more for each queue and topic …
 START_HELD_LINES_MAX = 150  # … and for each message that is in a queue …
 START_KEPT_LINES_MAX = 40  # … or kept by a topic, for all of which a start may have to read a line
 BYTES_READ_TIMES_MAX = 4  # in one life, of everything that was ever pushed
@@ -69,12 +73,13 @@ class LargeWorld:
         """Raises a `Violation` if a promise was broken, and whatever else went wrong."""
         lives = self.shape.lives()
         try:
-            for number, life in enumerate(lives):
-                is_last = number == len(lives) - 1
-                end = End.CLOSE if is_last else self.random.choice([End.KILL, End.CLOSE])
-                self._live(life, self.shape.end or end if not is_last else end)
-            self._store.verify()
-            self.meter.check()
+            with squeezed(LIMITS):
+                for number, life in enumerate(lives):
+                    is_last = number == len(lives) - 1
+                    end = self.shape.end or self.random.choice([End.KILL, End.CLOSE])
+                    self._live(life, End.CLOSE if is_last else end)
+                self._store.verify()
+                self.meter.check()
         finally:
             self._loop.bury()
             self._store.close()
@@ -100,7 +105,7 @@ class LargeWorld:
         engine = Engine(
             journal,
             clock=clock,
-            runner=SimulatedRunner(loop, journal, self.random, lambda: self._store.lag_ms() / 1e3),
+            runner=SimulatedRunner(loop, journal, self.random, self._lag_s, late_share=0.0),
             memory_limit_bytes=self.shape.memory_limit_bytes,
             new_incarnation=lambda: self.random.getrandbits(64),
             **self.shape.options,
@@ -126,6 +131,9 @@ class LargeWorld:
         loop.run_handle = _unmetered  # closing may take its time: nobody waits for the loop then
         await engine.close()
         watch.check_ended()
+
+    def _lag_s(self) -> float:
+        return self._store.lag_ms() / 1000
 
     def _check_start(self, engine: Engine) -> None:
         lines = self.meter.taken()
