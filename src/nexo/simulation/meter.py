@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 STEP_LINES_MAX = 1_500  # of a step that does nothing for anybody
 UNIT_LINES_MAX = 110  # more for each unit of what it does; a message that is moved is two
 STEP_UNITS_MAX = 2 * 10_000  # a pop's limit: a step that does more is too long, whatever it does
-TIMER_UNITS_MAX = 2 * 1_000  # of what time brings: nobody asked for it in one piece
+TIMER_UNITS_MAX = 2 * 1_500  # of what time brings: nobody asked for it in one piece
 
 _ROOMS = ("machine", "engine", "vocabulary", "telemetry")
 _SHOWN = 4
@@ -105,7 +105,7 @@ class Meter:
         with self.counting():
             handle._run()
         self.steps += 1
-        moved = self.handled() - before
+        moved = max(0, self.handled() - before)  # a state that is loaded anew counts anew
         lines = self._split()
         most = TIMER_UNITS_MAX if name == _TIMER else STEP_UNITS_MAX
         allowed = STEP_LINES_MAX + UNIT_LINES_MAX * min(moved, most)

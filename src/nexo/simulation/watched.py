@@ -52,7 +52,9 @@ class WatchedJournal:
         epoch, self._epoch = self._epoch, 0
         if epoch:
             self._ledger.begin_epoch(epoch)
-        return self._inner.load(owner)
+        stored = self._inner.load(owner)
+        self._count((len(stored.snapshot or b"") + sum(map(len, stored.records))) // _CHANGE_BYTES)
+        return stored
 
     def last_row(self) -> int:
         self._alone("last_row")

@@ -34,7 +34,7 @@ class Retention(Shape):
         await site.topic("age", TopicSettings(retention_ms=self.kept_ms))
         for number in range(self.size):
             for name in ("count", "bytes", "age"):
-                await site.publish(name, [], 1 if number % 50 else 40)
+                await site.publish(name, [], 1 if number % 50 else 60)
             await asyncio.sleep(0.01)
         await self._check(site)
 

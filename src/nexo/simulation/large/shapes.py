@@ -6,5 +6,6 @@ from nexo.simulation.large.chunks import CHUNKS
 from nexo.simulation.large.leases import LEASES
 from nexo.simulation.large.lines import LINES
 from nexo.simulation.large.quotas import QUOTAS
+from nexo.simulation.large.upsets import UPSETS
 
-SHAPES = [*CHUNKS, *LEASES, *LINES, *QUOTAS]
+SHAPES = [*CHUNKS, *LEASES, *LINES, *QUOTAS, *UPSETS]
