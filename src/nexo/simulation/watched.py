@@ -65,7 +65,10 @@ class WatchedJournal:
         self.commits += 1
         mishap = self.mishaps.pop(self.commits, None)
         self._ledger.commits_begun += 1
-        self._count(sum(len(write.record) for write in commit.writes) // _CHANGE_BYTES)
+        self._count(
+            sum(len(write.record) for write in commit.writes) // _CHANGE_BYTES
+            + sum(batch.count for _, batch in commit.rows)
+        )
         took_s = 0.0
         if mishap is not Mishap.REFUSED:
             took_s = self._inner.commit(commit)

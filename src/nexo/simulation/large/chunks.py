@@ -27,7 +27,7 @@ class Subscriber(Shape):
     """A topic was published to message by message; after a restart somebody subscribes to the
     queue bound to it, with room for much. Nothing else may stand still for that."""
 
-    messages = 1_500
+    messages = 800
 
     async def fill(self, site: Site) -> None:
         await site.topic("news")
@@ -103,7 +103,7 @@ class QuietPast(Past):
 class Archive(Shape):
     """A queue with an archive took messages one by one, and they are gone from it."""
 
-    messages = 1_000
+    messages = 700
     messages_a_chunk = 8  # at least, on average
 
     async def fill(self, site: Site) -> None:
@@ -139,7 +139,7 @@ class Archive(Shape):
 class Claims(Shape):
     """Spark claims from a backlog that came message by message."""
 
-    messages = 1_000
+    messages = 600
     memory_limit_bytes = 2_000
 
     async def fill(self, site: Site) -> None:
@@ -229,7 +229,7 @@ class Sparse(Shape):
 class Flood(Shape):
     """Steady load: nothing may be left of what came and went."""
 
-    messages = 900
+    messages = 750
     end = End.CLOSE
     needs_disk = True  # a journal in memory is memory
     options: ClassVar[dict[str, object]] = {"events": None}

@@ -158,7 +158,7 @@ class Delays(Shape):
 class DueAtOnce(Shape):
     """More messages fall due at one moment than one step may handle."""
 
-    messages = 15_000
+    messages = 10_000
 
     async def fill(self, site: Site) -> None:
         await site.queue("noon")
@@ -180,7 +180,7 @@ class DueAtOnce(Shape):
 class Bindings(Shape):
     """A topic for each queue, many times over: what is defined and published costs the same."""
 
-    messages = 400
+    messages = 450
 
     async def fill(self, site: Site) -> None:
         for number in range(self.size):

@@ -23,7 +23,7 @@ _BURST_MS = 100  # what a rate lets through at once
 class Retention(Shape):
     """Topics that keep the newest by count, by bytes or by age, published to one by one."""
 
-    messages = 700
+    messages = 300
     kept_messages = 50
     kept_bytes = 400
     kept_ms = 2_000
@@ -103,7 +103,7 @@ class Depth(Shape):
 class Paced(Shape):
     """A rate limit, a backlog, and somebody who always wants more."""
 
-    messages = 400
+    messages = 200
     rate = 100.0
 
     async def fill(self, site: Site) -> None:
