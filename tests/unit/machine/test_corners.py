@@ -5,7 +5,7 @@ from nexo.machine.fail import nack
 from nexo.machine.push import push_moved
 from nexo.vocabulary.identity import priority_of
 from nexo.vocabulary.states import Cause
-from tests.unit.machine.orders import batch, bodies, commit, orders, put, take
+from tests.unit.machine.orders import commit, orders, put, take
 
 
 def test_a_pop_takes_what_its_bytes_allow_and_no_message_more() -> None:
@@ -26,7 +26,3 @@ def test_what_is_moved_to_a_fifo_queue_leaves_its_priority_behind() -> None:
     assert depart(queue, doomed.lease, doomed.span, Cause.DEAD_LETTERED, doomed.reason, 3_000)
     commit(target)
     assert [priority_of(part.first) for part in take(target).parts] == [0]
-    push_moved(target, batch(b"two", priority=3), 4_000)
-    commit(target)
-    assert bodies(target, take(target)) == [b"two"]
-    assert list(target.lanes_by_priority) == [0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from nexo.engine.looking import find, glimpses
 from nexo.simulation.large.shape import Shape, expect
@@ -155,6 +155,26 @@ class Delays(Shape):
         await site.drain("later")
 
 
+class OneCommit(Shape):
+    """Many batches in one commit, each a chunk of its own that waits for a time of its own."""
+
+    messages = 1_500
+    limits: ClassVar[dict[str, int]] = {"SMALL_PUSH_MESSAGES": 1}
+
+    async def fill(self, site: Site) -> None:
+        await site.queue("rush")
+        await site.singles("rush", 1)
+        pushes = [
+            site.push("rush", [body], delay_ms=_DUE_MS + number)
+            for number, body in enumerate(site.account.new("rush", self.size))
+        ]
+        await asyncio.gather(*pushes)
+
+    async def work(self, site: Site) -> None:
+        await asyncio.sleep(_DUE_MS / 1000 + self.size)
+        await site.drain("rush")
+
+
 class DueAtOnce(Shape):
     """More messages fall due at one moment than one step may handle."""
 
@@ -228,6 +248,7 @@ LINES = [
     FifoGroups,
     FifoTurns,
     Delays,
+    OneCommit,
     DueAtOnce,
     Bindings,
     Followers,

@@ -24,6 +24,7 @@ class Shape:
     memory_limit_bytes = 1 << 30
     needs_disk = False  # else the journal may be in memory
     options: ClassVar[dict[str, Any]] = {}  # of the engine
+    limits: ClassVar[dict[str, int]] = {}  # that are other than usual
 
     def __init__(self, random: Random, scale: float) -> None:
         self.random = random

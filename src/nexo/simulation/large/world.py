@@ -73,7 +73,7 @@ class LargeWorld:
         """Raises a `Violation` if a promise was broken, and whatever else went wrong."""
         lives = self.shape.lives()
         try:
-            with squeezed(LIMITS):
+            with squeezed({**LIMITS, **self.shape.limits}):
                 for number, life in enumerate(lives):
                     is_last = number == len(lives) - 1
                     end = self.shape.end or self.random.choice([End.KILL, End.CLOSE])
@@ -129,6 +129,7 @@ class LargeWorld:
             loop.halt()
             return
         loop.run_handle = _unmetered  # closing may take its time: nobody waits for the loop then
+        await asyncio.sleep(0)
         await engine.close()
         watch.check_ended()
 
