@@ -1,6 +1,7 @@
 """Corners that nobody looked at until a bug was planted there."""
 
 from nexo.machine.depart import dead_letters, depart
+from nexo.machine.expire import expire
 from nexo.machine.fail import nack
 from nexo.machine.push import push_moved
 from nexo.vocabulary.identity import priority_of
@@ -26,3 +27,13 @@ def test_what_is_moved_to_a_fifo_queue_leaves_its_priority_behind() -> None:
     assert depart(queue, doomed.lease, doomed.span, Cause.DEAD_LETTERED, doomed.reason, 3_000)
     commit(target)
     assert [priority_of(part.first) for part in take(target).parts] == [0]
+
+
+def test_time_alone_forgets_the_keys_whose_window_is_over() -> None:
+    queue = orders(deduplication="id", deduplication_window_ms=1_000)
+    put(queue, b"one", deduplication_ids=["k"], now_ms=1_000)
+    expire(queue, 1_999)
+    assert queue.recent is not None
+    assert list(queue.recent.seqs_by_key) == ["k"]
+    expire(queue, 2_000)
+    assert not queue.recent.seqs_by_key
