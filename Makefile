@@ -67,9 +67,11 @@ bench: install ## measure this machine; ARGS go to the bench
 simulate: install ## seeded worlds with faults; ARGS go to the simulator
 	@$(BIN)/python -m nexo.simulation $(ARGS)
 
-soak: install ## the long run: 20,000 seeds, then the tests marked soak
+soak: install ## the long run: 20,000 seeds, worlds of size, then the tests marked soak
 	$(HEADING) "simulation: 20,000 seeds"
 	@$(BIN)/python -m nexo.simulation --seeds 20000 $(ARGS)
+	$(HEADING) "simulation: worlds of size, three times as large"
+	@$(BIN)/python -m nexo.simulation --large --seeds 120 --steps 3 $(ARGS)
 	$(HEADING) "pytest -m soak"
 	@$(BIN)/python -m pytest -m soak || [ $$? -eq 5 ]  # 5: no test is marked soak
 

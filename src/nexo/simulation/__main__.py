@@ -11,12 +11,13 @@ from nexo.simulation.world import World
 
 def main() -> int:
     options = _parser().parse_args()
-    if options.seed is not None and options.verbose:
+    if options.seed is not None and options.verbose and not options.large:
         return _tell(options.seed, options.steps)
     first = options.first if options.seed is None else options.seed
     count = options.seeds if options.seed is None else 1
     progress, failures = Progress(count), []
-    for _, failure in run_seeds(range(first, first + count), options.steps, options.processes):
+    seeds = range(first, first + count)
+    for _, failure in run_seeds(seeds, options.steps, options.processes, options.large):
         progress.count(failure is not None)
         if failure is not None:
             failures.append(failure.seed)
@@ -46,7 +47,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seed", type=int, help="only this one")
     parser.add_argument(
-        "--steps", type=float, default=1.0, help="how long actors work, as a multiple"
+        "--steps",
+        type=float,
+        default=1.0,
+        help="how long actors work, or how large a world of size is, as a multiple",
+    )
+    parser.add_argument(
+        "--large", action="store_true", help="worlds of size, where every step is held to a bound"
     )
     parser.add_argument("--processes", type=int, default=1, help="worlds at the same time")
     parser.add_argument("-v", "--verbose", action="store_true", help="with --seed: all lines")

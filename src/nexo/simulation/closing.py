@@ -9,10 +9,12 @@ from nexo.simulation.history import Violation
 from nexo.simulation.letter import Acked, Status
 from nexo.simulation.lives import check_lives
 from nexo.simulation.plan import End
+from nexo.simulation.topics import has_retention
 from nexo.vocabulary.names import EVENTS_TOPIC, archive_name
 
 if TYPE_CHECKING:
     from nexo.engine.queue_actor import QueueActor
+    from nexo.engine.topic_actor import TopicActor
     from nexo.simulation.letter import Copy, Letter
     from nexo.simulation.plan import Plan
     from nexo.simulation.workload.cast import Cast
@@ -142,6 +144,7 @@ class Closing:
         for name, actor in self._witness.engine.topics.items():
             if name == EVENTS_TOPIC:
                 continue
+            _check_kept(actor)
             offset = actor.topic.start
             while offset < actor.topic.log.settled:
                 following = await self._stage.topics.read(name, offset, 100)
@@ -215,7 +218,7 @@ class Closing:
                 )
         if letter.offset is None and born and letter.status is not Status.CONFIRMED:
             settings = self._stage.topic_settings[letter.home]
-            if settings.retention_messages is None and settings.retention_ms is None:
+            if not has_retention(settings):
                 raise Violation(
                     "a topic has what its queues got",
                     f"{letter.label} is in {sorted(born)} and not in {letter.home}",
@@ -230,3 +233,25 @@ class Closing:
             for book in self._ledger.books.values()
             if book.name == queue
         )
+
+
+def _check_kept(actor: TopicActor) -> None:
+    """After a silence a topic keeps what its retention says, the newest in any case."""
+    topic, settings = actor.topic, actor.topic.settings
+    start, end = topic.start, topic.log.settled
+    expected: int | None = None
+    if settings.retention_ms is not None and settings.retention_ms < _SILENCE_S * 1000:
+        expected = end
+    elif settings.retention_bytes is None and settings.retention_ms is None:
+        expected = max(0, end - settings.retention_messages) if settings.retention_messages else 0
+    if expected is not None and start != expected:
+        raise Violation(
+            "a topic keeps what it says", f"{actor.name} begins at {start} of {end}, not {expected}"
+        )
+    if settings.retention_bytes is not None and settings.retention_ms is None:
+        sizes = [chunk.payload_bytes for chunk in topic.log.chunks.values()]
+        if (end and start == end) or sum(sizes[1:]) > settings.retention_bytes:
+            raise Violation(
+                "byte retention keeps the newest",
+                f"{actor.name} keeps {start} to {end} in {sizes} bytes",
+            )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from nexo.machine.queue import Queue
     from nexo.simulation.book import QueueBook
     from nexo.simulation.ledger import Ledger
-    from nexo.simulation.letter import Copy
+    from nexo.simulation.letter import Copy, Letter
     from nexo.vocabulary.message import Message
 
 
@@ -84,6 +84,16 @@ class Deliveries:
             _broken(copy, "nothing is delivered before it is on disk", "is in no commit yet")
         if copy.letter is not None and now_ms < copy.letter.due_ms:
             _broken(copy, "a delayed message waits", f"until {copy.letter.due_ms}, not {now_ms}")
+        if copy.letter is not None and copy.letter.is_published:
+            self._check_delay(copy, copy.letter, queue, now_ms)
+
+    def _check_delay(self, copy: Copy, letter: Letter, queue: Queue, now_ms: int) -> None:
+        """What comes through a binding waits as everything does that comes to the queue; only
+        what is moved there does not."""
+        fed = any(queue.name in book.feeds for book in self._ledger.books.values())
+        due_ms = letter.earliest_ms + queue.settings.delay_ms
+        if now_ms < due_ms and not fed:
+            _broken(copy, "a queue's delay holds for all", f"until {due_ms}, not {now_ms}")
 
     def _label(self, message: Message) -> str:
         letter = self._ledger.letters.get(message.body)

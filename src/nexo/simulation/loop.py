@@ -40,6 +40,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.halted = False
         self.failure: BaseException | None = None
         self.after_step: Callable[[], None] | None = None
+        self.planned: type[BaseException] | None = None  # an error that was put in on purpose
+        self.steps_without_time_max = _STEPS_WITHOUT_TIME_MAX
+        self.run_handle: Callable[[asyncio.Handle], None] = asyncio.Handle._run
 
     # -- What a world does --------------------------------------------------------------------
 
@@ -111,6 +114,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return task
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if self.planned is not None and isinstance(context.get("exception"), self.planned):
+            return
         if not self.halted:
             self.halt(context.get("exception") or RuntimeError(str(context.get("message"))))
 
@@ -123,7 +128,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         soon, timers = self._soon, self._timers
         if soon:
             self._steps_without_time += 1
-            if self._steps_without_time > _STEPS_WITHOUT_TIME_MAX:
+            if self._steps_without_time > self.steps_without_time_max:
                 raise Violation("the engine comes to rest", "it spins without time passing")
         else:
             self._steps_without_time = 0
@@ -137,7 +142,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         for _ in range(len(soon)):
             handle = soon.popleft()
             if not handle.cancelled():
-                handle._run()
+                self.run_handle(handle)
                 if self.halted:
                     return
         if self.after_step is not None:

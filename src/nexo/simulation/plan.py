@@ -63,6 +63,7 @@ def draw(random: Random, steps: float) -> Plan:
         f"topic-{number}": TopicSettings(
             retention_messages=random.choice([None, None, 20]),
             retention_ms=random.choice([None, None, 2_000]),
+            retention_bytes=random.choice([None, None, 150, 2_000]),
         )
         for number in range(random.choice([0, 0, 1, 2]))
     }

@@ -30,11 +30,14 @@ class SimulatedRunner:
         journal: WatchedJournal,
         random: Random,
         lag_s: Callable[[], float],
+        late_share: float = 0.5,
     ) -> None:
+        """`late_share` of the slow calls are done at the end of their time, the others at once."""
         self._loop = loop
         self._journal = journal
         self._random = random
         self._lag_s = lag_s
+        self._late_share = late_share
         self._under_way: Callable[[], None] | None = None
 
     def run(self, job: Job, done: Done) -> None:
@@ -42,6 +45,7 @@ class SimulatedRunner:
         if lag_s <= 0:
             outcome = self._perform(job)
             if outcome is not None:
+                self._journal.told()
                 done(*outcome)
             return
         self._journal.reserved = True
@@ -58,10 +62,11 @@ class SimulatedRunner:
                 self._under_way()
             self._journal.reserved = False
             if outcomes:
+                self._journal.told()
                 done(*outcomes[0])
 
         self._under_way = work
-        if self._random.random() < 0.5:
+        if self._random.random() >= self._late_share:
             work()
         self._loop.call_later(lag_s, tell)
 

@@ -14,6 +14,7 @@ import apsw
 import msgspec
 
 from nexo.simulation.history import Violation
+from nexo.simulation.large.world import LargeWorld
 from nexo.simulation.world import World
 from nexo.vocabulary.errors import NexoError
 
@@ -35,6 +36,7 @@ _WRONG = (
 )
 _SEEDS_BETWEEN_COLLECTIONS = 20
 _SEED_S_MAX = 30
+_LARGE_S_MAX = 180
 _PROGRESS_S = 1.0
 
 
@@ -53,27 +55,38 @@ def run_seed(seed: int, steps: float = 1.0) -> Failure | None:
     return None
 
 
+def run_large(seed: int, scale: float = 1.0) -> Failure | None:
+    """One world of size; None if all promises were kept."""
+    world = LargeWorld(seed, scale)
+    try:
+        world.run()
+    except _WRONG as error:
+        return Failure(seed, _describe_large(world, scale, error))
+    return None
+
+
 def run_seeds(
-    seeds: Iterable[int], steps: float = 1.0, processes: int = 1
+    seeds: Iterable[int], steps: float = 1.0, processes: int = 1, large: bool = False
 ) -> Iterator[tuple[int, Failure | None]]:
     """All of these; each as soon as it is done."""
+    tasks = ((seed, steps, large) for seed in seeds)
     if processes <= 1:
-        yield from map(_run_one, ((seed, steps) for seed in seeds))
+        yield from map(_run_one, tasks)
         return
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     with context.Pool(processes) as pool:
-        yield from pool.imap_unordered(_run_one, ((seed, steps) for seed in seeds), chunksize=4)
+        yield from pool.imap_unordered(_run_one, tasks, chunksize=1 if large else 4)
 
 
-def _run_one(task: tuple[int, float]) -> tuple[int, Failure | None]:
+def _run_one(task: tuple[int, float, bool]) -> tuple[int, Failure | None]:
     """A world is a heap of cycles that lives for milliseconds: collecting in the middle of it
     costs a fifth of the time and frees nothing. An alarm ends a world that never ends."""
-    seed, steps = task
+    seed, steps, large = task
     gc.disable()
     signal.signal(signal.SIGALRM, _too_long)
-    signal.alarm(int(_SEED_S_MAX * steps) + 1)
+    signal.alarm(int((_LARGE_S_MAX if large else _SEED_S_MAX) * steps) + 1)
     try:
-        return seed, run_seed(seed, steps)
+        return seed, run_large(seed, steps) if large else run_seed(seed, steps)
     finally:
         signal.alarm(0)
         gc.enable()
@@ -83,9 +96,7 @@ def _run_one(task: tuple[int, float]) -> tuple[int, Failure | None]:
 
 def _too_long(number: int, frame: FrameType | None) -> None:
     where = "".join(traceback.format_stack(frame, limit=4))
-    raise Violation(
-        "a world comes to its end", f"it ran for {_SEED_S_MAX} s, at last here:\n{where}"
-    )
+    raise Violation("a world comes to its end", f"it ran for too long, at last here:\n{where}")
 
 
 class Progress:
@@ -125,18 +136,12 @@ class Progress:
 
 def _describe(world: World, steps: float, error: Exception) -> str:
     """What a person needs to begin with: the promise, what was seen, how to see it again."""
-    about: tuple[str, ...] = ()
-    if isinstance(error, Violation):
-        headline = f"seed {world.seed} broke a promise: {error.promise}\n  {error.found}"
-        about = error.about
-    else:
-        frames = "".join(traceback.format_exception(error)[-12:])
-        headline = f"seed {world.seed} ended with {type(error).__name__}: {error}\n{frames}"
+    about = error.about if isinstance(error, Violation) else ()
     store = "disk" if world.plan.on_disk else "memory"
     option = "" if steps == 1.0 else f" --steps {steps:g}"
     return "\n".join(
         [
-            headline,
+            _headline(f"seed {world.seed}", error),
             f"  journal on {store}, {world.plan.memory_limit_bytes} bytes of memory, limits:",
             f"  {world.plan.limits}",
             f"  the last lines of its history{' about ' + ', '.join(about) if about else ''}:",
@@ -144,3 +149,24 @@ def _describe(world: World, steps: float, error: Exception) -> str:
             f"  again: python -m nexo.simulation --seed {world.seed}{option} -v",
         ]
     )
+
+
+def _describe_large(world: LargeWorld, scale: float, error: Exception) -> str:
+    store = "disk" if world.on_disk else "memory"
+    option = "" if scale == 1.0 else f" --steps {scale:g}"
+    shape = world.shape
+    return "\n".join(
+        [
+            _headline(f"seed {world.seed} of size, {type(shape).__name__} of {shape.size},", error),
+            f"  journal on {store}; {(shape.__doc__ or '').strip()}",
+            *world.history.text(),
+            f"  again: python -m nexo.simulation --large --seed {world.seed}{option}",
+        ]
+    )
+
+
+def _headline(what: str, error: Exception) -> str:
+    if isinstance(error, Violation):
+        return f"{what} broke a promise: {error.promise}\n  {error.found}"
+    frames = "".join(traceback.format_exception(error)[-12:])
+    return f"{what} ended with {type(error).__name__}: {error}\n{frames}"

@@ -50,13 +50,13 @@ def draw(random: Random) -> dict[str, int]:
 
 @contextlib.contextmanager
 def squeezed(values: dict[str, int]) -> Iterator[None]:
-    """Those values hold inside."""
+    """Those values hold inside; what is not among them stays as it is."""
     before = []
-    for name, users in USERS.items():
-        for user in users:
+    for name, value in values.items():
+        for user in USERS.get(name, ()):
             module = import_module(user)
             before.append((module, name, getattr(module, name)))
-            setattr(module, name, values[name])
+            setattr(module, name, value)
     try:
         yield
     finally:

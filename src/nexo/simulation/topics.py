@@ -128,7 +128,7 @@ class TopicWitness:
         index = self._history.add("bind", topic, queue, where, start.offset)
         answer = engine.bind(topic, queue, where, start)
         is_bound = await self._bound(topic, queue, answer, index, where)
-        if is_bound and is_first and not _has_retention(engine.topic(topic).topic.settings):
+        if is_bound and is_first and not has_retention(engine.topic(topic).topic.settings):
             for letter in confirmed:
                 is_wanted = where is None or matches(where, letter.attributes)
                 is_behind = (letter.offset or 0) >= (start.offset or 0)
@@ -187,13 +187,13 @@ class TopicWitness:
         try:
             reading = await actor.read(offset, count, **options)
         except OffsetExpired:
-            if not _has_retention(actor.topic.settings):
+            if not has_retention(actor.topic.settings):
                 raise Violation("a topic keeps what was published", f"{offset} of {name}") from None
             return None
         except NexoError as error:
             self._history.add("unread", name, offset, error.code)
             return None
-        self._seen(name, offset, reading, _has_retention(actor.topic.settings))
+        self._seen(name, offset, reading, has_retention(actor.topic.settings))
         return reading.next
 
     def _seen(self, name: str, offset: int, reading: Reading, may_skip: bool) -> None:
@@ -224,6 +224,6 @@ class TopicWitness:
         return binding is None or binding.is_bound is None
 
 
-def _has_retention(settings: Any) -> bool:
+def has_retention(settings: Any) -> bool:
     limits = (settings.retention_messages, settings.retention_ms, settings.retention_bytes)
     return any(limit is not None for limit in limits)

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from nexo.vocabulary.batch import Batch
 
 
+_CHANGE_BYTES = 16  # the least that a change takes in a record
+
+
 class Mishap(enum.Enum):
     REFUSED = "refused"  # nothing is stored
     IN_DOUBT = "in doubt"  # it is stored, and the caller is told that it failed
@@ -31,6 +34,9 @@ class WatchedJournal:
         self.inside = False  # … and this one comes from there
         self.mishaps: dict[int, Mishap] = {}  # by number of the commit
         self.commits = 0
+        self.bytes_read = 0
+        self.units = 0  # of work: what was asked of it, and again when the outcome is told
+        self._units_untold = 0
 
     def open(self) -> int:
         self._alone("open")
@@ -46,7 +52,9 @@ class WatchedJournal:
         epoch, self._epoch = self._epoch, 0
         if epoch:
             self._ledger.begin_epoch(epoch)
-        return self._inner.load(owner)
+        stored = self._inner.load(owner)
+        self._count((len(stored.snapshot or b"") + sum(map(len, stored.records))) // _CHANGE_BYTES)
+        return stored
 
     def last_row(self) -> int:
         self._alone("last_row")
@@ -57,6 +65,10 @@ class WatchedJournal:
         self.commits += 1
         mishap = self.mishaps.pop(self.commits, None)
         self._ledger.commits_begun += 1
+        self._count(
+            sum(len(write.record) for write in commit.writes) // _CHANGE_BYTES
+            + sum(batch.count for _, batch in commit.rows)
+        )
         took_s = 0.0
         if mishap is not Mishap.REFUSED:
             took_s = self._inner.commit(commit)
@@ -67,7 +79,10 @@ class WatchedJournal:
 
     def fetch(self, rows: Sequence[int]) -> list[Batch]:
         self._alone("fetch")
-        return self._inner.fetch(rows)
+        batches = self._inner.fetch(rows)
+        self._count(sum(batch.count for batch in batches))
+        self.bytes_read += sum(len(batch.payload) for batch in batches)
+        return batches
 
     def usage(self) -> Usage:
         self._alone("usage")
@@ -84,6 +99,15 @@ class WatchedJournal:
     def close(self) -> None:
         self._alone("close")
         self._inner.close()
+
+    def told(self) -> None:
+        """The outcome of the last call is about to be told: what it brought is work again."""
+        self.units += self._units_untold
+        self._units_untold = 0
+
+    def _count(self, units: int) -> None:
+        self.units += units
+        self._units_untold += units
 
     def _alone(self, call: str) -> None:
         if self.reserved and not self.inside:

@@ -21,6 +21,7 @@ from nexo.simulation.history import History, Violation
 from nexo.simulation.ledger import Ledger
 from nexo.simulation.loop import Halted, VirtualLoop
 from nexo.simulation.plan import Boot, End
+from nexo.simulation.progress import CommitWatch
 from nexo.simulation.runner import SimulatedRunner
 from nexo.simulation.squeeze import squeezed
 from nexo.simulation.store import DiskStore, MemoryStore
@@ -64,6 +65,7 @@ class World:
         self._was_open = False
         self._loop = VirtualLoop(0.0)
         self._steps = 0
+        self._watch: CommitWatch | None = None
 
     def run(self) -> None:
         """Raises a `Violation` if a promise was broken, and whatever else went wrong."""
@@ -89,6 +91,7 @@ class World:
         self.history.is_closed = False
         self.history.add("-- boot", boot.end.value, f"wall {boot.wall_jump_s:+d} s")
         loop.after_step = self._after_step
+        self._watch = None
         if self._was_open:
             self._store.verify()
         try:
@@ -127,6 +130,8 @@ class World:
         self.history.add("-- healed")
         await Closing(self.stage, self.cast, self.plan).run()
         await self.stage.witness.engine.close()
+        if self._watch is not None:
+            self._watch.check_ended()
         self._store.verify()
 
     async def _rest(self, work: list[asyncio.Task[None]]) -> None:
@@ -169,6 +174,7 @@ class World:
                 self._store.make_room()
                 continue
             self._was_open = True
+            self._watch = CommitWatch(engine, self._loop)
             self.stage.witness.engine, self.stage.witness.now_ms = engine, clock.now_ms
             self.history.add("-- started", clock.now_ms())
             return journal
@@ -201,8 +207,9 @@ class World:
 
     def _after_step(self) -> None:
         """Check every queue after each step in some worlds, now and then one in the others."""
-        if not self._was_open:
+        if self._watch is None:
             return
+        self._watch.look()
         witness = self.stage.witness
         self.ledger.latest_ms = max(self.ledger.latest_ms, witness.now_ms())
         queues = list(witness.engine.queues.values())

@@ -11,7 +11,8 @@ from nexo.vocabulary.states import EventKind
 if TYPE_CHECKING:
     from nexo.vocabulary.events import Event
 
-COUNTED_AT = 64  # commits whose events are counted at once
+COUNTED_AT = 64  # commits whose events are counted at once …
+COUNTED_EVENTS = 1_000  # … or fewer that have so many of them, which is a step of work by itself
 
 
 class QueueMeters:
@@ -31,7 +32,8 @@ class Meters:
         self.sync_s = Histogram(INNER_BOUNDS_S)
         self.loop_lag_s = Histogram(INNER_BOUNDS_S)
         self._queues: dict[str, QueueMeters] = {}
-        self._told: list[list[Event]] = []  # not counted yet
+        self._told: list[list[Event]] = []  # not counted yet …
+        self._told_count = 0  # … and how many these are
 
     def committed(self, took_s: float, sync_s: float) -> None:
         self.commit_s.add(took_s)
@@ -41,7 +43,8 @@ class Meters:
         """What happened to messages, a range an event. They are counted some at a time: a commit
         has one or two of them, and the way there costs more than they do."""
         self._told.append(events)
-        if len(self._told) >= COUNTED_AT:
+        self._told_count += len(events)
+        if len(self._told) >= COUNTED_AT or self._told_count >= COUNTED_EVENTS:
             self._count()
 
     @property
@@ -50,7 +53,7 @@ class Meters:
         return self._queues
 
     def _count(self) -> None:
-        told, self._told = self._told, []
+        told, self._told, self._told_count = self._told, [], 0
         for event in chain.from_iterable(told):
             kind = event.kind
             if kind is EventKind.DELIVERED:

@@ -1,0 +1,142 @@
+"""The meter and the watch on commits: what they must find, and what they must bear."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from nexo.engine.committer import Committer
+from nexo.engine.queue_actor import QueueActor
+from nexo.machine import ack as acks
+from nexo.machine import pop as pops
+from nexo.simulation.history import Violation
+from nexo.simulation.large import chunks, leases
+from nexo.simulation.large.shapes import SHAPES
+from nexo.simulation.loop import VirtualLoop
+from nexo.simulation.meter import STEP_LINES_MAX, UNIT_LINES_MAX, Meter
+from nexo.simulation.seeds import run_large, run_seed
+from nexo.vocabulary import identity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nexo.engine.committer import Draft
+    from nexo.machine.queue import Queue
+    from nexo.simulation.large.shape import Shape
+    from nexo.simulation.seeds import Failure
+
+SEEDS_TO_FIND_IT = 20
+
+
+def work(lines: int) -> None:
+    for seq in range(lines // 3):
+        identity.priority_of(seq)  # entered, one line, left
+
+
+def run_step(meter: Meter, step: Callable[[], object]) -> None:
+    loop = VirtualLoop(0.0)
+
+    async def main() -> None:
+        loop.run_handle = meter.run
+        loop.call_soon(step)
+        await asyncio.sleep(1)
+
+    try:
+        loop.run(main())
+    finally:
+        loop.bury()
+
+
+def test_a_step_that_does_nothing_for_anybody_may_cost_little() -> None:
+    run_step(Meter(), lambda: work(STEP_LINES_MAX))
+    with pytest.raises(Violation, match="priority_of"):
+        run_step(Meter(), lambda: work(STEP_LINES_MAX + 10))
+
+
+def test_a_step_may_cost_what_it_does() -> None:
+    meter, done = Meter(), 0
+    meter.handled = lambda: done
+
+    def step() -> None:
+        nonlocal done
+        done += 1_000
+        work(1_000 * UNIT_LINES_MAX)
+
+    run_step(meter, step)
+    assert meter.total > 900 * UNIT_LINES_MAX
+
+
+def seed_of(shape: type[Shape]) -> int:
+    return SHAPES.index(shape)
+
+
+def failure_of(shape: type[Shape]) -> Failure:
+    failure = run_large(seed_of(shape))
+    assert failure is not None, "the planted bug was not found"
+    return failure
+
+
+def test_looking_through_a_lease_for_each_ack_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acks, "_around", lambda spans, seq: spans)
+    failure = failure_of(leases.Lease)
+    assert "a step costs what it moves" in failure.text
+    assert f"--large --seed {failure.seed}" in failure.text
+
+
+def test_looking_through_the_line_for_each_pop_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = pops.select
+
+    def thorough(queue: Queue, count: int, bytes_max: int) -> Any:
+        for lane in queue.lanes:
+            for span in lane.line.spans():
+                identity.priority_of(span.first)
+        return honest(queue, count, bytes_max)
+
+    monkeypatch.setattr(pops, "select", thorough)
+    assert "a step costs what it moves" in failure_of(chunks.Subscriber).text
+
+
+def test_a_broker_that_never_folds_its_records_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nexo.engine.recorder.RECORD_BYTES_BEFORE_SNAPSHOT", 1 << 40)
+    assert "a start costs what is held" in failure_of(chunks.QuietPast).text
+
+
+def first_failure() -> Failure:
+    for seed in range(SEEDS_TO_FIND_IT):
+        failure = run_seed(seed)
+        if failure is not None:
+            return failure
+    pytest.fail(f"{SEEDS_TO_FIND_IT} seeds did not find a planted bug")
+
+
+def test_a_committer_that_forgets_to_go_on_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = Committer._schedule
+
+    def forgetful(self: Committer) -> None:
+        if self.commits < 10:
+            honest(self)
+
+    monkeypatch.setattr(Committer, "_schedule", forgetful)
+    assert "commits keep coming" in first_failure().text
+
+
+def test_a_swallowed_error_in_a_commit_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The committer stays busy for ever then, and says nothing."""
+    honest, begin = QueueActor.collect, Committer._begin
+
+    def broken(self: QueueActor, draft: Draft) -> Any:
+        if self.queue.totals.pushed > 5:
+            raise OverflowError("a number that no record takes")
+        return honest(self, draft)
+
+    def silent(self: Committer) -> None:
+        try:
+            begin(self)
+        except OverflowError:
+            return
+
+    monkeypatch.setattr(QueueActor, "collect", broken)
+    monkeypatch.setattr(Committer, "_begin", silent)
+    assert "commits keep coming" in first_failure().text

@@ -1,0 +1,38 @@
+"""The meters count what they were told some at a time, and never much at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nexo.telemetry.histogram import Histogram
+from nexo.telemetry.meters import COUNTED_EVENTS, Meters
+from nexo.vocabulary.events import Event
+from nexo.vocabulary.states import EventKind
+
+
+def delivered(at_ms: int) -> Event:
+    return Event(EventKind.DELIVERED, "orders", 1, 1, at_ms, at_ms - 5, 1, "", "")
+
+
+@pytest.mark.parametrize("events_a_commit", [1, 7, 900])
+def test_a_commit_counts_few_events_of_others(
+    events_a_commit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    added = 0
+    honest = Histogram.add
+
+    def add(self: Histogram, *values: Any) -> None:
+        nonlocal added
+        added += 1
+        honest(self, *values)
+
+    monkeypatch.setattr(Histogram, "add", add)
+    meters, most = Meters(), 0
+    for number in range(200):
+        before = added
+        meters.observe([delivered(number)] * events_a_commit)
+        most = max(most, added - before)
+    assert most <= COUNTED_EVENTS + events_a_commit
+    assert meters.queues["orders"].wait_s.count == 200 * events_a_commit
