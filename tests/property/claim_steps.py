@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from nexo.machine import claims as rules
+from nexo.vocabulary.changes import Delivered
+from nexo.vocabulary.identity import priority_of
 from nexo.vocabulary.limits import POP_BYTES_MAX
 from nexo.vocabulary.states import State
 from tests.property.model import claims, delivery
@@ -13,10 +17,32 @@ from tests.property.model.state import ClaimedBatch
 from tests.property.operator_steps import OperatorSteps
 from tests.property.small import CLAIM_BATCHES_MAX
 
+if TYPE_CHECKING:
+    from nexo.machine.queue import Queue
+    from nexo.machine.span import Span
+
 NAMES = st.sampled_from(["query", "query", "other"])
 # A driver that lost its place asks for what is behind or ahead of it.
 STEPS = st.sampled_from([0, 0, 0, 0, 1, -1, 2])
 TIMEOUTS = st.sampled_from([30, 30, 0])
+
+
+def delivered(queue: Queue, lease: int) -> list[int]:
+    """What a lease was given, in the order in which it stood in line."""
+    granted = next(
+        change
+        for change in reversed(queue.changes)
+        if isinstance(change, Delivered) and change.lease == lease
+    )
+    return [
+        seq
+        for low, high in zip(granted.ranges[::2], granted.ranges[1::2], strict=True)
+        for seq in range(low, high)
+    ]
+
+
+def in_order(spans: list[Span]) -> list[int]:
+    return [seq for span in spans for seq in range(span.first, span.end)]
 
 
 class ClaimSteps(OperatorSteps):
@@ -93,8 +119,12 @@ class ClaimSteps(OperatorSteps):
         seqs: list[int] = []
         if got.number:
             assert got.number == after + 1, f"batch {got.number} instead of {after + 1}"
-            for span in rules.held_by(queue, name, epoch, got.number):
-                seqs += range(span.first, span.end)
+            lease = queue.claims[name].batches[got.number].lease
+            seqs = delivered(queue, lease)
+            held_seqs = in_order(rules.held_by(queue, name, epoch, got.number))
+            assert held_seqs == sorted(seqs, key=lambda seq: (-priority_of(seq), seq)), (
+                f"claimed {seqs}, a reader gets {held_seqs}"
+            )
         whole = got.missing is None and not got.number
         if got.missing is not None:
             self.pair.read_back(got.missing)

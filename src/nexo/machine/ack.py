@@ -7,13 +7,12 @@ outdated the rest is applied, and the answer says what was.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from operator import attrgetter
+from bisect import bisect_right, insort
 from typing import TYPE_CHECKING
 
 from nexo.machine import life
 from nexo.machine.pop import tell
-from nexo.machine.span import Span
+from nexo.machine.span import Span, by_first
 from nexo.vocabulary import limits
 from nexo.vocabulary.changes import Moved, Removed
 from nexo.vocabulary.errors import InvalidArgument, StaleReceipt, WrongState
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from nexo.machine.queue import Queue
 
 RECEIVED = State.RECEIVED
-_first = attrgetter("first")
 # A claim's lease is not a consumer's to touch, nor is one on its way to another queue.
 _CONSUMERS_OWN = frozenset({State.SENT, State.RECEIVED})
 
@@ -86,10 +84,11 @@ def holding(
     """The part of a lease that lies in the range, as parts of its spans; nothing changes yet."""
     held = queue.leases.get(lease)
     spans = held if isinstance(held, list) else [held] if held is not None else []
-    if end - first == 1:
-        spans = _around(spans, first)
     chosen = []
-    for span in spans:
+    for at in range(index_of(spans, first), len(spans)):
+        span = spans[at]
+        if span.first >= end:
+            break
         low, high = max(first, span.first), min(end, span.end)
         if low < high and span.state < State.CLAIMED:
             if span.state not in allowed:
@@ -107,82 +106,75 @@ def holding(
 
 def detach(queue: Queue, lease: int, chosen: list[Span]) -> list[Span]:
     """Take messages off a lease; what is left of it stays."""
-    held = queue.leases[lease]
-    spans = held if isinstance(held, list) else [held]
-    if len(chosen) == 1 and _cut_out(spans, chosen[0]):
-        queue.leases[lease] = spans[0] if len(spans) == 1 else spans
-        return chosen
-    left: list[Span] = []
-    picks = iter(chosen)
-    pick = next(picks, None)
-    for span in spans:
-        at = span.first
-        while pick is not None and pick.chunk is span.chunk and at <= pick.first < span.end:
-            if pick is not span and at < pick.first:
-                left.append(span.part(at, pick.first))
-            at = pick.end
-            pick = next(picks, None)
-        if at == span.first:
-            left.append(span)
-        elif at < span.end:
-            left.append(span.part(at, span.end))
-    if not left:
-        del queue.leases[lease]
-    else:
-        queue.leases[lease] = left[0] if len(left) == 1 else left
+    _cut(queue, lease, chosen, kept=False)
     return chosen
 
 
-def _around(spans: list[Span], seq: int) -> list[Span]:
-    """The span that holds a message, where that can be told at a glance: a message is in one
-    place only, and most leases are in order. Else all of them."""
-    if len(spans) > 1:
-        at = bisect_right(spans, seq, key=_first) - 1
-        if at >= 0 and spans[at].first <= seq < spans[at].end:
-            return [spans[at]]
-    return spans
+def attach(queue: Queue, lease: int, span: Span) -> None:
+    """Put messages on a lease, at the place of their numbers."""
+    held = queue.leases.get(lease)
+    if held is None:
+        queue.leases[lease] = span
+    else:
+        spans = held if isinstance(held, list) else [held]
+        insort(spans, span, key=by_first)
+        queue.leases[lease] = spans
 
 
-def _cut_out(spans: list[Span], pick: Span) -> bool:
-    """Take a run out of the middle of a long lease in place: acking a lease message by message
-    must not walk through all of it each time. False: it has to be looked for."""
-    at = bisect_right(spans, pick.first, key=_first) - 1
-    if len(spans) < 3 or at < 0:
-        return False
+def index_of(spans: list[Span], seq: int) -> int:
+    """Where the span stands that holds a message, or else where the search for it ends. The spans
+    of a lease are in order, so that one message of many is found without a walk."""
+    return max(0, bisect_right(spans, seq, key=by_first) - 1)
+
+
+def _cut(queue: Queue, lease: int, chosen: list[Span], kept: bool) -> None:
+    """Cut the chosen runs out of their spans. Kept, they are spans of the lease by themselves. Only
+    what lies between the first and the last of them is looked at: whoever speaks of a long lease
+    message by message must not pay for all of it each time."""
+    held = queue.leases[lease]
+    spans = held if isinstance(held, list) else [held]
+    low = at = index_of(spans, chosen[0].first)
+    recut: list[Span] = []
     span = spans[at]
-    if not (span.chunk is pick.chunk and span.first <= pick.first and pick.end <= span.end):
-        return False
-    spans[at : at + 1] = [
-        span.part(low, high)
-        for low, high in ((span.first, pick.first), (pick.end, span.end))
-        if low < high
-    ]
-    return True
+    start = span.first  # what comes before is done
+    for pick in chosen:
+        while span.end <= pick.first:
+            _keep(recut, span, start)
+            at += 1
+            span = spans[at]
+            start = span.first
+        if start < pick.first:
+            recut.append(span.part(start, pick.first))
+        if kept:
+            recut.append(pick)
+        start = pick.end
+    _keep(recut, span, start)
+    spans[low : at + 1] = recut
+    if len(spans) > 1:
+        queue.leases[lease] = spans
+    elif spans:
+        queue.leases[lease] = spans[0]
+    else:
+        del queue.leases[lease]
+
+
+def _keep(recut: list[Span], span: Span, start: int) -> None:
+    """The rest of a span stays as it is."""
+    if start == span.first:
+        recut.append(span)
+    elif start < span.end:
+        recut.append(span.part(start, span.end))
 
 
 def _receive(queue: Queue, lease: int, chosen: list[Span], deadline_ms: int) -> None:
     """Give messages of a lease another deadline; they stay on the lease, in their place."""
-    held = queue.leases[lease]
-    spans: list[Span] = []
-    picks = iter(chosen)
-    pick = next(picks, None)
-    for span in held if isinstance(held, list) else [held]:
-        if pick is None or pick.chunk is not span.chunk or not span.first <= pick.first < span.end:
-            spans.append(span)
-            continue
-        if span.first < pick.first:
-            spans.append(span.part(span.first, pick.first))
-        spans.append(pick)
-        if pick.end < span.end:
-            spans.append(span.part(pick.end, span.end))
-        pick = next(picks, None)
-    queue.leases[lease] = spans[0] if len(spans) == 1 else spans
+    _cut(queue, lease, chosen, kept=True)
     ranges: list[int] = []
     for span in chosen:
         span.state = RECEIVED
         span.deadline_ms = deadline_ms
         ranges += (span.first, span.end)
-    queue.watch(lease, deadline_ms)
+    queue.watch(lease, deadline_ms, ranges[0], ranges[-1])
     queue.changes.append(Moved(lease, tuple(ranges), RECEIVED, deadline_ms))
 
 

@@ -32,6 +32,7 @@ from nexo.vocabulary.changes import (
     Sealed,
 )
 from nexo.vocabulary.errors import Fenced, InvalidArgument, LeaseLost
+from nexo.vocabulary.identity import priority_of
 from nexo.vocabulary.states import Cause, EventKind, State
 
 if TYPE_CHECKING:
@@ -225,11 +226,15 @@ def lapse(queue: Queue, lease: int) -> None:
 
 
 def held_by(queue: Queue, name: str, epoch: int, number: int) -> list[Span]:
-    """The messages of a sealed batch, for a reader; the same ones each time."""
+    """The messages of a sealed batch, for a reader: the same ones in the same order each time, the
+    highest priority first, also after a restart. Tasks read their slices at different times."""
     batch = _fenced(queue, name, epoch).batches.get(number)
     if batch is None or batch.lapsed:
         raise LeaseLost(f"consumer {name!r} does not hold batch {number}")
-    return spans_of(queue, batch.lease)
+    spans = spans_of(queue, batch.lease)
+    if spans and priority_of(spans[0].first) != priority_of(spans[-1].first):
+        return sorted(spans, key=lambda span: (-priority_of(span.first), span.first))
+    return spans
 
 
 def slice_of(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from nexo.machine.ack import index_of
 from nexo.machine.pop import tell
 from nexo.vocabulary.batch import Batch, DeadLetter, Origin, batch_of
 from nexo.vocabulary.changes import Removed
@@ -78,8 +79,8 @@ def depart(queue: Queue, lease: int, span: Span, cause: Cause, reason: str, now_
     held = queue.leases.get(lease)
     if held is span:
         del queue.leases[lease]
-    elif isinstance(held, list) and span in held:
-        held.remove(span)  # doomed messages leave in the order in which they stand there
+    elif isinstance(held, list) and held[at := index_of(held, span.first)] is span:
+        del held[at]
         if len(held) == 1:
             queue.leases[lease] = held[0]
     else:

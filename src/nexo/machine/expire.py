@@ -6,7 +6,7 @@ from bisect import bisect_right
 from heapq import heappop
 from typing import TYPE_CHECKING
 
-from nexo.machine.ack import detach
+from nexo.machine.ack import detach, index_of
 from nexo.machine.claims import lapse
 from nexo.machine.fail import come_back, fail
 from nexo.machine.groups import GroupedLine
@@ -50,19 +50,24 @@ def expire(queue: Queue, now_ms: int) -> None:
             line.unhold(span)
         queue.enter(span)
     while queue.deadlines and queue.deadlines[0][0] <= now_ms:
-        lease = heappop(queue.deadlines)[1]
-        _expire_lease(queue, lease, now_ms)
+        _, lease, first, end = heappop(queue.deadlines)
+        _expire_lease(queue, lease, first, end, now_ms)
     if queue.recent is not None:
         queue.recent.forget(now_ms)
     _expire_old(queue, now_ms)
 
 
-def _expire_lease(queue: Queue, lease: int, now_ms: int) -> None:
+def _expire_lease(queue: Queue, lease: int, first: int, end: int, now_ms: int) -> None:
     held = queue.leases.get(lease)
     if held is None:
         return
-    spans = held if isinstance(held, list) else [held]
-    late = [span for span in spans if span.deadline_ms <= now_ms and span.state in _CAUSES]
+    spans, late = held if isinstance(held, list) else [held], []
+    for at in range(index_of(spans, first), len(spans)):
+        span = spans[at]
+        if span.first >= end:
+            break
+        if span.deadline_ms <= now_ms and span.state in _CAUSES:
+            late.append(span)
     if not late:
         return
     if late[0].state is State.CLAIMED:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nexo.machine import life
-from nexo.machine.ack import detach, holding
+from nexo.machine.ack import attach, detach, holding
 from nexo.machine.pop import tell
 from nexo.machine.queue import Doomed
 from nexo.machine.span import History
@@ -45,18 +45,20 @@ def nack(
     if delay_ms is not None and not 0 <= delay_ms < queue.settings.retention_ms:
         raise InvalidArgument("a nack's delay must be shorter than the queue's retention")
     chosen = holding(queue, lease, first, end, life.NACKABLE, "nack")
+    applied = [bound for span in chosen for bound in (span.first, span.end)]
     for span in detach(queue, lease, chosen):
         fail(queue, lease, span, now_ms, Cause.NACKED, reason, delay_ms)
-    return [bound for span in chosen for bound in (span.first, span.end)]
+    return applied
 
 
 def give_back(queue: Queue, lease: int, first: int, end: int, now_ms: int) -> list[int]:
     """The consumer leaves without having looked: back in line, as if never delivered."""
     now_ms = queue.advance(now_ms)
     chosen = holding(queue, lease, first, end, life.GIVEN_BACK, "give back")
+    applied = [bound for span in chosen for bound in (span.first, span.end)]
     for span in detach(queue, lease, chosen):
         come_back(queue, lease, span, now_ms, Cause.GIVEN_BACK, 0)
-    return [bound for span in chosen for bound in (span.first, span.end)]
+    return applied
 
 
 def give_back_lease(queue: Queue, lease: int, now_ms: int) -> None:
@@ -99,11 +101,7 @@ def doom(
     span.deadline_ms = now_ms
     overdue = Moved(lease, (span.first, span.end), State.RECEIVED, now_ms, failed=cause)
     queue.changes.append(overdue)
-    held = queue.leases.get(lease)
-    if isinstance(held, list):
-        held.append(span)
-    else:
-        queue.leases[lease] = span if held is None else [held, span]
+    attach(queue, lease, span)
     queue.doomed.append(Doomed(lease, span, reason, now_ms))
 
 

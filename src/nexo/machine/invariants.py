@@ -6,6 +6,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 from nexo.machine.groups import GroupedLine
+from nexo.machine.queue import TIMED
 from nexo.vocabulary.states import State
 
 if TYPE_CHECKING:
@@ -32,6 +33,10 @@ def check(queue: Queue) -> None:
     leased: list[tuple[Span, State]] = []
     for held in queue.leases.values():
         assert held, "an empty lease"
+        if isinstance(held, list):
+            firsts = [span.first for span in held]
+            assert len(held) > 1, "one span needs no list"
+            assert firsts == sorted(firsts), f"a lease out of order: {held}"
         for span in held if isinstance(held, list) else (held,):
             assert span.state in _IN_FLIGHT, f"{span} on a lease"
             assert span.history is not None or span.state is State.MOVING
@@ -82,11 +87,16 @@ def _check_chunks(queue: Queue, spans: list[Span]) -> None:
 
 
 def _check_deadlines(queue: Queue) -> None:
-    watched = set(queue.deadlines)
+    watched: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for deadline_ms, lease, first, end in queue.deadlines:
+        watched.setdefault((deadline_ms, lease), []).append((first, end))
     for lease, held in queue.leases.items():
         for span in held if isinstance(held, list) else (held,):
-            if span.state in (State.SENT, State.RECEIVED, State.CLAIMED):
-                assert (span.deadline_ms, lease) in watched, f"{span} never expires"
+            if span.state in TIMED:
+                ranges = watched.get((span.deadline_ms, lease), [])
+                assert any(low < span.end and span.first < high for low, high in ranges), (
+                    f"{span} never expires"
+                )
 
 
 def _check_claims(queue: Queue) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from nexo.machine.chunk import Chunk, Content
-from nexo.machine.span import History, attempted
+from nexo.machine.span import History, attempted, by_first
 from nexo.vocabulary import limits
 from nexo.vocabulary.allowed import check_allowed
 from nexo.vocabulary.batch import Batch, fitting, size_of
@@ -175,18 +175,20 @@ def grant(
         span.timed_out_lease = 0
         taken += span.end - span.first
     if len(spans) == 1:
-        ranges: tuple[int, ...] = (spans[0].first, spans[0].end)
+        low, high = spans[0].first, spans[0].end
+        ranges: tuple[int, ...] = (low, high)
         queue.leases[lease] = spans[0]
-    else:
+    else:  # in order, whatever the turns of groups and priorities: see `ack.index_of`
+        queue.leases[lease] = held = sorted(spans, key=by_first)
+        low, high = held[0].first, held[-1].end
         ranges = tuple(bound for span in spans for bound in (span.first, span.end))
-        queue.leases[lease] = spans
     if queue.busy is not None:
         for span in spans:
             queue.busy.depart(span)
     if queue.events is not None:
         for span in spans:
             tell(queue, EventKind.DELIVERED, span, now_ms)
-    queue.watch(lease, deadline_ms)
+    queue.watch(lease, deadline_ms, low, high)
     queue.in_flight += taken
     queue.totals.delivered += taken
     if queue.settings.max_receive_rate is not None:

@@ -12,7 +12,7 @@ from heapq import heapify, heappush
 from typing import TYPE_CHECKING
 
 from nexo.machine.fifo import FifoLine
-from nexo.machine.groups import Busy, GroupedLine
+from nexo.machine.groups import END, Busy, GroupedLine
 from nexo.machine.line import Line
 from nexo.machine.log import Log
 from nexo.machine.rate import Rate
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from nexo.vocabulary.changes import QueueChange
     from nexo.vocabulary.events import Event
     from nexo.vocabulary.settings import QueueSettings
+
+
+TIMED = frozenset({State.SENT, State.RECEIVED, State.CLAIMED})  # these have a deadline
 
 
 class Lane:
@@ -85,7 +88,6 @@ class Queue:
         "first_time",
         "in_flight",
         "incarnation",
-        "kept_deadlines",
         "lanes",
         "lanes_by_priority",
         "leases",
@@ -103,6 +105,7 @@ class Queue:
         "scheduled",
         "scheduled_count",
         "settings",
+        "swept_spans",
         "totals",
         "unflushed_due",
     )
@@ -129,8 +132,9 @@ class Queue:
         self.scheduled_count = 0
         self.scheduled: list[tuple[int, int, Span]] = []  # a heap by due time, then number
         self.leases: dict[int, Span | list[Span]] = {}
-        self.deadlines: list[tuple[int, int]] = []  # a heap of (deadline, lease), some outdated
-        self.kept_deadlines = 0  # how many were left when they were last swept
+        # A heap of (deadline, lease, and where on it: first, end), some of them outdated.
+        self.deadlines: list[tuple[int, int, int, int]] = []
+        self.swept_spans = 0  # how many were looked at when the heap was last swept
         self.first_time = History(1, 0)  # of all first deliveries of the same millisecond
         self.doomed: list[Doomed] = []
         self.busy: Busy | None = Busy(fifo=True) if settings.fifo else None  # None: no groups
@@ -215,21 +219,25 @@ class Queue:
         span.state = State.READY
         self.lane_of(span.first).line.give_back(span)
 
-    def watch(self, lease: int, deadline_ms: int) -> None:
-        """Expire the lease at that time. Outdated entries are skipped there, and swept out here
-        before they are most of the heap, so that acked leases leave nothing behind."""
+    def watch(self, lease: int, deadline_ms: int, first: int = 0, end: int = END) -> None:
+        """Expire the messages of the lease in that range which have this deadline. Outdated
+        entries are skipped there, and swept out here before they are most of the heap, so that
+        acked leases leave nothing behind."""
         deadlines = self.deadlines
-        heappush(deadlines, (deadline_ms, lease))
+        heappush(deadlines, (deadline_ms, lease, first, end))
         # The second condition: one lease may have a deadline a message, and all of them current.
-        if len(deadlines) > 64 + 4 * len(self.leases) and len(deadlines) > 2 * self.kept_deadlines:
-            current = {
-                (span.deadline_ms, lease)
-                for lease, held in self.leases.items()
-                for span in (held if isinstance(held, list) else (held,))
-            }
-            self.deadlines = list(current.intersection(deadlines))
+        if len(deadlines) > 64 + 4 * len(self.leases) and len(deadlines) > 2 * self.swept_spans:
+            current: dict[tuple[int, int], tuple[int, int]] = {}
+            self.swept_spans = 0
+            for lease, held in self.leases.items():
+                for span in held if isinstance(held, list) else (held,):
+                    self.swept_spans += 1
+                    if span.state in TIMED:
+                        key = (span.deadline_ms, lease)
+                        first, _ = current.get(key, (span.first, 0))
+                        current[key] = (first, span.end)
+            self.deadlines = [(*key, *bounds) for key, bounds in current.items()]
             heapify(self.deadlines)
-            self.kept_deadlines = len(self.deadlines)
 
     def land(self, span: Span) -> None:
         """Messages are no longer in flight. In a FIFO queue their group stays locked until that

@@ -6,6 +6,7 @@ thousand of them cost what one costs; what treats them apart (a partial ack, a n
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -74,3 +75,6 @@ class Span:
 
     def __repr__(self) -> str:
         return f"Span({self.first}..{self.end} {self.state.name} {self.history})"
+
+
+by_first = attrgetter("first")  # the order of a lease and of a line

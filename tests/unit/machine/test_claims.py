@@ -4,6 +4,7 @@ import pytest
 
 from nexo.machine import claims
 from nexo.machine.expire import expire
+from nexo.machine.image import decode_image, encode_image, image_of, revive
 from nexo.machine.pop import messages
 from nexo.machine.queue import Queue
 from nexo.vocabulary import limits
@@ -139,3 +140,18 @@ def test_consumer_holds_a_limited_number_of_batches() -> None:
         queue.claims["query"].batches[number] = queue.claims["query"].batches.pop(1)
     with pytest.raises(InvalidArgument, match="too many"):
         claims.claim(queue, "query", 1, 0, 1, 1_000, TIMEOUT_MS)
+
+
+@pytest.mark.parametrize("fifo", [False, True])
+def test_batch_reads_in_the_same_order_after_a_restart(fifo: bool) -> None:
+    """Its slices are read by tasks, some before and some after."""
+    queue = orders(fifo=fifo)
+    groups, priority = (["a", "b", "a", "b"], 0) if fifo else (None, bytes([1, 9, 1, 9]))
+    put(queue, b"0", b"1", b"2", b"3", groups=groups, priority=priority)
+    claims.open_claims(queue, "query")
+    claims.claim(queue, "query", 1, 0, 4, 1_000, TIMEOUT_MS)
+    claims.seal(queue, "query", 1, 1, 1_000)
+    revived = orders(fifo=fifo)
+    revive(revived, decode_image(encode_image(image_of(queue))))
+    assert held(revived, 1) == held(queue, 1)
+    assert len(held(queue, 1)) == 4
