@@ -13,6 +13,7 @@ import msgspec
 
 from nexo.engine import following
 from nexo.engine.backups import Backups
+from nexo.engine.catalog_record import CatalogRecord
 from nexo.engine.clock import SystemClock
 from nexo.engine.committer import CATALOG_RANK, Committer
 from nexo.engine.context import Context
@@ -21,13 +22,11 @@ from nexo.engine.keys import Keys
 from nexo.engine.memory import Memory
 from nexo.engine.moves import Mover, MoveTask, MoveTasks
 from nexo.engine.queue_actor import QueueActor
-from nexo.engine.recorder import Recorder
 from nexo.engine.recovery import new_queue, recover
 from nexo.engine.rows import SharedRows
 from nexo.engine.supervisor import Supervisor
 from nexo.engine.topics import EVENTS_SETTINGS, Kept, Topics, check_bindable, check_deletable
-from nexo.journal.port import CATALOG
-from nexo.machine.catalog import Catalog, encode_catalog_image
+from nexo.machine.catalog import Catalog
 from nexo.machine.clear import purge
 from nexo.telemetry.meters import Meters
 from nexo.vocabulary.changes import Dropped
@@ -74,7 +73,7 @@ class Engine:
         self._catalog = Catalog()
         self._queues: dict[str, QueueActor] = {}
         self._queues_by_owner: dict[int, QueueActor] = {}
-        self._recorder = Recorder(CATALOG)
+        self._record = CatalogRecord(self._enlist)
         context = self._context = Context()
         context.clock = clock or SystemClock()
         context.journal = journal
@@ -155,6 +154,10 @@ class Engine:
 
     def now_ms(self) -> int:
         return self._context.clock.now_ms()
+
+    def topics_of(self, queue: str) -> list[str]:
+        """The topics that a queue is bound to."""
+        return self._catalog.topics_of(queue)
 
     @property
     def queues(self) -> dict[str, QueueActor]:
@@ -299,9 +302,9 @@ class Engine:
     # -- The catalog as a participant in commits ----------------------------------------------
 
     def collect(self, draft: Draft) -> None:
-        changes, self._catalog.changes = self._catalog.changes, []
+        changes = self._catalog.changes
         draft.dropped_owners += [each.owner for each in changes if isinstance(each, Dropped)]
-        self._recorder.write(draft, changes, lambda: encode_catalog_image(self._catalog.image()))
+        self._record.write(draft, self._catalog)
 
     def settle(self, mark: Any) -> None:
         """Nothing waits for a definition but its caller."""
@@ -318,7 +321,7 @@ class Engine:
             actor.begin()
             if settings.archive:
                 self._define_archive(actor)
-        self._context.committer.enlist(self)
+        self._enlist()
         return actor
 
     def _add_queue(self, name: str, actor: QueueActor) -> None:
@@ -327,12 +330,12 @@ class Engine:
 
     def _define_archive(self, queue: QueueActor) -> None:
         self._topics.define_archive(self._catalog, queue)
-        self._context.committer.enlist(self)
+        self._enlist()
 
     def _define_events(self) -> None:
         self._topics.define_events(self._catalog)
         if self._catalog.changes:
-            self._context.committer.enlist(self)
+            self._enlist()
 
     def _dead_letters_of(self, source: QueueActor) -> QueueActor:
         """The dead-letter queue of a queue, created on first need."""
@@ -350,8 +353,11 @@ class Engine:
             for bound in self._catalog.bound_to(owner)
         ]
 
-    async def _durable(self) -> None:
+    def _enlist(self) -> None:
         self._context.committer.enlist(self)
+
+    async def _durable(self) -> None:
+        self._enlist()
         await self._context.committer.when_durable(None)
 
     def _check_writable(self) -> None:
@@ -369,7 +375,8 @@ class Engine:
         context.rows.recount(recovered.held_rows)
         self._catalog = recovered.catalog
         self.keys.tell()
-        self._recorder = Recorder(CATALOG)
+        self._record.close()
+        self._record = CatalogRecord(self._enlist)
         context.committer.resume()
         self._load_queues(recovered.queues)
         self._topics.load(recovered.topics)

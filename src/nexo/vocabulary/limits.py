@@ -59,6 +59,7 @@ READ_AHEAD_CHUNKS = 4  # evicted chunks read back before their turn
 
 UNSETTLED_BYTES_MAX = 64 * 1024 * 1024  # what may wait for the disk before pushes wait
 RECORD_BYTES_BEFORE_SNAPSHOT = 1024 * 1024  # state rows of a queue before they are folded in
+CATALOG_STEP_DEFINITIONS = 2_000  # encoded in one step of a snapshot: about 2 ms
 SPARSE_CHUNK_RATIO = 4  # a chunk with fewer live messages than 1/4 is copied forward …
 SPARSE_CHUNK_BYTES = 64 * 1024  # … if that frees at least this much
 WAITERS_MAX = 100_000  # consumers waiting on one queue
