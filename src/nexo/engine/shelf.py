@@ -9,7 +9,7 @@ from nexo.engine.memory import Pins
 from nexo.machine import peek
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from nexo.engine.memory import Holder, Memory
     from nexo.engine.queue_actor import QueueActor
@@ -62,6 +62,16 @@ class Shelf:
     def pins(self) -> Pins:
         """For a work that needs several chunks at once."""
         return Pins(self._memory)
+
+
+async def read_all_back(actor: QueueActor, chunks: Iterable[Chunk], pins: Pins) -> None:
+    """Wait until the contents of all these are in memory, and keep them there. In the order of
+    the log, so that one call to the journal brings what the next ones of them need."""
+    for chunk in chunks:
+        if chunk.content is None:
+            await asyncio.sleep(0)  # a read that is quick would let nobody else have a turn
+            await actor.read_back(chunk)
+        pins.add(chunk)
 
 
 async def look(actor: QueueActor, limit: int) -> list[Message]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from nexo.machine.chunk import Chunk, Content
-from nexo.machine.span import History, attempted
+from nexo.machine.span import History, attempted, ranges_of
 from nexo.vocabulary import limits
 from nexo.vocabulary.batch import Batch, fitting, size_of
 from nexo.vocabulary.changes import Delivered
@@ -175,7 +175,7 @@ def grant(
         ranges: tuple[int, ...] = (spans[0].first, spans[0].end)
         queue.leases[lease] = spans[0]
     else:
-        ranges = tuple(bound for span in spans for bound in (span.first, span.end))
+        ranges = ranges_of(spans)
         queue.leases[lease] = spans
     if queue.busy is not None:
         for span in spans:

@@ -41,6 +41,7 @@ PRODUCER_IDLE_MS = 7 * 24 * 3_600_000  # a Spark query may come back after days
 SNAPSHOTS_MAX = 16  # of one queue; each may hold what was in memory when it was taken
 ATTEMPTS_REMEMBERED_MAX = 10_000  # receives of a queue that may be asked for again …
 ATTEMPTS_REMEMBERED_MS = 300_000  # … for as long as SQS allows
+READ_RUNS_MAX = 5_000  # runs of messages (often a push each) that one claim or read takes: a step
 CLAIM_BATCHES_MAX = 64  # batches one consumer may hold unacked
 LEASE_BITS = 44  # leases of a boot: 5 years at 100,000 a second; the boot epoch stands above them
 SEQUENCE_BITS = 48  # a lane's own counter; the priority stands above it
