@@ -125,6 +125,7 @@ class Committer:
         self._room: list[_Future[None]] = []
         self._waiting_for_room = 0
         self.commits = 0
+        self._waiting_since_s: float | None = None  # since when something waits for a commit's end
 
     # -- For actors ---------------------------------------------------------------------------
 
@@ -215,7 +216,7 @@ class Committer:
         self._urgent = False
         self._tied.clear()
         self._excluded.clear()
-        self._condemned = None
+        self._condemned = self._waiting_since_s = None
         self._cancel_timers()
         waiters = self._running_waiters + self._waiters
         self._running_waiters, self._waiters = [], []
@@ -261,6 +262,13 @@ class Committer:
         self._running = False
 
     @property
+    def overdue_ms(self) -> int:
+        """For how long something has waited without any commit having ended."""
+        if self._waiting_since_s is None:
+            return 0
+        return int((self._loop.time() - self._waiting_since_s) * 1000)
+
+    @property
     def idle(self) -> bool:
         return not (self._running or any(self._dirty) or self._waiters)
 
@@ -275,6 +283,8 @@ class Committer:
 
     def _schedule(self) -> None:
         if self._scheduled is None and not self._running and not self._stopped:
+            if self._waiting_since_s is None:
+                self._waiting_since_s = self._loop.time()
             self._scheduled = self._loop.call_soon(self._prepare)
 
     def _schedule_lazily(self) -> None:
@@ -290,6 +300,8 @@ class Committer:
         self._cancel_timers()
         if self._running or self._stopped or self._excluded:
             return
+        if self._waiting_since_s is None:
+            self._waiting_since_s = self._loop.time()
         self._running = True  # before: collecting one enlists another, and it is all this round
         draft, marks, failed = self._collect()
         self._urgent = False
@@ -345,6 +357,7 @@ class Committer:
 
     def _end(self, marks: list[_Mark], round_bytes: int, error: BaseException | None) -> None:
         self._running = False
+        self._waiting_since_s = None
         if error is not None:
             self._on_failed(refusal_of(error))
             return

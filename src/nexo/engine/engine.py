@@ -6,6 +6,7 @@ messages between queues.
 
 from __future__ import annotations
 
+import asyncio
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from nexo.engine.queue_actor import QueueActor
 from nexo.engine.recorder import Recorder
 from nexo.engine.recovery import load_queue, load_topic, new_queue, new_topic, recover
 from nexo.engine.rows import SharedRows
-from nexo.engine.supervisor import Supervisor
+from nexo.engine.supervisor import Supervisor, report
 from nexo.engine.topic_actor import TopicActor
 from nexo.engine.topics import EVENTS_SETTINGS, Kept, Topics, check_bindable, check_deletable
 from nexo.journal.port import CATALOG
@@ -35,7 +36,7 @@ from nexo.machine.topic_image import TopicImage, revive_topic
 from nexo.telemetry.meters import Meters
 from nexo.vocabulary.changes import Dropped
 from nexo.vocabulary.errors import InvalidArgument, NotReady, QueueNotFound
-from nexo.vocabulary.limits import MEMORY_LIMIT_BYTES
+from nexo.vocabulary.limits import CLOSE_MS, COMMIT_OVERDUE_MS, MEMORY_LIMIT_BYTES
 from nexo.vocabulary.names import archive_name, check_name, dead_letter_name
 from nexo.vocabulary.settings import QueueSettings, TopicSettings
 from nexo.vocabulary.start import LATEST
@@ -128,10 +129,16 @@ class Engine:
     async def close(self) -> None:
         """Write what waits, and let go of the journal."""
         self._supervisor.close()
-        await self.backups.close()
+        desk = self._context.desk
         try:
-            if self._context.refusal is None:
-                await self.drain()
+            async with asyncio.timeout(CLOSE_MS / 1000):
+                await self.backups.close()
+                if self._context.refusal is None:
+                    await self.drain()
+                if desk.is_busy:
+                    await desk.call(lambda: None)
+        except TimeoutError as error:
+            report("the broker stops though its disk has not taken everything", error)
         finally:
             self._context.committer.stop()
             stopped = NotReady("the broker has stopped", "try again when it is back")
@@ -139,8 +146,10 @@ class Engine:
                 queue.close(stopped)
             for topic in self._topics.actors.values():
                 topic.close(stopped)
-            self._context.desk.close()
-            self._journal.close()
+            self._context.committer.abandon(stopped)
+            if not desk.is_busy:  # else its thread is in the journal, and may never come back
+                desk.close()
+                self._journal.close()
 
     async def drain(self) -> None:
         """Wait until everything that happened is on disk, and told in `nexo.events`."""
@@ -149,6 +158,17 @@ class Engine:
     @property
     def refusal(self) -> NexoError | None:
         """Why nothing new is accepted now; None while all is well."""
+        return self._context.refusal
+
+    @property
+    def trouble(self) -> NexoError | None:
+        """Why the broker is not healthy: nothing new is accepted, or commits do not come."""
+        overdue_ms = self._context.committer.overdue_ms
+        if self._context.refusal is None and overdue_ms > COMMIT_OVERDUE_MS:
+            return NotReady(
+                f"nothing was written for {overdue_ms // 1000} seconds, and calls wait for it",
+                "look at the disk and at the log of the broker",
+            )
         return self._context.refusal
 
     # -- Queues -------------------------------------------------------------------------------

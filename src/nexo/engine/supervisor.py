@@ -93,7 +93,7 @@ class Supervisor:
             return told  # it is being loaded already
         actor.suspend(told)
         if committer.is_tied(actor) or not self._loader.can_be_alone(actor):
-            committer.condemn(told)
+            committer.condemn(NotReady("the broker reloads after an internal error", "try again"))
         else:
             committer.exclude(actor, told)
             self._load_alone(actor)
