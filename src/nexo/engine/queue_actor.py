@@ -102,7 +102,7 @@ class QueueActor:
     def _push(self, batch: Batch, producer: str, number: int) -> asyncio.Future[Accepted]:
         self._check_open()
         accepted = push(self.queue, batch, self.now_ms(), producer, number)
-        return self._committer.admit(self, len(batch.payload), accepted)
+        return self._committer.admit(self, batch.size, accepted)
 
     def push_one(self, body: bytes, priority: int = 0) -> asyncio.Future[int]:
         """The same for one message that is nothing but a body."""

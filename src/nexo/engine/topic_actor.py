@@ -95,7 +95,7 @@ class TopicActor:
         if self._context.out_of_service:
             self._context.check_fed(self)
         offsets = rules.publish(self.topic, batch, self._now_ms(), producer, number)
-        self._committer.accept(len(batch.payload))
+        self._committer.accept(batch.size)
         self._committer.enlist(self)
         return self._committer.when_durable(offsets, self)
 
