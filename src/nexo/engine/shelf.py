@@ -27,17 +27,28 @@ class Shelf:
         self._called: set[Chunk] = set()
 
     def fetch(self, log: Log, chunk: Chunk, then: Callable[[], None]) -> None:
-        """Read a chunk back and call `then`; asking again meanwhile changes nothing."""
+        """Read a chunk back and call `then` in a later turn of the event loop, never from in here:
+        it may well ask for the next chunk. Asking again meanwhile changes nothing."""
         if chunk in self._called:
             return
         self._called.add(chunk)
+        loop = asyncio.get_running_loop()
 
         def done(error: BaseException | None) -> None:
-            self._called.discard(chunk)
             if error is None:
-                then()
+                self._memory.pin(chunk)
+                loop.call_soon(go_on)
             else:
-                asyncio.get_running_loop().call_later(_RETRY_S, then)
+                loop.call_later(_RETRY_S, try_again)
+
+        def go_on() -> None:
+            self._called.discard(chunk)
+            self._memory.unpin(chunk)
+            then()
+
+        def try_again() -> None:
+            self._called.discard(chunk)
+            then()
 
         self._memory.fetch(self._holder, log, chunk, done)
 
