@@ -288,16 +288,17 @@ def _select(queue: Queue, count: int, bytes_max: int) -> list[Span]:
             head = line.head(settled)
             if head is None:
                 break
-            fits = _fitting(head, bytes_max)
-            if fits < 1:
-                if spans:
-                    return spans
-                fits = 1  # a message larger than the limit still goes out, alone
-            span = line.take(min(count, fits), settled)
+            size, fits = _payload_bytes(head), head.end - head.first
+            if size > bytes_max:
+                fits = _fitting(head, bytes_max)
+                if fits < 1:
+                    if spans:
+                        return spans
+                    fits = 1  # a message larger than the limit still goes out, alone
+            span = line.take(min(fits, count), settled)
             spans.append(span)
-            taken = span.end - span.first
-            count -= taken
-            bytes_max -= _payload_bytes(span)
+            count -= span.end - span.first
+            bytes_max -= size if span is head else _payload_bytes(span)
             if count <= 0 or bytes_max <= 0:
                 return spans
     return spans
@@ -317,20 +318,18 @@ def _fitting(span: Span, bytes_max: int) -> int:
 def _payload_bytes(span: Span) -> int:
     """What its messages take, known in the same way."""
     chunk, count = span.chunk, span.end - span.first
+    if count == chunk.end - chunk.first:
+        return chunk.payload_bytes
     content = chunk.content
-    if content is None or count == _kept(chunk):
+    if content is None:
         return int(count * _mean_bytes(chunk))
     start = chunk.index(span.first)
     return size_of(content, start, start + count)
 
 
 def _mean_bytes(chunk: Chunk) -> float:
-    return chunk.payload_bytes / _kept(chunk)
-
-
-def _kept(chunk: Chunk) -> int:
-    """How many messages the content of a chunk has, of which some may be gone."""
-    return chunk.end - chunk.first if chunk.seqs is None else len(chunk.seqs)
+    kept = chunk.end - chunk.first if chunk.seqs is None else len(chunk.seqs)
+    return chunk.payload_bytes / kept
 
 
 def _view(queue: Queue, number: int, batch: ClaimedBatch) -> Claim:

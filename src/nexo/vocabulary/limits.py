@@ -41,7 +41,7 @@ PRODUCER_IDLE_MS = 7 * 24 * 3_600_000  # a Spark query may come back after days
 SNAPSHOTS_MAX = 16  # of one queue; each may hold what was in memory when it was taken
 ATTEMPTS_REMEMBERED_MAX = 10_000  # receives of a queue that may be asked for again …
 ATTEMPTS_REMEMBERED_MS = 300_000  # … for as long as SQS allows
-READ_RUNS_MAX = 5_000  # runs of messages (often a push each) that one claim or read takes: a step
+READ_RUNS_MAX = 3_000  # runs of messages (often a push each) that one claim or read takes: a step
 CLAIM_BATCHES_MAX = 64  # batches one consumer may hold unacked
 LEASE_BITS = 44  # leases of a boot: 5 years at 100,000 a second; the boot epoch stands above them
 SEQUENCE_BITS = 48  # a lane's own counter; the priority stands above it
@@ -57,6 +57,8 @@ GIVEN_BACK_BYTES_MIN = 32 * 1024 * 1024  # less memory is kept for the next back
 READ_AHEAD_CHUNKS = 256  # chunks read back in one call to the journal, at most …
 READ_AHEAD_BYTES = 1024 * 1024  # … while they are no larger than this together, …
 READ_AHEAD_SHARE = 32  # … nor than this part of the memory limit: else they push each other out
+READ_CALL_ROWS = 256  # rows that one call to the journal reads: about 5 ms
+RECENT_ROWS_SHARE = 8  # of the memory limit, for rows of which more is wanted soon
 
 # -- The journal and the engine ---------------------------------------------------------------
 
