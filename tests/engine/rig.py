@@ -41,6 +41,7 @@ class WatchedJournal:
         self.inner = inner
         self.commits: list[Commit] = []
         self.fetched: list[int] = []
+        self.fetches = 0
         self.opens = 0
         self.is_cut = False  # what is committed from now on never reaches the disk
         self.refuse_commit: Callable[[Commit], Exception | None] = lambda _: None
@@ -72,6 +73,7 @@ class WatchedJournal:
     def fetch(self, rows: Sequence[int]) -> list[Batch]:
         _raise(self.refuse_fetch(rows))
         self.fetched += rows
+        self.fetches += 1
         return self.inner.fetch(rows)
 
     def usage(self) -> Usage:

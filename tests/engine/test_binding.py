@@ -225,13 +225,35 @@ async def test_an_archived_queue_archives_what_it_gets(rig: Rig) -> None:
     await asyncio.sleep(40)
     engine = await rig.restart()
     archive = engine.topic("nexo.archive.q")
-    assert texts(await archive.read(0, 1_000)) == LIFE
+    assert texts(await archive.read(0, 1_000)) == [*LIFE, "own"]
     assert texts(await archive.read(len(LIFE))) == ["own"]
     assert set(rig.disk.rows) >= rows
     assert len(rig.disk.rows) == len(rows) + 1
     await asyncio.sleep(11)
     assert archive.info().start == len(LIFE) + 1, "kept from when it came"
     assert set(rig.disk.rows) == rows
+
+
+@pytest.mark.parametrize("first", ["topic", "queue"])
+async def test_an_archive_keeps_what_the_others_let_go(rig: Rig, first: str) -> None:
+    """Each of the three holds every row for itself, from the step that binds on."""
+    engine = await rig.start()
+    await publish_some(engine)
+    settings = QueueSettings(archive=True, archive_retention_ms=50_000)
+    queue = await engine.create_queue("q", settings)
+    await engine.bind("t", "q", start=EARLIEST)
+    rows = set(rig.disk.rows)
+    if first == "topic":
+        await engine.delete_topic("t")
+    while (delivery := await queue.pop(100, one_ack=True)).parts:
+        await ack(queue, delivery)
+    if first == "queue":
+        await engine.delete_topic("t")
+    await settle()
+    assert set(rig.disk.rows) == rows, "rows went that the archive holds"
+    assert texts(await engine.topic("nexo.archive.q").read(0, 1_000)) == LIFE
+    await asyncio.sleep(60)
+    assert rig.disk.rows == {}, "rows stayed that nobody holds"
 
 
 async def test_what_the_topic_drops_meanwhile_is_no_longer_kept(rig: Rig) -> None:

@@ -7,7 +7,10 @@ import asyncio
 import msgspec
 import pytest
 
+from nexo.engine import catalog_record
 from nexo.engine.definitions import import_definitions
+from nexo.engine.recovery import load_catalog
+from nexo.journal.port import CATALOG
 from nexo.vocabulary.definitions import Definitions, QueueDefinition
 from nexo.vocabulary.errors import (
     InvalidArgument,
@@ -349,3 +352,53 @@ async def test_no_door_can_store_long_texts_in_the_catalog(rig: Rig) -> None:
         with pytest.raises(InvalidArgument):
             await engine.edit_queue("q", settings)
     assert queue.queue.settings == QueueSettings()
+
+
+@pytest.fixture
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog_record, "RECORD_BYTES_BEFORE_SNAPSHOT", 4_000)
+    monkeypatch.setattr(catalog_record, "CATALOG_STEP_DEFINITIONS", 10)
+
+
+@pytest.mark.usefixtures("small_steps")
+async def test_a_snapshot_of_the_catalog_is_taken_while_definitions_go_on(rig: Rig) -> None:
+    """It is of one moment; what changed while it was encoded stands behind it."""
+    engine = await rig.start()
+    await engine.create_topic("t")
+    await asyncio.gather(*[engine.create_queue(f"q{number}") for number in range(200)])
+    assert rig.disk.snapshots.get(CATALOG) is None, "all of it was encoded in one step"
+    number, behind = 200, []
+    while CATALOG not in rig.disk.snapshots:
+        await engine.create_queue(f"q{number}")
+        await engine.bind("t", f"q{number}")
+        await engine.delete_queue(f"q{number - 100}")
+        number += 1
+        behind = rig.disk.records.get(CATALOG, [])
+    assert number > 202, "it was not taken step by step"
+    assert behind, "what changed meanwhile was not written behind the snapshot"
+    names = [f"q{each}" for each in range(number)][:100] + [
+        f"q{each}" for each in range(number - 100, number)
+    ]
+    assert list(engine.queues) == names
+    engine = await rig.restart()
+    assert list(engine.queues) == names
+    assert engine.topic("t").info().bound_queues == names[-(number - 200) :]
+
+
+@pytest.mark.usefixtures("small_steps")
+async def test_a_snapshot_that_a_failure_interrupts_is_begun_anew(rig: Rig) -> None:
+    engine = await rig.start()
+    await asyncio.gather(*[engine.create_queue(f"q{number}") for number in range(100)])
+    rig.journal.refuse_commit = lambda _: OSError("the disk is gone")
+    with pytest.raises(NexoError):
+        await engine.create_queue("lost")
+    rig.journal.refuse_commit = lambda _: None
+    await asyncio.sleep(60)
+    assert engine.refusal is None
+    assert "lost" not in engine.queues
+    await asyncio.gather(*[engine.create_queue(f"r{number}") for number in range(100)])
+    await settle()
+    await engine.drain()
+    assert CATALOG in rig.disk.snapshots
+    kept = load_catalog(rig.journal.load(CATALOG))
+    assert list(kept.queues) == list(engine.queues)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
+from nexo.machine import claims
+from nexo.vocabulary import limits
 from nexo.vocabulary.errors import Fenced, InvalidArgument, LeaseLost
+from nexo.vocabulary.limits import READ_AHEAD_CHUNKS
 from nexo.vocabulary.settings import QueueSettings
 from tests.engine.rig import Rig, bodies, bodies_of, number_of, numbered, texts
 from tests.engine.virtual_time import settle
@@ -172,6 +175,24 @@ async def test_releasing_gives_back_and_the_batch_reads_as_empty(rig: Rig) -> No
     assert (await claim(queue, epoch, 1)).number == 2
 
 
+async def test_a_released_batch_is_empty_once_that_is_on_disk(rig: Rig) -> None:
+    """Before that, a query that goes on would ack unread what a crash brings back."""
+    queue = await filled(rig, 20)
+    epoch = await queue.claims.open(NAME)
+    await claim(queue, epoch, 0)
+    await queue.claims.seal(NAME, epoch, 1)
+    rig.runner.is_held = True
+    queue.claims.release(NAME)
+    reading = asyncio.create_task(read(queue, epoch, 1))
+    await asyncio.sleep(1)
+    assert not reading.done(), "it read as empty before the release was on disk"
+    queue = (await rig.crash()).queue("q")
+    await asyncio.wait([reading])
+    assert await read(queue, epoch, 1) == list(range(10))
+    await queue.claims.release(NAME)
+    assert await read(queue, epoch, 1) == []
+
+
 async def test_releasing_to_the_dead_letters(rig: Rig) -> None:
     queue = await filled(rig, 20)
     epoch = await queue.claims.open(NAME)
@@ -236,3 +257,106 @@ async def test_a_consumer_needs_a_name(rig: Rig, name: str) -> None:
     queue = await filled(rig)
     with pytest.raises(InvalidArgument):
         await queue.claims.open(name)
+
+
+async def stored(rig: Rig, count: int, settings: QueueSettings | None = None) -> QueueActor:
+    """A queue after a restart whose messages came one by one from a topic: a chunk each."""
+    engine = await rig.start()
+    topic = await engine.create_topic("t")
+    await engine.create_queue("q", settings)
+    await engine.bind("t", "q")
+    for number in range(count):
+        await topic.publish(numbered(1, number))
+    queue = (await rig.restart()).queue("q")
+    rig.journal.fetched.clear()
+    return queue
+
+
+async def test_a_claim_takes_what_is_on_disk_without_reading_it(rig: Rig) -> None:
+    queue = await stored(rig, 300)
+    epoch = await queue.claims.open(NAME)
+    got = await claim(queue, epoch, 0, 250)
+    assert (got.count, got.payload_bytes) == (250, 10 + 90 * 2 + 150 * 3)
+    await queue.claims.seal(NAME, epoch, 1)
+    assert rig.journal.fetched == [], "the contents were read before anybody asked for them"
+    assert await read(queue, epoch, 1) == list(range(250))
+    assert len(rig.journal.fetched) == len(set(rig.journal.fetched)), "a row was read twice"
+    assert (await claim(queue, epoch, 1, 250)).count == 50
+
+
+async def test_a_claim_goes_by_the_mean_size_of_what_is_on_disk(rig: Rig) -> None:
+    queue = await (await rig.start()).create_queue("q")
+    for _ in range(3):
+        await queue.push(numbered(40, size=100))
+    queue = (await rig.restart()).queue("q")
+    rig.journal.fetched.clear()
+    epoch = await queue.claims.open(NAME)
+    got = await queue.claims.claim(NAME, epoch, 0, 1_000, TIMEOUT_MS, bytes_max=5_050)
+    assert (got.count, got.payload_bytes) == (50, 5_000)
+    got = await queue.claims.claim(NAME, epoch, 1, 1_000, TIMEOUT_MS, bytes_max=1)
+    assert got.count == 1, "one is always claimed"
+    assert rig.journal.fetched == []
+
+
+async def test_a_batch_of_many_pushes_is_one_step_of_bounded_work(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "READ_RUNS_MAX", 30)
+    queue = await stored(rig, 100)
+    epoch = await queue.claims.open(NAME)
+    assert [(await claim(queue, epoch, after, 100)).count for after in range(5)] == [
+        30, 30, 30, 10, 0,
+    ]  # fmt: skip
+
+
+async def test_records_of_a_batch_of_many_pushes_are_short(rig: Rig) -> None:
+    """Else a start has to fold a range for each of them, again and again."""
+    queue = await stored(rig, 200)
+    epoch = await queue.claims.open(NAME)
+    before = len(rig.journal.commits)
+    await claim(queue, epoch, 0, 200)
+    queue.claims.keep(NAME, epoch, TIMEOUT_MS)
+    await queue.claims.seal(NAME, epoch, 1)
+    await queue.claims.ack(NAME, epoch, 1)
+    commits = rig.journal.commits[before:]
+    assert sum(len(write.record) for commit in commits for write in commit.writes) < 500
+    assert queue.info().acked == 200
+
+
+@pytest.mark.parametrize("count", [300, 7])
+async def test_a_slice_is_read_in_few_calls(
+    rig: Rig, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, slice_of = list[Any](), claims.slice_of
+
+    def looked(*given: Any) -> Any:
+        looks.append(given)
+        return slice_of(*given)
+
+    monkeypatch.setattr(claims, "slice_of", looked)
+    queue = await stored(rig, 300)
+    epoch = await queue.claims.open(NAME)
+    await claim(queue, epoch, 0, 300)
+    await queue.claims.seal(NAME, epoch, 1)
+    found, at, reads = list[int](), 0, 0
+    while at < 300:
+        parts = await queue.claims.read(NAME, epoch, 1, at, count)
+        got = [number_of(text) for part in parts for text in bodies_of(part)]
+        assert len(got) == min(count, 300 - at), "it stopped at what was in memory"
+        found, at, reads = found + got, at + len(got), reads + 1
+    assert found == list(range(300))
+    assert sorted(rig.journal.fetched) == sorted(set(rig.journal.fetched))
+    assert rig.journal.fetches <= 2 + 300 // READ_AHEAD_CHUNKS
+    assert len(looks) <= 2 * reads, "the batch was walked through for each chunk of it"
+
+
+async def test_a_fifo_batch_that_is_on_disk_keeps_its_groups(rig: Rig) -> None:
+    queue = await (await rig.start()).create_queue("q", QueueSettings(fifo=True))
+    for number in range(20):
+        groups = [f"g{number % 2}"]
+        await queue.push(msgspec.structs.replace(numbered(1, number), groups=groups))
+    queue = (await rig.restart()).queue("q")
+    epoch = await queue.claims.open(NAME)
+    assert (await claim(queue, epoch, 0, 15)).count == 15
+    assert await read(queue, epoch, 1) == [*range(0, 20, 2), *range(1, 10, 2)]
+    assert (await queue.pop(10)).parts == [], "a group was opened behind a claim"

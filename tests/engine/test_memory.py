@@ -14,7 +14,6 @@ from nexo.engine import memory
 from nexo.vocabulary.attributes import encode_attributes
 from nexo.vocabulary.errors import DataCorrupt, QueueNotFound
 from nexo.vocabulary.limits import (
-    READ_AHEAD_CHUNKS,
     RECORD_BYTES_BEFORE_SNAPSHOT,
     SPARSE_CHUNK_BYTES,
 )
@@ -32,7 +31,7 @@ BATCH = 100
 CHUNK_BYTES = SIZE * BATCH
 LIMIT_BYTES = 10 * CHUNK_BYTES
 # Beside the limit there may be what was read ahead for whoever is next.
-NEAR_BYTES = LIMIT_BYTES + (READ_AHEAD_CHUNKS + 1) * int(1.1 * CHUNK_BYTES)
+NEAR_BYTES = LIMIT_BYTES + 2 * int(1.1 * CHUNK_BYTES)
 
 
 def resident_bytes(engine: Engine) -> int:

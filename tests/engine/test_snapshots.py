@@ -152,3 +152,45 @@ async def test_a_claimed_batch_in_slices(rig: Rig) -> None:
     assert await read(20, 10) == list(range(20, 30))
     with pytest.raises(InvalidArgument):
         await read(0, 0)
+
+
+@pytest.mark.parametrize(("count", "bytes_max"), [(1_000, 10**6), (7, 10**6), (1_000, 30)])
+async def test_what_is_on_disk_is_read_in_slices_as_long(
+    rig: Rig, count: int, bytes_max: int
+) -> None:
+    engine = await rig.start()
+    topic = await engine.create_topic("t")
+    await engine.create_queue("q")
+    await engine.bind("t", "q")
+    for number in range(COUNT):
+        await topic.publish(numbered(1, number))
+    lengths = []
+    for is_stored in (False, True):
+        queue = (await rig.restart() if is_stored else engine).queue("q")
+        taken = queue.claims.snapshots.open(Wanted())
+        found, at, steps = list[int](), 0, list[int]()
+        while at < COUNT:
+            got = await queue.claims.snapshots.read(taken.snapshot, at, count, bytes_max)
+            assert (got.missing, len(got.states)) == (0, len(got.parts))
+            steps.append(got.next - at)
+            found, at = found + numbers(got.parts), got.next
+        assert found == list(range(COUNT))
+        lengths.append(steps)
+    assert lengths[0] == lengths[1], "after a restart a read gave less"
+    assert len(rig.journal.fetched) == len(set(rig.journal.fetched)), "a row was read twice"
+
+
+async def test_a_read_of_many_runs_is_one_step_of_bounded_work(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshots, "READ_RUNS_MAX", 10)
+    queue = await (await rig.start()).create_queue("q")
+    for number in range(4):
+        await queue.push(numbered(40, 40 * number))
+    for seq in range(0, 160, 2):
+        delivery = await queue.pop(1, one_ack=True)
+        assert delivery.parts[0].first == seq
+        await queue.ack(delivery.lease, seq, seq + 1)
+        await queue.pop(1, one_ack=True)
+    taken = queue.claims.snapshots.open(Wanted())
+    assert (await queue.claims.snapshots.read(taken.snapshot, 0, 1_000, 10**6)).next == 10

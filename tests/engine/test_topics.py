@@ -237,6 +237,26 @@ async def test_a_bound_fifo_queue_keeps_the_order_of_groups(rig: Rig) -> None:
     assert texts(await queue.pop(10, one_ack=True)) == ["a2"]
 
 
+async def test_retention_by_bytes_never_takes_the_newest(rig: Rig) -> None:
+    """What was published last can be read, however large it is; what is at the limit stays."""
+    engine = await rig.start()
+    topic = await engine.create_topic("t", TopicSettings(retention_bytes=8_000))
+    await topic.publish(numbered(40, size=100))
+    await topic.publish(numbered(40, 40, size=100))
+    assert (topic.info().start, topic.info().end) == (0, 80), "8,000 bytes are not beyond 8,000"
+    await topic.publish(numbered(1, 80, size=1))
+    assert (topic.info().start, topic.info().end) == (40, 81)
+    for number in range(81, 85):
+        await topic.publish(numbered(1, number, size=40_000))
+        await settle()
+        assert (topic.info().start, topic.info().end) == (number, number + 1)
+        assert texts(await topic.read(0))[0].startswith(f"{number}.")
+    topic = (await rig.restart()).topic("t")
+    await settle()
+    assert (topic.info().start, topic.info().end) == (84, 85)
+    assert texts(await topic.read(0))[0].startswith("84.")
+
+
 @pytest.mark.parametrize("restart", [False, True])
 async def test_retention_by_count_age_and_bytes(rig: Rig, restart: bool) -> None:
     engine = await rig.start()

@@ -45,7 +45,7 @@ class Model:
             state.owners[write.owner] = (
                 Stored(before.snapshot, [*before.records, write.record])
                 if write.snapshot is None
-                else Stored(write.snapshot, [])
+                else Stored(bytes(write.snapshot), [])
             )
         for row, batch in commit.rows:
             state.rows[row] = batch.bodies()

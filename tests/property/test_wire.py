@@ -145,8 +145,8 @@ def test_a_damaged_batch_is_read_or_refused(batch: Batch, data: st.DataObject) -
             accepted = decode_given(view)
             assert accepted == decode_batch(view)[0]
             column = accepted.attributes
-            for encoded in [column] if isinstance(column, bytes) else column or []:
-                decode_attributes(encoded)
+            for each in [column] if isinstance(column, bytes) else column or []:
+                decode_attributes(each)
 
 
 @given(st.binary(max_size=400))

@@ -20,6 +20,7 @@ from nexo.machine import invariants
 from nexo.machine.catalog import Catalog
 from nexo.machine.image import revive
 from nexo.machine.topic_image import revive_topic
+from nexo.vocabulary.changes import QueueDefined
 from nexo.vocabulary.errors import NexoError
 
 if TYPE_CHECKING:
@@ -56,18 +57,17 @@ class RecordFold:
             return set(), [f"the state of owner {owner} contradicts itself: {broken}"]
 
     def _rows(self, owner: int, stored: Stored) -> tuple[set[int], list[str]]:
-        for defined in self._catalog.queues.values():
-            if defined.owner == owner:
-                image = load_queue(stored)
-                self.latest_ms = max(self.latest_ms, image.now_ms)
-                queue = new_queue(defined, count(1), 1)
-                revive(queue, image)
-                invariants.check(queue)
-                return {row for chunk in image.chunks for row in chunk.rows}, []
-        for topic_defined in self._catalog.topics.values():
-            if topic_defined.owner == owner:
-                topic_image = load_topic(stored)
-                self.latest_ms = max(self.latest_ms, topic_image.now_ms)
-                revive_topic(new_topic(topic_defined, count(1)), topic_image)
-                return {row for chunk in topic_image.chunks for row in chunk.rows}, []
+        defined = self._catalog.definition(owner)
+        if isinstance(defined, QueueDefined):
+            image = load_queue(stored)
+            self.latest_ms = max(self.latest_ms, image.now_ms)
+            queue = new_queue(defined, count(1), 1)
+            revive(queue, image)
+            invariants.check(queue)
+            return {row for chunk in image.chunks for row in chunk.rows}, []
+        if defined is not None:
+            topic_image = load_topic(stored)
+            self.latest_ms = max(self.latest_ms, topic_image.now_ms)
+            revive_topic(new_topic(defined, count(1)), topic_image)
+            return {row for chunk in topic_image.chunks for row in chunk.rows}, []
         return set(), [f"owner {owner} has state but is not in the catalog"]

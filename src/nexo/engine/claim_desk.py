@@ -7,6 +7,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from nexo.engine.late_desk import groups_opened
+from nexo.engine.shelf import read_all_back
 from nexo.engine.snapshots import SnapshotDesk
 from nexo.machine import claims
 from nexo.vocabulary.errors import InvalidArgument
@@ -55,9 +56,6 @@ class ClaimDesk:
                 claim = claims.claim(
                     actor.queue, consumer, epoch, after, count, now_ms, timeout_ms, bytes_max
                 )
-                if claim.missing is not None:
-                    await actor.read_back(claim.missing)
-                    continue
                 if not claim.number and await groups_opened(actor):
                     continue  # by the ack of the batch before, for one
                 if claim.number or not is_told:
@@ -129,10 +127,9 @@ class ClaimDesk:
                     # batch before that would ack, unread, what a crash brings back.
                     await actor.changed(None)
                 parts, missing = claims.slice_of(spans, start, count, bytes_max)
-                if missing is None:
+                if not missing:
                     return parts
-                await actor.read_back(missing)
-                pins.add(missing)
+                await read_all_back(actor, missing, pins)
 
 
 async def _either(ready: asyncio.Event, wait_ms: int) -> None:

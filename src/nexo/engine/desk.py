@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
-from nexo.engine.supervisor import outcome_of
-from nexo.vocabulary.limits import INLINE_COMMIT_MS
+from nexo.engine.supervisor import outcome_of, report
+from nexo.vocabulary.limits import DESK_TURN_CALLS, INLINE_COMMIT_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,27 +65,33 @@ class AdaptiveRunner:
 
 
 class Desk:
-    """Calls to the journal, one after the other; a commit goes before reads that wait."""
+    """Calls to the journal, one after the other; a commit goes before reads that wait.
+
+    A call that ends inside `run` may bring the next one, and that another: they are taken from the
+    line in a loop, never one inside the other, and after a few the event loop gets its turn.
+    """
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self._waiting: deque[tuple[Job, Done]] = deque()
-        self._busy = False
+        self._busy = False  # a call is under way
+        self._working = False  # `_work` is on the stack
+        self._resting = False  # it goes on in the next turn of the event loop
 
     def submit(self, job: Job, done: Done, first: bool = False) -> None:
-        if not self._busy:
-            self._start(job, done)
-        elif first:
+        if first:
             self._waiting.appendleft((job, done))
         else:
             self._waiting.append((job, done))
+        if not (self._busy or self._working or self._resting):
+            self._work()
 
     def call(self, job: Job) -> asyncio.Future[Any]:
         """The same for those who await."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
         def done(result: Any, error: BaseException | None) -> None:
-            if future.cancelled():
+            if future.done():
                 return
             if error is None:
                 future.set_result(result)
@@ -94,19 +101,44 @@ class Desk:
         self.submit(job, done)
         return future
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call is under way."""
+        return self._busy
+
     def close(self) -> None:
         self._runner.close()
+
+    def _work(self) -> None:
+        self._working, calls = True, 0
+        while self._waiting and not self._busy:
+            if calls == DESK_TURN_CALLS:
+                self._resting = True
+                asyncio.get_running_loop().call_soon(self._go_on)
+                break
+            calls += 1
+            self._start(*self._waiting.popleft())
+        self._working = False
+
+    def _go_on(self) -> None:
+        self._resting = False
+        if not self._busy:
+            self._work()
 
     def _start(self, job: Job, done: Done) -> None:
         self._busy = True
 
         def finished(result: Any, error: BaseException | None) -> None:
             self._busy = False
-            done(result, error)
-            if self._waiting and not self._busy:
-                self._start(*self._waiting.popleft())
+            _, failure = outcome_of(partial(done, result, error))
+            if failure is not None:  # of one who waited, and no reason to keep the others waiting
+                report("the end of a call to the journal failed", failure)
+            if not (self._working or self._resting):
+                self._work()
 
-        self._runner.run(job, finished)
+        _, failure = outcome_of(partial(self._runner.run, job, finished))
+        if failure is not None:
+            finished(None, failure)
 
 
 def _timed(job: Job) -> tuple[Any, BaseException | None, float]:

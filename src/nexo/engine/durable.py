@@ -10,7 +10,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from nexo.engine.supervisor import outcome_of
+from nexo.engine.supervisor import outcome_of, report
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,8 +26,7 @@ class Durable(asyncio.Future[Any]):
         if self.told is not None:
             _, failure = outcome_of(partial(self.told, result, error))
             if failure is not None:
-                context = {"message": "an answer could not be given", "exception": failure}
-                self.get_loop().call_exception_handler(context)
+                report("an answer could not be given", failure)
         elif self.done():
             return  # whoever waited has gone
         elif error is None:

@@ -6,6 +6,7 @@ messages between queues.
 
 from __future__ import annotations
 
+import asyncio
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import msgspec
 
 from nexo.engine import following
 from nexo.engine.backups import Backups
+from nexo.engine.catalog_record import CatalogRecord
 from nexo.engine.clock import SystemClock
 from nexo.engine.committer import CATALOG_RANK, Committer
 from nexo.engine.context import Context
@@ -21,19 +23,22 @@ from nexo.engine.keys import Keys
 from nexo.engine.memory import Memory
 from nexo.engine.moves import Mover, MoveTask, MoveTasks
 from nexo.engine.queue_actor import QueueActor
-from nexo.engine.recorder import Recorder
-from nexo.engine.recovery import new_queue, recover
+from nexo.engine.recovery import load_queue, load_topic, new_queue, new_topic, recover
 from nexo.engine.rows import SharedRows
-from nexo.engine.supervisor import Supervisor
+from nexo.engine.supervisor import Supervisor, report
+from nexo.engine.topic_actor import TopicActor
 from nexo.engine.topics import EVENTS_SETTINGS, Kept, Topics, check_bindable, check_deletable
 from nexo.journal.port import CATALOG
-from nexo.machine.catalog import Catalog, encode_catalog_image
+from nexo.machine.catalog import Catalog
 from nexo.machine.clear import purge
+from nexo.machine.image import Image, revive
+from nexo.machine.topic_image import TopicImage, revive_topic
 from nexo.telemetry.meters import Meters
 from nexo.vocabulary import limits
 from nexo.vocabulary.changes import Dropped
 from nexo.vocabulary.errors import InvalidArgument, NotReady, QueueNotFound
-from nexo.vocabulary.names import check_name, dead_letter_name
+from nexo.vocabulary.limits import CLOSE_MS, COMMIT_OVERDUE_MS
+from nexo.vocabulary.names import archive_name, check_name, dead_letter_name
 from nexo.vocabulary.settings import QueueSettings, TopicSettings, check_filter, check_room
 from nexo.vocabulary.start import LATEST
 
@@ -41,11 +46,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from nexo.engine.clock import Clock
-    from nexo.engine.committer import Draft
+    from nexo.engine.committer import Draft, Participant
     from nexo.engine.desk import Runner
     from nexo.engine.following import Found
     from nexo.engine.moves import Chosen
-    from nexo.engine.topic_actor import TopicActor
     from nexo.journal.port import Journal
     from nexo.machine.queue import Queue
     from nexo.vocabulary.changes import QueueDefined
@@ -57,6 +61,8 @@ _DEAD_LETTERS = QueueSettings(max_attempts=None, retention_ms=14 * 24 * 3_600_00
 
 class Engine:
     rank = CATALOG_RANK
+    owner = CATALOG
+    label = "the catalog"
 
     def __init__(
         self,
@@ -74,7 +80,7 @@ class Engine:
         self._catalog = Catalog()
         self._queues: dict[str, QueueActor] = {}
         self._queues_by_owner: dict[int, QueueActor] = {}
-        self._recorder = Recorder(CATALOG)
+        self._record = CatalogRecord(self._enlist)
         context = self._context = Context()
         context.clock = clock or SystemClock()
         context.journal = journal
@@ -82,15 +88,19 @@ class Engine:
         context.rows = SharedRows()
         context.memory = Memory(memory_limit_bytes, journal, context.desk)
         context.refusal = None
+        context.out_of_service = {}
+        context.check_fed = self._check_fed
         context.meters = Meters()
         context.queues_bound_to = self._queues_bound_to
         self._topics = Topics(context, events)
-        self._supervisor = Supervisor(context, self._load, self._resume)
+        self._supervisor = Supervisor(context, self)
+        context.guard = self._supervisor.guard
         context.committer = Committer(
             journal,
             context.desk,
             context.rows.release,
-            self._supervisor.commit_failed,
+            self._supervisor.give_up,
+            self._supervisor.actor_failed,
             self._topics.landed,
             context.meters.committed,
         )
@@ -109,7 +119,7 @@ class Engine:
         """Open the journal and bring everything back that it holds."""
         self._context.boot(self._journal.open())
         try:
-            self._load()
+            self.load_all()
         except BaseException:
             self._journal.close()
             raise
@@ -120,10 +130,16 @@ class Engine:
     async def close(self) -> None:
         """Write what waits, and let go of the journal."""
         self._supervisor.close()
-        await self.backups.close()
+        desk = self._context.desk
         try:
-            if self._context.refusal is None:
-                await self.drain()
+            async with asyncio.timeout(CLOSE_MS / 1000):
+                await self.backups.close()
+                if self._context.refusal is None:
+                    await self.drain()
+                if desk.is_busy:
+                    await desk.call(lambda: None)
+        except TimeoutError as error:
+            report("the broker stops though its disk has not taken everything", error)
         finally:
             self._context.committer.stop()
             stopped = NotReady("the broker has stopped", "try again when it is back")
@@ -131,8 +147,10 @@ class Engine:
                 queue.close(stopped)
             for topic in self._topics.actors.values():
                 topic.close(stopped)
-            self._context.desk.close()
-            self._journal.close()
+            self._context.committer.abandon(stopped)
+            if not desk.is_busy:  # else its thread is in the journal, and may never come back
+                desk.close()
+                self._journal.close()
 
     async def drain(self) -> None:
         """Wait until everything that happened is on disk, and told in `nexo.events`."""
@@ -143,11 +161,29 @@ class Engine:
         """Why nothing new is accepted now; None while all is well."""
         return self._context.refusal
 
+    @property
+    def trouble(self) -> NexoError | None:
+        """Why the broker is not healthy: nothing new is accepted, or commits do not come."""
+        overdue_ms = self._context.committer.overdue_ms
+        if self._context.refusal is None and overdue_ms > COMMIT_OVERDUE_MS:
+            return NotReady(
+                f"nothing was written for {overdue_ms // 1000} seconds, and calls wait for it",
+                "look at the disk and at the log of the broker",
+            )
+        return self._context.refusal
+
     # -- Queues -------------------------------------------------------------------------------
+
+    @property
+    def out_of_service(self) -> list[NexoError]:
+        """Queues and topics that refuse every call because they failed again and again."""
+        return list(self._context.out_of_service.values())
 
     def queue(self, name: str) -> QueueActor:
         self._catalog.queue(name)
-        return self._queues[name]
+        actor = self._queues[name]
+        actor.check_in_service()
+        return actor
 
     def definition(self, name: str) -> QueueDefined:
         """When a queue was created and last edited, and with which settings."""
@@ -164,6 +200,10 @@ class Engine:
     def clock_ahead_ms(self) -> int:
         """How far the clock of queues is ahead of the wall clock; below 0: behind."""
         return self.now_ms() - self.wall_ms()
+
+    def topics_of(self, queue: str) -> list[str]:
+        """The topics that a queue is bound to."""
+        return self._catalog.topics_of(queue)
 
     @property
     def queues(self) -> dict[str, QueueActor]:
@@ -194,10 +234,13 @@ class Engine:
 
     async def delete_queue(self, name: str) -> None:
         self._check_writable()
-        self.queue(name).flush()
+        self._catalog.queue(name)
+        actor = self._queues[name]
+        self._context.committer.tie(self, actor)
+        actor.flush()
         owner = self._catalog.drop_queue(name)
-        actor = self._queues.pop(name)
-        del self._queues_by_owner[owner]
+        del self._queues[name], self._queues_by_owner[owner]
+        self._context.out_of_service.pop(owner, None)
         purge(actor.queue, self._context.clock.now_ms())
         # A queue of the same name must not take the receipts of this one for its own.
         self._context.first_lease = max(self._context.first_lease, actor.queue.next_lease)
@@ -222,7 +265,10 @@ class Engine:
         def target_of(source_name: str | None) -> QueueActor | None:
             if to is not None:
                 return self.queue(to)  # once it is gone, the redrive has failed
-            return self._queues.get(source_name) if source_name is not None else None
+            target = self._queues.get(source_name) if source_name is not None else None
+            if target is not None:
+                target.check_in_service()
+            return target
 
         return MoveTask(self._context, source, target_of, rate, to, chosen)
 
@@ -230,7 +276,9 @@ class Engine:
 
     def topic(self, name: str) -> TopicActor:
         self._catalog.topic(name)
-        return self._topics.actors[name]
+        actor = self._topics.actors[name]
+        actor.check_in_service()
+        return actor
 
     async def create_topic(self, name: str, settings: TopicSettings | None = None) -> TopicActor:
         self._check_writable()
@@ -275,15 +323,17 @@ class Engine:
         if create and queue not in self._queues:
             check_room("queues", len(self._queues) + 1, limits.QUEUES_MAX)
         actor = self.topic(topic)
-        bindings = len(self._catalog.bindings) + 1
+        bindings = self._catalog.binding_count + 1
         if bindings > limits.BINDINGS_MAX and not self._catalog.is_bound(topic, queue):
             check_room("bindings", bindings, limits.BINDINGS_MAX)
         kept = Kept(actor, where)
         if start != LATEST and not self._catalog.is_bound(topic, queue):
             await kept.choose(start)  # from here on nothing else comes in between
             self._check_writable()
-        if create and queue not in self._queues:
-            self._define_queue(queue, QueueSettings())
+        tied = [self._queues[queue]] if queue in self._queues else []
+        self._context.committer.tie(self, actor, *tied)
+        if create and not tied:
+            self._context.committer.tie(self._define_queue(queue, QueueSettings()))
         actor.fan_out()
         is_new = self._catalog.bind(topic, queue, where)
         if is_new and start != LATEST:
@@ -317,9 +367,9 @@ class Engine:
     # -- The catalog as a participant in commits ----------------------------------------------
 
     def collect(self, draft: Draft) -> None:
-        changes, self._catalog.changes = self._catalog.changes, []
+        changes = self._catalog.changes
         draft.dropped_owners += [each.owner for each in changes if isinstance(each, Dropped)]
-        self._recorder.write(draft, changes, lambda: encode_catalog_image(self._catalog.image()))
+        self._record.write(draft, self._catalog)
 
     def settle(self, mark: Any) -> None:
         """Nothing waits for a definition but its caller."""
@@ -336,7 +386,7 @@ class Engine:
             actor.begin()
             if settings.archive:
                 self._define_archive(actor)
-        self._context.committer.enlist(self)
+        self._enlist()
         return actor
 
     def _add_queue(self, name: str, actor: QueueActor) -> None:
@@ -345,12 +395,12 @@ class Engine:
 
     def _define_archive(self, queue: QueueActor) -> None:
         self._topics.define_archive(self._catalog, queue)
-        self._context.committer.enlist(self)
+        self._enlist()
 
     def _define_events(self) -> None:
         self._topics.define_events(self._catalog)
         if self._catalog.changes:
-            self._context.committer.enlist(self)
+            self._enlist()
 
     def _dead_letters_of(self, source: QueueActor) -> QueueActor:
         """The dead-letter queue of a queue, created on first need."""
@@ -368,17 +418,65 @@ class Engine:
             for bound in self._catalog.bound_to(owner)
         ]
 
-    async def _durable(self) -> None:
+    def _enlist(self) -> None:
         self._context.committer.enlist(self)
-        await self._context.committer.when_durable(None)
+
+    async def _durable(self) -> None:
+        self._enlist()
+        await self._context.committer.when_durable(None, self)
 
     def _check_writable(self) -> None:
         if self._context.refusal is not None:
             raise self._context.refusal
 
+    def _check_fed(self, actor: QueueActor | TopicActor) -> None:
+        """What comes in goes to the archive and the bound queues too, or not at all: refuse it if
+        one of them is out of service."""
+        fed: list[QueueActor | TopicActor] = []
+        queues = [actor] if isinstance(actor, QueueActor) else []
+        if not queues:
+            queues = [queue for queue, _ in self._queues_bound_to(actor.owner)]
+        for queue in queues:
+            archive = self._topics.actors.get(archive_name(queue.name))
+            fed += [queue] if archive is None else [queue, archive]
+        for each in fed:
+            each.check_in_service()
+
     # -- Loading ------------------------------------------------------------------------------
 
-    def _load(self) -> None:
+    def suspend(self, error: NexoError) -> None:
+        """Whoever needs the catalog is refused by the reload that follows."""
+
+    def reopen(self) -> None:
+        """It is never out of service for longer than a reload."""
+
+    def can_be_alone(self, actor: Participant) -> bool:
+        """The catalog is everybody's; an actor that was deleted is part of its change."""
+        known = {*self._queues.values(), *self._topics.actors.values()}
+        return actor in known
+
+    def read_one(self, actor: Participant) -> Image | TopicImage:
+        stored = self._journal.load(actor.owner)
+        return load_topic(stored) if isinstance(actor, TopicActor) else load_queue(stored)
+
+    def adopt_one(self, actor: Participant, state: Image | TopicImage) -> None:
+        """What others hold of its rows stays as it was: nothing of this commit is tied to it."""
+        context = self._context
+        if isinstance(actor, QueueActor) and isinstance(state, Image):
+            # The numbers of leases go on: none may stand for two deliveries.
+            first_lease = max(context.first_lease, actor.queue.next_lease)
+            queue = new_queue(self._catalog.queue(actor.name), context.row_numbers, first_lease)
+            revive(queue, state)
+            actor.adopt(queue)
+            context.memory.reset(actor)
+        elif isinstance(actor, TopicActor) and isinstance(state, TopicImage):
+            topic = new_topic(self._catalog.topic(actor.name), context.row_numbers)
+            revive_topic(topic, state)
+            actor.adopt(topic)
+            context.memory.reset(actor)
+        self.resume()
+
+    def load_all(self) -> None:
         """Load everything from the open journal; actors that exist stay, with new state."""
         context = self._context
         context.row_numbers = count(self._journal.last_row() + 1)
@@ -387,7 +485,8 @@ class Engine:
         context.rows.recount(recovered.held_rows)
         self._catalog = recovered.catalog
         self.keys.tell()
-        self._recorder = Recorder(CATALOG)
+        self._record.close()
+        self._record = CatalogRecord(self._enlist)
         context.committer.resume()
         self._load_queues(recovered.queues)
         self._topics.load(recovered.topics)
@@ -405,7 +504,7 @@ class Engine:
         for actor in known.values():  # they were created in a commit that failed
             actor.close(QueueNotFound(f"queue {actor.name!r} could not be created"))
 
-    def _resume(self) -> None:
+    def resume(self) -> None:
         """The disk takes payloads again: go on with what had to wait for it."""
         self._define_events()
         for actor in list(self._queues.values()):  # burying may create dead-letter queues

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from nexo.engine.shelf import read_all_back
 from nexo.machine import peek
 from nexo.machine.pop import message_at
 from nexo.vocabulary.batch import OFFSET_TYPE, Batch
@@ -41,15 +42,14 @@ async def glimpses(
         while True:
             queue = actor.queue
             chosen = _chosen(queue, limit, bytes_max, after)
-            missing = next((each.chunk for each in chosen if each.chunk.content is None), None)
-            if missing is None:
+            missing = [each.chunk for each in chosen if each.chunk.content is None]
+            if not missing:
                 return [
                     _glimpse(queue, each, seq)
                     for each in chosen
                     for seq in range(each.first, each.end)
                 ]
-            await actor.read_back(missing)
-            pins.add(missing)
+            await read_all_back(actor, missing, pins)
 
 
 async def find(actor: QueueActor, seq: int) -> Message | None:

@@ -10,8 +10,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from nexo.engine.process import give_memory_back
+from nexo.engine.rows import RecentRows
 from nexo.vocabulary.batch import concatenate
-from nexo.vocabulary.limits import GIVEN_BACK_BYTES_MIN, READ_AHEAD_CHUNKS
+from nexo.vocabulary.limits import (
+    GIVEN_BACK_BYTES_MIN,
+    READ_AHEAD_BYTES,
+    READ_AHEAD_CHUNKS,
+    READ_AHEAD_SHARE,
+    READ_CALL_ROWS,
+    RECENT_ROWS_SHARE,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -32,6 +40,16 @@ class Unreadable(NamedTuple):
     first: int  # sequence number
     messages: int
     error: BaseException
+
+
+class _Reading(NamedTuple):
+    """Chunks on their way back, in the order of their log."""
+
+    holder: Holder
+    log: Log
+    chunks: list[Chunk]
+    batches: dict[int, Batch]  # of their rows, those that are here …
+    rows: list[int]  # … and those that are still to come
 
 
 class Holder(Protocol):
@@ -59,11 +77,12 @@ class Memory:
         self._pins: dict[Chunk, int] = {}
         self._fetching: dict[Chunk, list[Done]] = {}
         self._failing: dict[Chunk, tuple[Holder, Log, BaseException]] = {}
+        self._rows = RecentRows(limit_bytes // RECENT_ROWS_SHARE)
         self._most = 0  # the total was this much since memory was last given back
 
     @property
     def resident_bytes(self) -> int:
-        return self._total
+        return self._total + self._rows.bytes
 
     def unreadable(self) -> list[Unreadable]:
         """For those who watch: who pops is told, who subscribed only waits. Messages that have gone
@@ -80,6 +99,7 @@ class Memory:
 
     def give_back(self) -> None:
         """Now and then: what a drained backlog took goes to the system, if it is much."""
+        self._rows.clear()
         if self._most - self._total >= GIVEN_BACK_BYTES_MIN:
             give_memory_back()
             self._most = self._total
@@ -87,11 +107,21 @@ class Memory:
     def note(self, holder: Holder) -> None:
         """The contents of an actor grew or shrank; make room if they are too much."""
         self._measure(holder)
-        if self._total > self.limit_bytes:
+        if self.resident_bytes > self.limit_bytes:
             self._make_room()
 
     def forget(self, holder: Holder) -> None:
         self._total -= self._bytes.pop(holder, 0)
+
+    def reset(self, holder: Holder) -> None:
+        """The state of an actor was loaded anew: nothing of the old one counts."""
+        self.forget(holder)
+        self._read_back = {
+            chunk: place for chunk, place in self._read_back.items() if place[0] is not holder
+        }
+        self._failing = {
+            chunk: found for chunk, found in self._failing.items() if found[0] is not holder
+        }
 
     def clear(self, error: BaseException) -> None:
         """The state is loaded anew: whoever waits for a chunk of the old one is told."""
@@ -99,6 +129,7 @@ class Memory:
         self._total = 0
         self._read_back.clear()
         self._failing.clear()
+        self._rows.clear()
         fetching, self._fetching = self._fetching, {}
         for waiting in fetching.values():
             for done in waiting:
@@ -130,34 +161,57 @@ class Memory:
         for each in chunks:
             self._fetching[each] = []
         self._fetching[chunk].append(done)
-        rows = [row for each in chunks for row in each.rows]
+        rows = _rows_of(chunks)
+        here = {row: batch for row in rows if (batch := self._rows.get(row)) is not None}
+        left = [row for row in rows if row not in here]
+        self._read(_Reading(holder, log, chunks, here, left))
+
+    def _read(self, reading: _Reading) -> None:
+        """Some rows in each call, between which commits get their turn: a chunk that small pushes
+        filled has thousands of them."""
+        rows = reading.rows[:READ_CALL_ROWS]
+        if not rows:
+            self._arrived(reading)
+            return
 
         def finished(batches: list[Batch], error: BaseException | None) -> None:
             if error is None:
-                self._arrived(holder, log, chunks, batches)
+                reading.batches.update(zip(rows, batches, strict=True))
+                del reading.rows[:READ_CALL_ROWS]
+                self._read(reading)
             else:
-                self._failed(holder, log, chunks, error)
+                self._failed(reading.holder, reading.log, reading.chunks, error)
 
         self._desk.submit(lambda: self._journal.fetch(rows), finished)
 
     def _ahead(self, log: Log, chunk: Chunk, chunks_max: int) -> list[Chunk]:
-        chunks = [chunk]
+        chunks, following, rows = [chunk], chunk, len(chunk.rows)
+        left_bytes = min(READ_AHEAD_BYTES, self.limit_bytes // READ_AHEAD_SHARE)
         while len(chunks) < chunks_max:
-            following = log.chunks.get(chunks[-1].end)
-            if following is None or following.content is not None or following in self._fetching:
+            left_bytes -= following.memory_bytes
+            found = log.chunks.get(following.end)
+            if found is None or found.content is not None or found in self._fetching:
                 break
-            chunks.append(following)
+            rows += len(found.rows) if found.rows != following.rows else 0
+            if found.memory_bytes > left_bytes or rows > READ_CALL_ROWS:
+                break
+            chunks.append(found)
+            following = found
         return chunks
 
-    def _arrived(self, holder: Holder, log: Log, chunks: list[Chunk], batches: list[Batch]) -> None:
-        at = 0
+    def _arrived(self, reading: _Reading) -> None:
+        holder, log, chunks = reading.holder, reading.log, reading.chunks
+        whole, rows = None, list[int]()
         for chunk in chunks:
-            content = concatenate(batches[at : at + len(chunk.rows)])
-            at += len(chunk.rows)
-            count = chunk.end - chunk.first if chunk.seqs is None else len(chunk.seqs)
-            log.restore(chunk, content.slice(chunk.row_start, chunk.row_start + count))
+            if whole is None or chunk.rows != rows:
+                rows = chunk.rows
+                whole = concatenate([reading.batches[row] for row in rows])
+            log.restore(chunk, whole.slice(chunk.row_start, chunk.row_start + _kept(chunk)))
             self._read_back[chunk] = (holder, log)
             self._failing.pop(chunk, None)
+        assert whole is not None
+        has_more = chunks[-1].row_start + _kept(chunks[-1]) < whole.count
+        self._remember(reading.batches, set(rows) if has_more else set())
         for chunk in chunks:
             for done in self._fetching.pop(chunk, ()):
                 done(None)
@@ -165,6 +219,14 @@ class Memory:
             self._sweep()
         if log.resident:
             self.note(holder)
+
+    def _remember(self, batches: dict[int, Batch], wanted: set[int]) -> None:
+        """Keep those of the rows that are wanted again soon."""
+        for row, batch in batches.items():
+            if row in wanted:
+                self._rows.keep(row, batch)
+            else:
+                self._rows.forget(row)
 
     def _failed(self, holder: Holder, log: Log, chunks: list[Chunk], error: BaseException) -> None:
         """A commit that came first may have dropped a row: that is no error. And a chunk does not
@@ -191,6 +253,7 @@ class Memory:
     def _make_room(self) -> None:
         # Some slack, so that not every commit at the limit has to look for something to evict.
         target = self.limit_bytes - self.limit_bytes // 32
+        self._rows.clear()
         self._sweep()
         for holder in sorted(self._bytes, key=lambda each: -self._bytes[each]):
             self._evict(holder, self._total - target)
@@ -245,3 +308,19 @@ class Pins:
     def __exit__(self, *failure: object) -> None:
         for chunk in self._chunks:
             self._memory.unpin(chunk)
+
+
+def _rows_of(chunks: list[Chunk]) -> list[int]:
+    """The rows of all these, once each: what a filtered binding chose lies in the same ones."""
+    rows: dict[int, None] = {}
+    before: list[int] = []
+    for chunk in chunks:
+        if chunk.rows != before:
+            rows.update(dict.fromkeys(chunk.rows))
+            before = chunk.rows
+    return list(rows)
+
+
+def _kept(chunk: Chunk) -> int:
+    """How many messages its content has, those included that are gone."""
+    return chunk.end - chunk.first if chunk.seqs is None else len(chunk.seqs)

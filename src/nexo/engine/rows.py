@@ -1,10 +1,18 @@
-"""Who still needs a row. Most rows have one holder and are not listed; shared ones are counted."""
+"""Rows that several hold: who still needs one, and those of which more is wanted soon."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from nexo.machine.chunk import COLUMN_BYTES
+
+if TYPE_CHECKING:
+    from nexo.vocabulary.batch import Batch
+
 
 class SharedRows:
-    """A row that a topic and the queues bound to it hold goes with its last holder."""
+    """A row that a topic and the queues bound to it hold goes with its last holder. Most rows have
+    one holder and are not listed; shared ones are counted."""
 
     def __init__(self) -> None:
         self._holders: dict[int, int] = {}
@@ -30,3 +38,41 @@ class SharedRows:
         for row in rows:
             counts[row] = counts.get(row, 0) + 1
         self._holders = {row: count for row, count in counts.items() if count > 1}
+
+
+class RecentRows:
+    """Rows that were read back a moment ago, and of which there is more to come.
+
+    What a filtered binding has chosen of a row are many small chunks, which are read back some at
+    a time: without this, all of the row each time. The longest unused go first."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._batches: dict[int, Batch] = {}
+        self.bytes = 0  # what they take, columns included, roughly
+
+    def get(self, row: int) -> Batch | None:
+        return self._batches.get(row)
+
+    def keep(self, row: int, batch: Batch) -> None:
+        """It is wanted again soon. One that is too large alone is not kept."""
+        self.forget(row)
+        size = _memory_bytes(batch)
+        while self._batches and self.bytes + size > self._bytes_max:
+            self.forget(next(iter(self._batches)))
+        if size <= self._bytes_max:
+            self._batches[row] = batch
+            self.bytes += size
+
+    def forget(self, row: int) -> None:
+        batch = self._batches.pop(row, None)
+        if batch is not None:
+            self.bytes -= _memory_bytes(batch)
+
+    def clear(self) -> None:
+        self._batches.clear()
+        self.bytes = 0
+
+
+def _memory_bytes(batch: Batch) -> int:
+    return batch.size + COLUMN_BYTES * batch.count

@@ -9,7 +9,7 @@ from nexo.engine.memory import Pins
 from nexo.machine import peek
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from nexo.engine.memory import Holder, Memory
     from nexo.engine.queue_actor import QueueActor
@@ -27,17 +27,28 @@ class Shelf:
         self._called: set[Chunk] = set()
 
     def fetch(self, log: Log, chunk: Chunk, then: Callable[[], None]) -> None:
-        """Read a chunk back and call `then`; asking again meanwhile changes nothing."""
+        """Read a chunk back and call `then` in a later turn of the event loop, never from in here:
+        it may well ask for the next chunk. Asking again meanwhile changes nothing."""
         if chunk in self._called:
             return
         self._called.add(chunk)
+        loop = asyncio.get_running_loop()
 
         def done(error: BaseException | None) -> None:
-            self._called.discard(chunk)
             if error is None:
-                then()
+                self._memory.pin(chunk)
+                loop.call_soon(go_on)
             else:
-                asyncio.get_running_loop().call_later(_RETRY_S, then)
+                loop.call_later(_RETRY_S, try_again)
+
+        def go_on() -> None:
+            self._called.discard(chunk)
+            self._memory.unpin(chunk)
+            then()
+
+        def try_again() -> None:
+            self._called.discard(chunk)
+            then()
 
         self._memory.fetch(self._holder, log, chunk, done)
 
@@ -62,6 +73,16 @@ class Shelf:
     def pins(self) -> Pins:
         """For a work that needs several chunks at once."""
         return Pins(self._memory)
+
+
+async def read_all_back(actor: QueueActor, chunks: Iterable[Chunk], pins: Pins) -> None:
+    """Wait until the contents of all these are in memory, and keep them there. In the order of
+    the log, so that one call to the journal brings what the next ones of them need."""
+    for chunk in chunks:
+        if chunk.content is None:
+            await asyncio.sleep(0)  # a read that is quick would let nobody else have a turn
+            await actor.read_back(chunk)
+        pins.add(chunk)
 
 
 async def look(actor: QueueActor, limit: int) -> list[Message]:

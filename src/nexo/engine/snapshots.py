@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from nexo.engine.shelf import read_all_back
 from nexo.machine.peek import everything
 from nexo.machine.pop import Part
 from nexo.machine.span import History
 from nexo.vocabulary.batch import fitting, size_of
 from nexo.vocabulary.errors import InvalidArgument, LeaseLost
 from nexo.vocabulary.identity import priority_of
-from nexo.vocabulary.limits import SNAPSHOTS_MAX
+from nexo.vocabulary.limits import READ_RUNS_MAX, SNAPSHOTS_MAX
 from nexo.vocabulary.states import State
 
 if TYPE_CHECKING:
@@ -88,6 +89,17 @@ class Snapshot:
     def count(self) -> int:
         return self.starts[-1]
 
+    def expected(self, start: int, stop: int, bytes_max: int) -> list[_Run]:
+        """The runs that a read from place `start` on is likely to take, by their mean sizes."""
+        number = bisect_right(self.starts, start) - 1
+        first = last = number
+        while last < len(self.runs) and last < first + READ_RUNS_MAX:
+            if self.starts[last] >= stop or bytes_max <= 0:
+                break
+            bytes_max -= _payload_bytes(self.runs[last])
+            last += 1
+        return self.runs[first:last]
+
 
 class SnapshotDesk:
     """The snapshots of one queue."""
@@ -130,47 +142,14 @@ class SnapshotDesk:
                 "it was not read for too long, or the broker restarted: take a new one",
             )
         self._touch(name, snapshot)
-        parts: list[Part] = []
-        states: list[State] = []
-        at, stop, missing = start, min(start + count, snapshot.count), 0
-        while at < stop and bytes_max > 0:
-            number = bisect_right(snapshot.starts, at) - 1
-            run, skipped = snapshot.runs[number], at - snapshot.starts[number]
-            if run.content is None and parts:
-                break  # what is here need not wait for the disk
-            wanted = min(run.end - run.first - skipped, stop - at)
-            found = await self._parts(run, run.first + skipped, wanted)
-            kept = _fitting(found, bytes_max, bool(parts))
-            parts += kept
-            states += [run.state] * len(kept)
-            bytes_max -= sum(_size(part) for part in kept)
-            came = sum(part.count for part in kept)
-            is_cut = came < sum(part.count for part in found)
-            if is_cut:
-                wanted = kept[-1].first + kept[-1].count - run.first - skipped if kept else 0
-            missing += wanted - came
-            at += wanted
-            if is_cut:
-                break
-        snapshot.read += at - start
+        stop = min(start + count, snapshot.count)
+        with self._actor.pins() as pins:
+            runs = snapshot.expected(start, stop, bytes_max)
+            await read_all_back(self._actor, _unread(runs), pins)
+            reading = _assembled(snapshot, start, runs, stop, bytes_max)
+        snapshot.read += reading.next - start
         self._touch(name, snapshot)
-        return SnapshotReading(parts, states, at, missing)
-
-    async def _parts(self, run: _Run, first: int, count: int) -> list[Part]:
-        """Messages of a run, of which some may be gone if its content was not in memory."""
-        if run.content is not None:
-            index = run.place + first - run.first
-            return [Part(first, count, run.content, index, run.created_ms, run.history)]
-        chunk = run.chunk
-        if chunk.content is None and chunk.live:
-            await self._actor.read_back(chunk)
-        content = chunk.content
-        if content is None:
-            return []
-        return [
-            Part(low, high - low, content, chunk.index(low), run.created_ms, run.history)
-            for low, high in _present(chunk, first, first + count)
-        ]
+        return reading
 
     def _touch(self, name: str, snapshot: Snapshot) -> None:
         self._snapshots[name] = self._snapshots.pop(name)
@@ -179,6 +158,58 @@ class SnapshotDesk:
         idle_s = READ_IDLE_S if snapshot.read >= snapshot.count else IDLE_S
         loop = asyncio.get_running_loop()
         snapshot.expiry = loop.call_later(idle_s, self._snapshots.pop, name, None)
+
+
+def _assembled(
+    snapshot: Snapshot, start: int, runs: list[_Run], stop: int, bytes_max: int
+) -> SnapshotReading:
+    """What a read takes of these runs, the first of which holds place `start`."""
+    parts: list[Part] = []
+    states: list[State] = []
+    at, missing = start, 0
+    skipped = start - snapshot.starts[bisect_right(snapshot.starts, start) - 1]
+    for run in runs:
+        if at >= stop or bytes_max <= 0:
+            break
+        wanted = min(run.end - run.first - skipped, stop - at)
+        found = _parts(run, run.first + skipped, wanted)
+        kept = _fitting(found, bytes_max, bool(parts))
+        parts += kept
+        states += [run.state] * len(kept)
+        bytes_max -= sum(_size(part) for part in kept)
+        came = sum(part.count for part in kept)
+        is_cut = came < sum(part.count for part in found)
+        if is_cut:
+            wanted = kept[-1].first + kept[-1].count - run.first - skipped if kept else 0
+        missing += wanted - came
+        at += wanted
+        skipped = 0
+        if is_cut:
+            break
+    return SnapshotReading(parts, states, at, missing)
+
+
+def _unread(runs: list[_Run]) -> Iterator[Chunk]:
+    """What has to be read back for these; of what is gone from the disk nothing comes."""
+    return (
+        run.chunk
+        for run in runs
+        if run.content is None and run.chunk.content is None and run.chunk.live
+    )
+
+
+def _parts(run: _Run, first: int, count: int) -> list[Part]:
+    """Messages of a run, of which some may be gone if its content was not in memory."""
+    if run.content is not None:
+        index = run.place + first - run.first
+        return [Part(first, count, run.content, index, run.created_ms, run.history)]
+    chunk, content = run.chunk, run.chunk.content
+    if content is None:
+        return []
+    return [
+        Part(low, high - low, content, chunk.index(low), run.created_ms, run.history)
+        for low, high in _present(chunk, first, first + count)
+    ]
 
 
 def _matches(seen: Glance, wanted: Wanted) -> bool:

@@ -30,7 +30,7 @@ class Write(msgspec.Struct, frozen=True, gc=False):
 
     owner: int
     record: bytes
-    snapshot: bytes | None = None
+    snapshot: bytes | bytearray | None = None
 
 
 class Commit(msgspec.Struct, frozen=True):

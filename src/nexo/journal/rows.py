@@ -123,7 +123,7 @@ def record_checksum(owner: int, number: int, data: bytes) -> int:
     return crc32(data, crc32(_ENTRY_KEY.pack(_RECORD, owner, number)))
 
 
-def snapshot_checksum(owner: int, number: int, data: bytes) -> int:
+def snapshot_checksum(owner: int, number: int, data: bytes | bytearray) -> int:
     return crc32(data, crc32(_ENTRY_KEY.pack(_SNAPSHOT, owner, number)))
 
 

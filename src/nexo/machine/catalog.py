@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import islice
+from struct import Struct
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from nexo.vocabulary import changes as c
+from nexo.vocabulary import limits
 from nexo.vocabulary.errors import (
     InvalidArgument,
     QueueExists,
@@ -16,7 +19,6 @@ from nexo.vocabulary.errors import (
     TopicExists,
     TopicNotFound,
 )
-from nexo.vocabulary.limits import TOKENS_MAX
 from nexo.vocabulary.names import check_name
 from nexo.vocabulary.settings import (
     QueueSettings,
@@ -26,7 +28,7 @@ from nexo.vocabulary.settings import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 
 class CatalogImage(msgspec.Struct):
@@ -37,26 +39,49 @@ class CatalogImage(msgspec.Struct):
     tokens: dict[str, c.TokenDefined] = {}
 
 
-encode_catalog_image = msgspec.msgpack.Encoder().encode
+_encode = msgspec.msgpack.Encoder().encode
+_HEAD = Struct(">BI")  # of a map or an array in msgpack, in the form that fits any number
+_MAP, _ARRAY = 0xDF, 0xDD
 decode_catalog_image = msgspec.msgpack.Decoder(CatalogImage).decode
 
 
 class Catalog:
-    """Definitions by name. Owner numbers are never used twice."""
+    """Definitions by name, and bindings by the owner numbers of either side: whatever is defined,
+    bound or deleted costs what is its own, however much there is besides. Owner numbers are never
+    used twice."""
 
-    __slots__ = ("bindings", "changes", "next_owner", "queues", "tokens", "topics")
+    __slots__ = (
+        "_names",
+        "_queues_of",
+        "_topics_of",
+        "changes",
+        "next_owner",
+        "queues",
+        "tokens",
+        "topics",
+    )
 
     def __init__(self, image: CatalogImage | None = None) -> None:
         image = image or CatalogImage()
         self.next_owner = image.next_owner
         self.queues = image.queues
         self.topics = image.topics
-        self.bindings = image.bindings
         self.tokens = image.tokens
         self.changes: list[c.CatalogChange] = []
+        self._names = {each.owner: each.name for each in self.queues.values()}
+        self._names |= {each.owner: each.name for each in self.topics.values()}
+        self._queues_of: dict[int, dict[int, c.Bound]] = {}  # topic → queue → how it is bound
+        self._topics_of: dict[int, dict[int, None]] = {}  # queue → topics
+        self.binding_count = 0
+        for bound in image.bindings:
+            self._bind(bound)
 
     def image(self) -> CatalogImage:
-        return CatalogImage(self.next_owner, self.queues, self.topics, self.bindings, self.tokens)
+        """The definitions as they are now; later ones do not change it."""
+        bindings = [bound for queues in self._queues_of.values() for bound in queues.values()]
+        return CatalogImage(
+            self.next_owner, dict(self.queues), dict(self.topics), bindings, dict(self.tokens)
+        )
 
     def queue(self, name: str) -> c.QueueDefined:
         found = self.queues.get(name)
@@ -69,6 +94,12 @@ class Catalog:
         if found is None:
             raise TopicNotFound(f"there is no topic {name!r:.100}", "create it first")
         return found
+
+    def definition(self, owner: int) -> c.QueueDefined | c.TopicDefined | None:
+        """The queue or topic that an owner number stands for."""
+        name = self._names.get(owner, "")
+        known = (self.queues.get(name), self.topics.get(name))  # which may share a name
+        return next((each for each in known if each is not None and each.owner == owner), None)
 
     def define_queue(
         self, name: str, settings: QueueSettings, incarnation: int, now_ms: int
@@ -143,18 +174,17 @@ class Catalog:
         """What is published to the topic arrives in the queue from now on. Bound again it only
         gets another filter; returns whether it was not bound before."""
         bound = c.Bound(self.topic(topic).owner, self.queue(queue).owner, where)
-        if bound in self.bindings:
+        known = self._queues_of.get(bound.topic, {}).get(bound.queue)
+        if known == bound:
             return False
-        is_new = not self.is_bound(topic, queue)
         self.apply(bound)
         self.changes.append(bound)
-        return is_new
+        return known is None
 
     def is_bound(self, topic: str, queue: str) -> bool:
         if queue not in self.queues:
             return False
-        owners = (self.topic(topic).owner, self.queues[queue].owner)
-        return any((bound.topic, bound.queue) == owners for bound in self.bindings)
+        return self.queues[queue].owner in self._queues_of.get(self.topic(topic).owner, ())
 
     def unbind(self, topic: str, queue: str) -> None:
         unbound = c.Unbound(self.topic(topic).owner, self.queue(queue).owner)
@@ -162,15 +192,20 @@ class Catalog:
         self.changes.append(unbound)
 
     def bound_to(self, topic_owner: int) -> list[c.Bound]:
-        return [bound for bound in self.bindings if bound.topic == topic_owner]
+        """The bindings of a topic."""
+        return list(self._queues_of.get(topic_owner, {}).values())
+
+    def topics_of(self, queue: str) -> list[str]:
+        """The topics that a queue is bound to."""
+        return [self._names[topic] for topic in self._topics_of.get(self.queue(queue).owner, ())]
 
     def define_token(self, defined: c.TokenDefined) -> None:
         if defined.name in self.tokens:
             raise TokenExists(
                 f"there is a token {defined.name!r} already", "revoke it, or choose another name"
             )
-        if len(self.tokens) >= TOKENS_MAX:
-            raise InvalidArgument(f"there are {TOKENS_MAX} tokens already", "revoke some")
+        if len(self.tokens) >= limits.TOKENS_MAX:
+            raise InvalidArgument(f"there are {limits.TOKENS_MAX} tokens already", "revoke some")
         self._define(defined)
 
     def revoke_token(self, name: str) -> None:
@@ -184,17 +219,15 @@ class Catalog:
         """Bring the catalog forward by a change; recovery and the living catalog share this."""
         if isinstance(change, c.QueueDefined):
             self.queues[change.name] = change
-            self.next_owner = max(self.next_owner, change.owner + 1)
+            self._number(change)
         elif isinstance(change, c.TopicDefined):
             self.topics[change.name] = change
-            self.next_owner = max(self.next_owner, change.owner + 1)
+            self._number(change)
         elif isinstance(change, c.Dropped):
-            self.queues = {n: q for n, q in self.queues.items() if q.owner != change.owner}
-            self.topics = {n: t for n, t in self.topics.items() if t.owner != change.owner}
-            self.bindings = [b for b in self.bindings if change.owner not in (b.topic, b.queue)]
+            self._forget(change.owner)
         elif isinstance(change, c.Bound):
-            self._unbind(change.topic, change.queue)
-            self.bindings.append(change)
+            self._unbind(change.topic, change.queue)  # with another filter it goes to the end
+            self._bind(change)
         elif isinstance(change, c.TokenDefined):
             self.tokens[change.name] = change
         elif isinstance(change, c.TokenRevoked):
@@ -211,8 +244,63 @@ class Catalog:
         self.apply(dropped)
         self.changes.append(dropped)
 
+    def _number(self, defined: c.QueueDefined | c.TopicDefined) -> None:
+        self._names[defined.owner] = defined.name
+        self.next_owner = max(self.next_owner, defined.owner + 1)
+
+    def _forget(self, owner: int) -> None:
+        known = self.definition(owner)
+        if known is None:
+            return
+        del self._names[owner]
+        if isinstance(known, c.QueueDefined):
+            del self.queues[known.name]
+        else:
+            del self.topics[known.name]
+        for queue in list(self._queues_of.get(owner, ())):
+            self._unbind(owner, queue)
+        for topic in list(self._topics_of.get(owner, ())):
+            self._unbind(topic, owner)
+
+    def _bind(self, bound: c.Bound) -> None:
+        self._queues_of.setdefault(bound.topic, {})[bound.queue] = bound
+        self.binding_count += 1
+        self._topics_of.setdefault(bound.queue, {})[bound.topic] = None
+
     def _unbind(self, topic: int, queue: int) -> None:
-        self.bindings = [b for b in self.bindings if (b.topic, b.queue) != (topic, queue)]
+        if self._queues_of.get(topic, {}).pop(queue, None) is None:
+            return
+        del self._topics_of[queue][topic]
+        self.binding_count -= 1
+        if not self._queues_of[topic]:
+            del self._queues_of[topic]
+        if not self._topics_of[queue]:
+            del self._topics_of[queue]
+
+
+def encoded_in_steps(image: CatalogImage, count: int) -> Iterator[bytes]:
+    """An image as snapshots have it, in pieces of up to `count` definitions: all of them together
+    can be too much for one step of work."""
+    yield _HEAD.pack(_MAP, len(image.__struct_fields__))
+    for field in image.__struct_fields__:
+        value = getattr(image, field)
+        yield _encode(field)
+        if isinstance(value, dict):
+            yield _HEAD.pack(_MAP, len(value))
+            entries = iter(value.items())
+            while some := dict(islice(entries, count)):
+                yield _without_head(some)
+        elif isinstance(value, list):
+            yield _HEAD.pack(_ARRAY, len(value))
+            for start in range(0, len(value), count):
+                yield _without_head(value[start : start + count])
+        else:
+            yield _encode(value)
+
+
+def _without_head(some: dict[str, Any] | list[Any]) -> bytes:
+    """The entries of a msgpack map or array; how long its head is depends on how many they are."""
+    return _encode(some)[1 if len(some) < 2**4 else 3 if len(some) < 2**16 else 5 :]
 
 
 def fold_catalog(image: CatalogImage, records: Iterable[Sequence[c.CatalogChange]]) -> CatalogImage:

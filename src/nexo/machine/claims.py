@@ -5,6 +5,8 @@ promised to it and falls back to the line unless the consumer is heard of in tim
 (Spark has planned it) is held until Spark has committed it or an operator releases it. Asking
 again for the same batch gives the same messages. Opening the claims of a consumer fences whoever
 opened them before.
+
+A claim goes by counts and sizes: no content is needed before the batch is read.
 """
 
 from __future__ import annotations
@@ -14,10 +16,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from nexo.machine.ack import detach
-from nexo.machine.chunk import Chunk
 from nexo.machine.fail import come_back, doom
-from nexo.machine.pop import Part, grant, part_of, select, tell
-from nexo.machine.span import attempted
+from nexo.machine.pop import Part, grant, part_of, tell
+from nexo.machine.span import attempted, ranges_of
 from nexo.vocabulary import limits
 from nexo.vocabulary.allowed import check_allowed
 from nexo.vocabulary.batch import fitting, size_of
@@ -36,6 +37,7 @@ from nexo.vocabulary.identity import priority_of
 from nexo.vocabulary.states import Cause, EventKind, State
 
 if TYPE_CHECKING:
+    from nexo.machine.chunk import Chunk
     from nexo.machine.queue import Queue
     from nexo.machine.span import Span
 
@@ -65,8 +67,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
 
     number: int
     count: int
-    payload_bytes: int
-    missing: Chunk | None = None
+    payload_bytes: int  # roughly
 
 
 def open_claims(queue: Queue, name: str) -> int:
@@ -119,9 +120,9 @@ def claim(
         return Claim(0, 0, 0)
     if queue.settings.max_receive_rate is not None:
         count = min(count, queue.rate.allowed(queue.settings.max_receive_rate, now_ms))
-    spans, missing = select(queue, count, bytes_max) if count else ([], None)
+    spans = _select(queue, count, bytes_max) if count else []
     if not spans:
-        return Claim(0, 0, 0, missing)
+        return Claim(0, 0, 0)
     lease = grant(queue, spans, State.CLAIMED, now_ms + timeout_ms, now_ms, name, 0)
     consumer.batches[number] = batch = ClaimedBatch(lease)
     queue.changes.append(Claimed(name, number, lease))
@@ -139,15 +140,15 @@ def seal(queue: Queue, name: str, epoch: int, number: int, now_ms: int) -> Claim
             f"consumer {name!r} does not hold batch {number}",
             "it was acked, or lapsed before it was planned: start with a new checkpoint",
         )
-    for span in spans_of(queue, batch.lease):
+    spans = spans_of(queue, batch.lease)
+    for span in spans:
         if batch.sealed:
             assert span.history is not None
             span.history = attempted(span.history)
         span.state = State.SEALED
         span.deadline_ms = 0
-        queue.changes.append(
-            Moved(batch.lease, (span.first, span.end), State.SEALED, 0, batch.sealed)
-        )
+    if spans:
+        queue.changes.append(Moved(batch.lease, ranges_of(spans), State.SEALED, 0, batch.sealed))
     if not batch.sealed:
         batch.sealed = True
         queue.changes.append(Sealed(name, number))
@@ -172,7 +173,8 @@ def ack_claims(queue: Queue, name: str, epoch: int, through: int, now_ms: int) -
     acked = 0
     for number in numbers:
         batch = consumer.batches.pop(number)
-        for span in spans_of(queue, batch.lease):
+        spans = spans_of(queue, batch.lease)
+        for span in spans:
             count = span.end - span.first
             acked += count
             if queue.events is not None:
@@ -180,7 +182,8 @@ def ack_claims(queue: Queue, name: str, epoch: int, through: int, now_ms: int) -
             queue.totals.acked += count
             queue.land(span)
             queue.bury(span.chunk, count)
-            queue.changes.append(Removed(batch.lease, Cause.ACKED, (span.first, span.end)))
+        if spans:
+            queue.changes.append(Removed(batch.lease, Cause.ACKED, ranges_of(spans)))
         queue.leases.pop(batch.lease, None)
     if through > consumer.acked_through:
         consumer.acked_through = through
@@ -239,10 +242,11 @@ def held_by(queue: Queue, name: str, epoch: int, number: int) -> list[Span]:
 
 def slice_of(
     spans: list[Span], start: int, count: int, bytes_max: int
-) -> tuple[list[Part], Chunk | None]:
+) -> tuple[list[Part], list[Chunk]]:
     """Messages `start` to `start + count` of a batch and about `bytes_max` bytes, but at least
-    one; or the chunk that has to be read back first."""
+    one; or all the chunks that have to be read back first."""
     parts: list[Part] = []
+    missing: list[Chunk] = []
     for span in spans:
         size = span.end - span.first
         if start >= size:
@@ -250,22 +254,24 @@ def slice_of(
             continue
         if count <= 0 or bytes_max <= 0:
             break
+        piece = span.part(span.first + start, span.end) if start else span
+        taken = min(size - start, count, _fitting(piece, bytes_max))
+        if taken < 1:
+            if parts or missing:
+                break
+            taken = 1
+        if start + taken < size:
+            piece = piece.part(piece.first, piece.first + taken)
         if span.chunk.content is None:
-            return [], span.chunk
-        whole = part_of(span)
-        index, content = whole.index + start, whole.content
-        stop = index + min(size - start, count)
-        taken = max(fitting(content, index, stop, bytes_max), 0 if parts else 1)
-        if taken:
-            bytes_max -= size_of(content, index, index + taken)
-            parts.append(
-                msgspec.structs.replace(whole, first=span.first + start, count=taken, index=index)
-            )
+            missing.append(span.chunk)
+        else:
+            parts.append(part_of(piece))
+        bytes_max -= _payload_bytes(piece)
         if start + taken < size:
             break  # what follows does not fit any more
         count -= taken
         start = 0
-    return parts, None
+    return ([], missing) if missing else (parts, [])
 
 
 def spans_of(queue: Queue, lease: int) -> list[Span]:
@@ -279,21 +285,72 @@ def detach_all(queue: Queue, lease: int) -> list[Span]:
 
 
 def _keep(queue: Queue, batch: ClaimedBatch, deadline_ms: int) -> None:
-    for span in spans_of(queue, batch.lease):
+    spans = spans_of(queue, batch.lease)
+    for span in spans:
         span.deadline_ms = deadline_ms
-        queue.changes.append(Moved(batch.lease, (span.first, span.end), State.CLAIMED, deadline_ms))
-    if batch.lease:
+    if spans:
+        queue.changes.append(Moved(batch.lease, ranges_of(spans), State.CLAIMED, deadline_ms))
         queue.watch(batch.lease, deadline_ms)
+
+
+def _select(queue: Queue, count: int, bytes_max: int) -> list[Span]:
+    """Take messages out of the line, in the order in which they are due to consumers: up to
+    `count` of them and about `bytes_max` bytes, but at least one."""
+    spans: list[Span] = []
+    for lane in queue.lanes:
+        line, settled = lane.line, lane.log.settled
+        while line.count and len(spans) < limits.READ_RUNS_MAX:
+            head = line.head(settled)
+            if head is None:
+                break
+            size, fits = _payload_bytes(head), head.end - head.first
+            if size > bytes_max:
+                fits = _fitting(head, bytes_max)
+                if fits < 1:
+                    if spans:
+                        return spans
+                    fits = 1  # a message larger than the limit still goes out, alone
+            span = line.take(min(fits, count), settled)
+            spans.append(span)
+            count -= span.end - span.first
+            bytes_max -= size if span is head else _payload_bytes(span)
+            if count <= 0 or bytes_max <= 0:
+                return spans
+    return spans
+
+
+def _fitting(span: Span, bytes_max: int) -> int:
+    """How many of its messages fit; where the content is not in memory, by their mean size."""
+    chunk, content = span.chunk, span.chunk.content
+    if chunk.payload_bytes <= bytes_max:
+        return span.end - span.first
+    if content is None:
+        return int(bytes_max / _mean_bytes(chunk))
+    start = chunk.index(span.first)
+    return fitting(content, start, start + span.end - span.first, bytes_max)
+
+
+def _payload_bytes(span: Span) -> int:
+    """What its messages take, known in the same way."""
+    chunk, count = span.chunk, span.end - span.first
+    if count == chunk.end - chunk.first:
+        return chunk.payload_bytes
+    content = chunk.content
+    if content is None:
+        return int(count * _mean_bytes(chunk))
+    start = chunk.index(span.first)
+    return size_of(content, start, start + count)
+
+
+def _mean_bytes(chunk: Chunk) -> float:
+    kept = chunk.end - chunk.first if chunk.seqs is None else len(chunk.seqs)
+    return chunk.payload_bytes / kept
 
 
 def _view(queue: Queue, number: int, batch: ClaimedBatch) -> Claim:
     spans = spans_of(queue, batch.lease)
     count = sum(span.end - span.first for span in spans)
-    size = sum(
-        span.chunk.payload_bytes * (span.end - span.first) // max(1, span.chunk.live)
-        for span in spans
-    )
-    return Claim(number, count, size)
+    return Claim(number, count, sum(map(_payload_bytes, spans)))
 
 
 def _fenced(queue: Queue, name: str, epoch: int) -> Consumer:

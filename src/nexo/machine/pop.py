@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from nexo.machine.chunk import Chunk, Content
-from nexo.machine.span import History, attempted, by_first
+from nexo.machine.span import History, attempted, by_first, ranges_of
 from nexo.vocabulary import limits
 from nexo.vocabulary.allowed import check_allowed
 from nexo.vocabulary.batch import Batch, fitting, size_of
@@ -181,7 +181,7 @@ def grant(
     else:  # in order, whatever the turns of groups and priorities: see `ack.index_of`
         queue.leases[lease] = held = sorted(spans, key=by_first)
         low, high = held[0].first, held[-1].end
-        ranges = tuple(bound for span in spans for bound in (span.first, span.end))
+        ranges = ranges_of(spans)
     if queue.busy is not None:
         for span in spans:
             queue.busy.depart(span)

@@ -14,6 +14,8 @@ import msgspec
 from nexo.vocabulary.states import State
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from nexo.machine.chunk import Chunk
 
 
@@ -78,3 +80,15 @@ class Span:
 
 
 by_first = attrgetter("first")  # the order of a lease and of a line
+
+
+def ranges_of(spans: Iterable[Span]) -> tuple[int, ...]:
+    """The numbers of spans as flat ranges. Those that follow one another are one, also across
+    chunks: a record of many small pushes is no longer than one of a large push."""
+    ranges: list[int] = []
+    for span in spans:
+        if ranges and ranges[-1] == span.first:
+            ranges[-1] = span.end
+        else:
+            ranges += (span.first, span.end)
+    return tuple(ranges)

@@ -131,8 +131,8 @@ def write_ports(file: str, ports: Ports) -> None:
 
 
 async def _watch(broker: Broker, stopping: asyncio.Future[str]) -> None:
-    """Wait for the signal, and tell when the disk fails and when it is back."""
-    said = None
+    """Wait for the signal, and tell when the disk fails or stalls and when it is back."""
+    said = stalled = None
     unreadable: set[tuple[str, int]] = set()
     ahead_ms = 0
     while not stopping.done():
@@ -142,6 +142,12 @@ async def _watch(broker: Broker, stopping: asyncio.Future[str]) -> None:
         elif refusal is None and said is not None:
             logger.info("writable again")
         said = refusal
+        stall = broker.engine.trouble if refusal is None else None
+        if stall is not None and stalled is None:
+            logger.error("commits do not come", extra={"reason": stall.message, "hint": stall.hint})
+        elif stall is None and stalled is not None:
+            logger.info("commits come again")
+        stalled = stall
         unreadable = _tell_unreadable(broker, unreadable)
         ahead_ms = tell_clock(broker.engine.clock_ahead_ms(), ahead_ms)
         with contextlib.suppress(TimeoutError):

@@ -21,11 +21,12 @@ USERS = {
     "SMALL_PUSH_MESSAGES": ("nexo.machine.log",),
     "SPARSE_CHUNK_BYTES": ("nexo.machine.compact",),
     "MOVE_MESSAGES": ("nexo.engine.moves",),
-    "RECORD_BYTES_BEFORE_SNAPSHOT": ("nexo.engine.recorder",),
+    "RECORD_BYTES_BEFORE_SNAPSHOT": ("nexo.engine.catalog_record", "nexo.engine.recorder"),
     "UNSETTLED_BYTES_MAX": ("nexo.engine.committer",),
     "NOISY_IN_FLIGHT_MIN": ("nexo.machine.groups",),
     "EVENTS_PAUSE_MS": ("nexo.engine.events",),
     "PRODUCER_RESULTS_KEPT": ("nexo.machine.fold", "nexo.machine.producers"),
+    "CATALOG_STEP_DEFINITIONS": ("nexo.engine.catalog_record",),
 }
 
 _CHOICES = {
@@ -40,6 +41,7 @@ _CHOICES = {
     "NOISY_IN_FLIGHT_MIN": (2, 5, 30),
     "EVENTS_PAUSE_MS": (0, 0, 20),
     "PRODUCER_RESULTS_KEPT": (4, 64),
+    "CATALOG_STEP_DEFINITIONS": (1, 2, 2_000),
 }
 
 

@@ -106,7 +106,7 @@ async def _page(visit: Visit, refused: NexoError | None = None) -> Response:
         fields=queue_fields(defined.settings, visit.form),
         defined=defined,
         sources=visit.known(sources),
-        topics=visit.known(_bound_topics(visit.engine, name)),
+        topics=visit.known(visit.engine.topics_of(name)),
         claimed=actor.info().claimed,
         claims_made_of=_claimed(actor),
         now_ms=visit.engine.now_ms(),
@@ -149,14 +149,6 @@ def _values(engine: Engine, actor: QueueActor) -> dict[str, str]:
             took_ms = values.quantile(share) * 1000 if values is not None else 0
             told[f"{name}_{key}"] = wording.span(took_ms) if has_some else wording.NOTHING
     return told
-
-
-def _bound_topics(engine: Engine, name: str) -> list[str]:
-    return [
-        each.name
-        for each in engine.topics.values()
-        if any(queue == name for queue, _ in each.bindings())
-    ]
 
 
 async def send(visit: Visit) -> Response:
