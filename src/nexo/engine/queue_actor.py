@@ -30,7 +30,7 @@ from nexo.machine.image import encode_image, image_of
 from nexo.machine.pop import messages, pop
 from nexo.machine.push import push, push_one, push_shared
 from nexo.vocabulary.errors import NotReady
-from nexo.vocabulary.limits import POP_BYTES_MAX, SERVE_STEP_PARTS
+from nexo.vocabulary.limits import EXPIRE_STEP_SPANS, POP_BYTES_MAX, SERVE_STEP_PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -319,15 +319,15 @@ class QueueActor:
 
     def _tick(self) -> None:
         now_ms = self.now_ms()
-        expire(self.queue, now_ms)
+        is_more = expire(self.queue, now_ms, EXPIRE_STEP_SPANS)
         if self.queue.doomed:
             self._context.on_doomed(self)
         if self.queue.changes:
             self._committer.enlist_lazily(self)
         self.serve()
         due_ms = next_ms(self.queue)
-        if due_ms is not None:
-            self._timer.at(max(due_ms, now_ms + 1))
+        if due_ms is not None:  # in a later turn of the event loop, if it is now
+            self._timer.at(now_ms if is_more else max(due_ms, now_ms + 1))
 
     def serve(self) -> None:
         """Deliver to those who wait, in turn, what is ready. Called from within, it leaves that to
