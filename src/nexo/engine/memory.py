@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from nexo.engine.process import give_memory_back
 from nexo.vocabulary.batch import concatenate
+from nexo.vocabulary.errors import DataCorrupt
 from nexo.vocabulary.limits import (
     GIVEN_BACK_BYTES_MIN,
     READ_AHEAD_BYTES,
@@ -82,6 +83,11 @@ class Memory:
             Unreadable(holder.name, chunk.first, chunk.live, error)
             for chunk, (holder, _, error) in self._failing.items()
         ]
+
+    def is_unreadable(self, chunk: Chunk) -> bool:
+        """Whether the journal said so when it was last asked for."""
+        found = self._failing.get(chunk)
+        return found is not None and isinstance(found[2], DataCorrupt)
 
     def give_back(self) -> None:
         """Now and then: what a drained backlog took goes to the system, if it is much."""
@@ -164,7 +170,7 @@ class Memory:
             found = log.chunks.get(following.end)
             if found is None or found.content is not None or found in self._fetching:
                 break
-            if found.memory_bytes > left_bytes:
+            if found.memory_bytes > left_bytes or found in self._failing:
                 break
             chunks.append(found)
             following = found
@@ -190,16 +196,17 @@ class Memory:
     def _failed(self, holder: Holder, log: Log, chunks: list[Chunk], error: BaseException) -> None:
         """A commit that came first may have dropped a row: that is no error. And a chunk does not
         suffer for those that were only read ahead."""
-        for chunk in chunks:
+        waiting = [(chunk, self._fetching.pop(chunk, [])) for chunk in chunks]
+        for chunk, dones in waiting:
             is_gone = log.chunks.get(chunk.first) is not chunk
-            for done in self._fetching.pop(chunk, ()):
+            for done in dones:
                 if is_gone:
                     done(None)
                 elif len(chunks) == 1:
                     self._failing[chunk] = (holder, log, error)
                     done(error)
                 else:
-                    self.fetch(holder, log, chunk, done, chunks_max=1)
+                    self.fetch(holder, log, chunk, done, chunks_max=len(chunks) // 2)
 
     def _measure(self, holder: Holder) -> None:
         size = holder.resident_bytes

@@ -65,6 +65,7 @@ SPARSE_CHUNK_RATIO = 4  # a chunk with fewer live messages than 1/4 is copied fo
 SPARSE_CHUNK_BYTES = 64 * 1024  # … if that frees at least this much
 WAITERS_MAX = 100_000  # consumers waiting on one queue
 MOVE_MESSAGES = 1_000  # messages moved to another queue in one transaction
+UNREADABLE_RETRY_MS = 60_000  # how often what the disk could not give is tried again
 DESK_TURN_CALLS = 4  # calls to the journal in one step of the event loop
 EXPIRE_STEP_SPANS = 1_000  # runs of messages whose time has come, in one step
 SERVE_STEP_PARTS = 1_000  # runs of messages that a queue hands out in one step
