@@ -11,9 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from nexo.engine import queue_actor
 from nexo.engine.desk import Desk
+from nexo.machine.expire import expire
+from nexo.machine.invariants import check
 from nexo.vocabulary.attributes import encode_attributes
-from nexo.vocabulary.limits import DESK_TURN_CALLS, READ_AHEAD_CHUNKS, SERVE_STEP_PARTS
+from nexo.vocabulary.limits import (
+    DESK_TURN_CALLS,
+    EXPIRE_STEP_SPANS,
+    READ_AHEAD_CHUNKS,
+    SERVE_STEP_PARTS,
+)
 from nexo.vocabulary.settings import QueueSettings
 from tests.engine.rig import HeldRunner, Rig, bodies, numbered, peeked, texts
 from tests.engine.virtual_time import settle
@@ -21,9 +29,12 @@ from tests.engine.virtual_time import settle
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import pytest
+
     from nexo.engine.engine import Engine
     from nexo.engine.queue_actor import QueueActor
     from nexo.machine.pop import Delivery
+    from nexo.machine.queue import Queue
 
 MANY = 2_000  # deeper than calls may nest
 CHUNK_BY_CHUNK = 1  # a memory limit at which nothing is read ahead
@@ -125,6 +136,33 @@ async def test_dead_letters_that_left_memory_are_moved_in_order(rig: Rig) -> Non
     dead = engine.queue("q_dlq")
     assert await peeked(dead, 1_000) == EXPECTED[:1_000]
     assert dead.info().depth == MANY
+
+
+async def test_what_is_due_at_one_time_comes_back_some_at_a_time(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = await fill(await rig.start(), QueueSettings(delay_ms=10_000))
+    steps: list[int] = []
+
+    def watched(of: Queue, now_ms: int, spans_max: int) -> bool:
+        before = of.ready
+        is_more = expire(of, now_ms, spans_max)
+        check(of)
+        if of.ready > before:
+            steps.append(of.ready - before)
+        return is_more
+
+    monkeypatch.setattr(queue_actor, "expire", watched)
+    await asyncio.sleep(11)
+    assert queue.info().ready == MANY
+    assert steps == [EXPIRE_STEP_SPANS] * (MANY // EXPIRE_STEP_SPANS)
+    steps.clear()
+    delivery = await queue.pop(MANY, one_ack=True, visibility_ms=1_000)
+    assert len(delivery.parts) == MANY, "one lease of many runs"
+    await asyncio.sleep(2)
+    assert queue.info().ready == MANY
+    assert steps == [EXPIRE_STEP_SPANS] * (MANY // EXPIRE_STEP_SPANS)
+    assert texts(await queue.pop(MANY, one_ack=True)) == EXPECTED
 
 
 async def test_consumers_are_served_some_at_a_time(rig: Rig) -> None:

@@ -180,10 +180,14 @@ class Engine:
         return list(self._context.out_of_service.values())
 
     def queue(self, name: str) -> QueueActor:
-        self._catalog.queue(name)
-        actor = self._queues[name]
+        actor = self.find_queue(name)
         actor.check_in_service()
         return actor
+
+    def find_queue(self, name: str) -> QueueActor:
+        """The same to look at it, also while it is out of service."""
+        self._catalog.queue(name)
+        return self._queues[name]
 
     def definition(self, name: str) -> QueueDefined:
         """When a queue was created and last edited, and with which settings."""
@@ -234,8 +238,7 @@ class Engine:
 
     async def delete_queue(self, name: str) -> None:
         self._check_writable()
-        self._catalog.queue(name)
-        actor = self._queues[name]
+        actor = self.find_queue(name)
         self._context.committer.tie(self, actor)
         actor.flush()
         owner = self._catalog.drop_queue(name)
@@ -275,10 +278,14 @@ class Engine:
     # -- Topics -------------------------------------------------------------------------------
 
     def topic(self, name: str) -> TopicActor:
-        self._catalog.topic(name)
-        actor = self._topics.actors[name]
+        actor = self.find_topic(name)
         actor.check_in_service()
         return actor
+
+    def find_topic(self, name: str) -> TopicActor:
+        """The same to look at it, also while it is out of service."""
+        self._catalog.topic(name)
+        return self._topics.actors[name]
 
     async def create_topic(self, name: str, settings: TopicSettings | None = None) -> TopicActor:
         self._check_writable()

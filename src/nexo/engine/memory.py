@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 from nexo.engine.process import give_memory_back
 from nexo.engine.rows import RecentRows
 from nexo.vocabulary.batch import concatenate
+from nexo.vocabulary.errors import DataCorrupt
 from nexo.vocabulary.limits import (
     GIVEN_BACK_BYTES_MIN,
     READ_AHEAD_BYTES,
@@ -96,6 +97,11 @@ class Memory:
             Unreadable(holder.name, chunk.first, chunk.live, error)
             for chunk, (holder, _, error) in self._failing.items()
         ]
+
+    def is_unreadable(self, chunk: Chunk) -> bool:
+        """Whether the journal said so when it was last asked for."""
+        found = self._failing.get(chunk)
+        return found is not None and isinstance(found[2], DataCorrupt)
 
     def give_back(self) -> None:
         """Now and then: what a drained backlog took goes to the system, if it is much."""
@@ -193,7 +199,8 @@ class Memory:
             if found is None or found.content is not None or found in self._fetching:
                 break
             rows += len(found.rows) if found.rows != following.rows else 0
-            if found.memory_bytes > left_bytes or rows > READ_CALL_ROWS:
+            is_too_much = found.memory_bytes > left_bytes or rows > READ_CALL_ROWS
+            if is_too_much or found in self._failing:
                 break
             chunks.append(found)
             following = found
@@ -231,16 +238,17 @@ class Memory:
     def _failed(self, holder: Holder, log: Log, chunks: list[Chunk], error: BaseException) -> None:
         """A commit that came first may have dropped a row: that is no error. And a chunk does not
         suffer for those that were only read ahead."""
-        for chunk in chunks:
+        waiting = [(chunk, self._fetching.pop(chunk, [])) for chunk in chunks]
+        for chunk, dones in waiting:
             is_gone = log.chunks.get(chunk.first) is not chunk
-            for done in self._fetching.pop(chunk, ()):
+            for done in dones:
                 if is_gone:
                     done(None)
                 elif len(chunks) == 1:
                     self._failing[chunk] = (holder, log, error)
                     done(error)
                 else:
-                    self.fetch(holder, log, chunk, done, chunks_max=1)
+                    self.fetch(holder, log, chunk, done, chunks_max=len(chunks) // 2)
 
     def _measure(self, holder: Holder) -> None:
         size = holder.resident_bytes

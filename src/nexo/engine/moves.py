@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from nexo.machine import depart
+from nexo.machine import depart, unreadable
 from nexo.machine.push import push_moved
 from nexo.vocabulary.errors import (
+    DataCorrupt,
     InvalidArgument,
     MessageTooLarge,
     NexoError,
@@ -51,6 +52,7 @@ class Mover:
             return
         queue = source.queue
         left = MOVE_MESSAGES
+        kept: list[Doomed] = []  # what cannot be read now stays, and the others go past it
         done = 0
         for each in queue.doomed:
             if left <= 0:
@@ -60,13 +62,17 @@ class Mover:
             target = self._dead_letters_of(source)
             if not target.is_in_service:
                 break
-            if each.span.chunk.content is None:
-                source.fetch(each.span.chunk, lambda: self.bury(source))
+            chunk = each.span.chunk
+            if chunk.content is None and not source.is_unreadable(chunk):
+                source.fetch(chunk, lambda: self.bury(source))
                 break
-            self._bury_one(source, target, each)
+            if chunk.content is None:
+                kept.append(each)
+            else:
+                self._bury_one(source, target, each)
+                left -= each.span.end - each.span.first
             done += 1
-            left -= each.span.end - each.span.first
-        del queue.doomed[:done]
+        queue.doomed[:done] = kept
 
     def _go_on(self, source: QueueActor) -> None:
         self._unfinished.discard(source)
@@ -250,15 +256,19 @@ class MoveTask:
         try:
             await self._context.committer.room()
             with source.pins() as pins:
-                while source.queue is queue and (chunk := _missing(queue, picked)):
-                    await source.read_back(chunk)
-                    pins.add(chunk)
+                while source.queue is queue and (chunk := _missing(queue, left)):
+                    try:
+                        await source.read_back(chunk)
+                    except DataCorrupt:
+                        left = self._pass_over(chunk, left)
+                    else:
+                        pins.add(chunk)
             if self._context.refusal is not None:
                 raise self._context.refusal
             if source.queue is not queue:  # what was picked is of a state that was given up
                 raise ReadOnly("the journal was loaded anew during the move", "try again")
             self._context.committer.check(source)
-            self._check_bodies(picked)
+            self._check_bodies(left)
             moved = 0
             while left:
                 lease, span = left[0]
@@ -273,6 +283,18 @@ class MoveTask:
         self._context.committer.enlist(source)
         await self._context.committer.when_durable(None, source)
         return moved
+
+    def _pass_over(self, chunk: Chunk, picked: list[tuple[int, Span]]) -> list[tuple[int, Span]]:
+        """What cannot be read stays in the queue, aside; the rest of what was picked moves."""
+        queue, left = self._source.queue, []
+        for lease, span in picked:
+            if span.chunk is chunk:
+                depart.unpick(queue, lease)
+                self._skipped_count += span.end - span.first
+            else:
+                left.append((lease, span))
+        unreadable.set_aside(queue, chunk)
+        return left
 
     def _check_bodies(self, picked: list[tuple[int, Span]]) -> None:
         """Before anything moves: what a target does not take is not taken from the source."""

@@ -22,15 +22,20 @@ from nexo.engine.supervisor import outcome_of, report
 from nexo.engine.timer import Timer
 from nexo.engine.waiting import PendingPop, Waiter, WaitingRoom
 from nexo.machine import ack as acks
-from nexo.machine import clear, compact, peek, settle
+from nexo.machine import clear, compact, peek, settle, unreadable
 from nexo.machine.bind import push_kept
 from nexo.machine.expire import expire, next_ms
 from nexo.machine.fail import give_back, give_back_lease, nack
 from nexo.machine.image import encode_image, image_of
 from nexo.machine.pop import messages, pop
 from nexo.machine.push import push, push_one, push_shared
-from nexo.vocabulary.errors import NotReady
-from nexo.vocabulary.limits import POP_BYTES_MAX, SERVE_STEP_PARTS
+from nexo.vocabulary.errors import DataCorrupt, NotReady
+from nexo.vocabulary.limits import (
+    EXPIRE_STEP_SPANS,
+    POP_BYTES_MAX,
+    SERVE_STEP_PARTS,
+    UNREADABLE_RETRY_MS,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -59,7 +64,8 @@ class QueueActor:
         self._committer = context.committer
         self.now_ms = context.clock.now_ms
         self._timer = Timer(context.clock, self.tick)
-        self._shelf = Shelf(context.memory, self)
+        self._shelf = Shelf(context.memory, self, self._set_aside)
+        self._retry: asyncio.TimerHandle | None = None  # of what could not be read
         self.pins = self._shelf.pins
         self._recorder = Recorder(owner)
         self._gone: NexoError | None = None  # why nothing is taken any more
@@ -319,15 +325,15 @@ class QueueActor:
 
     def _tick(self) -> None:
         now_ms = self.now_ms()
-        expire(self.queue, now_ms)
+        is_more = expire(self.queue, now_ms, EXPIRE_STEP_SPANS)
         if self.queue.doomed:
             self._context.on_doomed(self)
         if self.queue.changes:
             self._committer.enlist_lazily(self)
         self.serve()
         due_ms = next_ms(self.queue)
-        if due_ms is not None:
-            self._timer.at(max(due_ms, now_ms + 1))
+        if due_ms is not None:  # in a later turn of the event loop, if it is now
+            self._timer.at(now_ms if is_more else max(due_ms, now_ms + 1))
 
     def serve(self) -> None:
         """Deliver to those who wait, in turn, what is ready. Called from within, it leaves that to
@@ -432,6 +438,8 @@ class QueueActor:
         """No more of it: tell those who wait, and those who come later."""
         self._gone = gone
         self._timer.cancel()
+        if self._retry is not None:
+            self._retry.cancel()
         self.room.close(gone)
 
     def changed(self, result: Any) -> asyncio.Future[Any]:
@@ -469,8 +477,39 @@ class QueueActor:
         self._committer.enlist_lazily(self)
 
     async def read_back(self, chunk: Chunk) -> None:
-        """Wait until the content of a chunk is in memory."""
-        await self._shelf.read_back(self.queue.lane_of(chunk.first).log, chunk)
+        """Wait until the content of a chunk is in memory. If it cannot be read, its messages in
+        line are set aside, and whoever asked looks again; raises if that was about others."""
+        was_aside = chunk in self.queue.aside
+        try:
+            await self._shelf.read_back(self.queue.lane_of(chunk.first).log, chunk)
+        except DataCorrupt:
+            is_aside = chunk in self.queue.aside and not was_aside  # another has met it meanwhile
+            if not self._set_aside(chunk) and not is_aside:
+                raise
+
+    def is_unreadable(self, chunk: Chunk) -> bool:
+        return self._context.memory.is_unreadable(chunk)
+
+    def _set_aside(self, chunk: Chunk) -> int:
+        """The journal cannot give these messages: the queue goes past them, and tries again."""
+        if self._retry is None and self._gone is None:
+            loop = asyncio.get_running_loop()
+            self._retry = loop.call_later(UNREADABLE_RETRY_MS / 1000, self._try_unreadable)
+        return unreadable.set_aside(self.queue, chunk)
+
+    def _try_unreadable(self) -> None:
+        """What could not be read may be readable now: the file may have been mended."""
+        self._retry = None
+        doomed = [each.span.chunk for each in self.queue.doomed]
+        for chunk in {*self.queue.aside, *filter(self.is_unreadable, doomed)}:
+            self.fetch(chunk, partial(self._read_after_all, chunk))
+
+    def _read_after_all(self, chunk: Chunk) -> None:
+        if chunk.content is not None:
+            unreadable.bring_back(self.queue, chunk)
+            if self.queue.doomed:
+                self._context.on_doomed(self)
+            self.serve()
 
     def fetch(self, chunk: Chunk, then: Callable[[], None]) -> None:
         """Read the content of a chunk back and call `then`."""
@@ -482,6 +521,8 @@ class QueueActor:
         if self._context.refusal is not None or self._gone is not None:
             return
         for chunk in compact.sparse_chunks(self.queue):
+            if self.is_unreadable(chunk):
+                continue
             if chunk.content is None:
                 self.fetch(chunk, self._copy_forward)
                 return

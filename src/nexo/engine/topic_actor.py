@@ -55,7 +55,7 @@ class TopicActor:
         self._committer = context.committer
         self._now_ms = context.clock.now_ms
         self._timer = Timer(context.clock, self.tick)
-        self._shelf = Shelf(context.memory, self)
+        self._shelf = Shelf(context.memory, self, lambda _: 0)
         self._recorder = Recorder(owner)
         self._listeners: set[Callable[[], None]] = set()
         self._gone: NexoError | None = None  # why nothing is taken any more

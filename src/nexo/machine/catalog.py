@@ -54,6 +54,7 @@ class Catalog:
         "_names",
         "_queues_of",
         "_topics_of",
+        "binding_count",
         "changes",
         "next_owner",
         "queues",

@@ -69,5 +69,7 @@ def _spans(queue: Queue) -> Iterator[Span]:
         yield from lane.line.spans()
     for _, _, span in queue.scheduled:
         yield span
+    for aside in queue.aside.values():
+        yield from aside
     for held in queue.leases.values():
         yield from held if isinstance(held, list) else (held,)

@@ -176,7 +176,7 @@ def tell_clock(ahead_ms: int, told_ms: int) -> int:
 
 
 def _tell_unreadable(broker: Broker, told: set[tuple[str, int]]) -> set[tuple[str, int]]:
-    """What cannot be read blocks those who subscribed: they wait, and nobody else would say why."""
+    """Queues go past what cannot be read, so nobody else would say that it is there."""
     found = {(each.name, each.first): each for each in broker.engine.memory.unreadable()}
     for key, each in found.items():
         if key not in told:
