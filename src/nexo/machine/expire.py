@@ -75,7 +75,8 @@ def _expire_lease(
     held = queue.leases.get(lease)
     if held is None:
         return 0, True
-    spans, late = held if isinstance(held, list) else [held], []
+    spans = held if isinstance(held, list) else [held]
+    late: list[Span] = []
     for at in range(index_of(spans, first), len(spans)):
         span = spans[at]
         if span.first >= end or (len(late) > spans_max and late[0].state is not State.CLAIMED):
