@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 import urllib.request
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from nexo.engine.engine import Engine
 from nexo.journal.sqlite import SqliteJournal
 from nexo.vocabulary.batch import batch_of
 from tests.access.guarded import GuardedBroker
-from tests.cli.commands import Nexo
+from tests.cli.commands import BrokerProcess, Nexo
 from tests.compliance.clients import client
 
 if TYPE_CHECKING:
@@ -90,6 +91,19 @@ def test_it_is_told(broker: GuardedBroker, tmp_path: Path) -> None:
         "doctor", "--json", environment={"NEXO_TOKEN": token}
     ).json()["checks"]
     assert any("the broker's queues is 86,4" in each["detail"] for each in checks), checks
+
+
+def test_it_is_logged(data: Path) -> None:
+    running = BrokerProcess(data.parent).start()
+    status, _, log = running.stop()
+    assert status == 0
+    warnings = [
+        line
+        for line in map(json.loads, log.splitlines())
+        if "the clock of queues" in line["message"]
+    ]
+    assert [each["level"] for each in warnings] == ["warning"]
+    assert warnings[0]["by_s"] == pytest.approx(DAY_S, abs=60)
 
 
 def test_doctor_tells_it_of_a_stopped_broker(data: Path, tmp_path: Path) -> None:

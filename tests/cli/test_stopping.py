@@ -82,6 +82,7 @@ def _check_log(how: str, log: str) -> None:
         last = json.loads(log.splitlines()[-1])
         assert last["message"] == "not stopped in time"
         seen = [last["doing"], *last["threads"].values()]
+        assert last["doing"] != "start"
         wanted = "write what waits" if how == "silent" else "stuck_commit"
         assert any(wanted in each for each in seen), seen
 

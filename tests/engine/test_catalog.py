@@ -328,9 +328,11 @@ async def test_how_much_can_be_defined_is_bounded(
     await engine.create_queue("a", QueueSettings(max_attempts=1))
     await engine.create_topic("a")
     await engine.bind("a", "a", {"kind": "x"})  # another filter is no other binding
-    document = Definitions(queues=[QueueDefinition("c")])
-    with pytest.raises(InvalidArgument, match="at most 2 queues"):
+    monkeypatch.setattr("nexo.vocabulary.limits.QUEUES_MAX", 3)
+    document = Definitions(queues=[QueueDefinition("c"), QueueDefinition("d")])
+    with pytest.raises(InvalidArgument, match="at most 3 queues"):
         await import_definitions(engine, document)
+    assert set(engine.queues) == {"a", "b"}, "not in part either"
     with pytest.raises(InvalidArgument, match="256 characters"):
         await engine.bind("a", "b", {"kind": "x" * 1_000})
     queue = engine.queue("a")

@@ -61,4 +61,11 @@ def _show(findings: "list[Finding]", is_sound: bool) -> None:
         table.add_row(_MARKS.get(each.status, _BROKEN), f"[bold]{each.name}[/bold]", detail)
     console = Console(highlight=False)
     console.print(table)
-    console.print("\nAll is well." if is_sound else "\n[red]Something is broken: see above.[/red]")
+    warnings = sum(each.status == "warning" for each in findings)
+    if not is_sound:
+        console.print("\n[red]Something is broken: see above.[/red]")
+    elif warnings:
+        count = "1 warning" if warnings == 1 else f"{warnings} warnings"
+        console.print(f"\nNothing is broken; {count} above.")
+    else:
+        console.print("\nAll is well.")

@@ -109,6 +109,7 @@ async def _serve(
             await asyncio.to_thread(write_ports, configuration.ports_file, ports)
         announce(broker, ports)
         notify("READY=1")
+        stopping.doing = "serve clients"
         await _watch(broker, asked)
     finally:
         began = time.perf_counter()
