@@ -23,7 +23,8 @@ encode_attributes: Callable[[Mapping[str, str | bytes | Typed]], bytes] = msgspe
     order="sorted"
 ).encode
 # msgspec has no union of text and bytes, so the value of a pair is anything here.
-_decode = msgspec.msgpack.Decoder(dict[str, str | tuple[str, Any]]).decode
+_decode_whole = msgspec.msgpack.Decoder(dict[str, str | tuple[str, Any]]).decode
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def encode_typed(attributes: dict[str, Typed]) -> bytes:
@@ -55,8 +56,8 @@ def check_attributes(column: bytes | list[bytes | None]) -> None:
         if not encoded:
             continue
         try:
-            decoded = _decode(encoded)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            decoded = _decode_whole(encoded)
+        except _UNREADABLE as error:
             raise _unreadable(str(error)) from None
         for value in decoded.values():
             if type(value) is not str and type(value[1]) not in (str, bytes):
@@ -79,5 +80,15 @@ def matches(where: dict[str, str], encoded: bytes | None) -> bool:
 def _text(value: str | Typed) -> str:
     if isinstance(value, str):
         return value
-    plain = value[1]
-    return plain if isinstance(plain, str) else b64encode(plain).decode()
+    plain: object = value[1]
+    return b64encode(plain).decode() if isinstance(plain, bytes) else str(plain)
+
+
+def _decode(encoded: bytes) -> dict[str, str | Typed]:
+    """What nobody can read is not there. Doors refuse it, but did not always: a message must be
+    delivered, and never stop a commit, whatever was stored with it."""
+    try:
+        decoded: dict[str, str | Typed] = _decode_whole(encoded)
+    except _UNREADABLE:
+        return {}
+    return decoded
