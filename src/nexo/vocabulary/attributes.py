@@ -24,6 +24,7 @@ encode_attributes: Callable[[Mapping[str, str | bytes | Typed]], bytes] = msgspe
 ).encode
 # msgspec has no union of text and bytes, so the value of a pair is anything here.
 _decode_whole = msgspec.msgpack.Decoder(dict[str, str | tuple[str, Any]]).decode
+_decode_texts = msgspec.msgpack.Decoder(dict[str, str]).decode
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -53,15 +54,21 @@ def decode_attributes(encoded: bytes | None) -> dict[str, str]:
 def check_attributes(column: bytes | list[bytes | None]) -> None:
     """Refuse attributes that nobody could read. What many messages share is looked at once."""
     for encoded in {column} if isinstance(column, bytes) else set(column):
-        if not encoded:
-            continue
-        try:
-            decoded = _decode_whole(encoded)
-        except _UNREADABLE as error:
-            raise _unreadable(str(error)) from None
-        for value in decoded.values():
-            if type(value) is not str and type(value[1]) not in (str, bytes):
-                raise _unreadable(f"a value is {value[1]!r:.40}")
+        if encoded:
+            try:
+                _decode_texts(encoded)  # as nearly all are
+            except _UNREADABLE:
+                _check_typed(encoded)
+
+
+def _check_typed(encoded: bytes) -> None:
+    try:
+        decoded = _decode_whole(encoded)
+    except _UNREADABLE as error:
+        raise _unreadable(str(error)) from None
+    for value in decoded.values():
+        if type(value) is not str and type(value[1]) not in (str, bytes):
+            raise _unreadable(f"a value is {value[1]!r:.40}")
 
 
 def _unreadable(why: str) -> InvalidArgument:
