@@ -4,11 +4,15 @@ should not be trusted."""
 from __future__ import annotations
 
 import asyncio
+import gc
 import http.client
 import logging
 import socket
 import ssl
+import struct
 import threading
+import time
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,7 +21,12 @@ import trustme
 import nexo
 from nexo.access.tls import ServerTls
 from nexo.client.tls import Untrusted
+from nexo.doors.rpc_tcp import door as doors
+from nexo.doors.rpc_tcp.connection import Connection
+from nexo.wire import commands
+from nexo.wire.frame import Kind, frame
 from tests.access.guarded import GuardedBroker
+from tests.client.eventually import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,6 +99,37 @@ def test_the_asyncio_client(certified: Certified) -> None:
             return [message.body for message in await queue.pop_batch(10, wait=5)]
 
     assert asyncio.run(scenario()) == [b"a" * MEGABYTE, b"b"]
+
+
+def test_nothing_is_left_of_a_client_that_leaves(
+    certified: Certified, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the help of the garbage collector, whether it has greeted or not."""
+    made: list[weakref.ref[Any]] = []
+
+    def make(*arguments: Any) -> Connection:
+        connection = Connection(*arguments)
+        made.append(weakref.ref(connection))
+        return connection
+
+    monkeypatch.setattr(doors, "Connection", make)
+    context = ssl.create_default_context(cafile=str(certified.ca_file))
+    hello = commands.Hello(commands.MAGIC, (1, 1), "x", certified.token)
+    greeting = frame(Kind.HELLO, 1, commands.pack(hello))
+    half = struct.pack("<III", MEGABYTE, 10 << 8 | Kind.PUSH, 1) + bytes(100_000)
+    gc.collect()
+    gc.disable()
+    try:
+        for sent in (b"", half, greeting, greeting + half):
+            with (
+                socket.create_connection(("127.0.0.1", certified.broker.ports.rpc), 10) as plain,
+                context.wrap_socket(plain, server_hostname="localhost") as secure,
+            ):
+                secure.sendall(sent)
+                time.sleep(0.1)
+        eventually(lambda: len(made) == 4 and not any(each() for each in made))
+    finally:
+        gc.enable()
 
 
 def test_threads_share_a_secure_connection(certified: Certified) -> None:

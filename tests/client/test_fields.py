@@ -11,6 +11,9 @@ import msgspec
 import pytest
 
 import nexo
+from nexo.doors.rpc_tcp import calls, handlers
+from nexo.engine import receipts
+from nexo.vocabulary import limits
 from nexo.vocabulary.batch import batch_of
 from nexo.wire import commands as c
 from nexo.wire.columns import encode_batch
@@ -178,6 +181,69 @@ def test_heads_that_are_fixed(witness: Witness, kind: Kind) -> None:
             except struct.error:
                 continue  # it does not fit the field
             witness.ask((kind.name, at, strange), kind, head, body)
+
+
+def test_very_many_ranges_are_applied_in_steps(
+    running: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All are done, in the order in which they came, and what was refused is told of each."""
+    monkeypatch.setattr(handlers, "RECEIPT_RANGES_STEP", 10)
+    steps: list[int] = []
+    apply_each = receipts._each
+
+    def counting(ranges: Any, apply: Any) -> Any:
+        steps.append(len(ranges))
+        return apply_each(ranges, apply)
+
+    monkeypatch.setattr(receipts, "_each", counting)
+    with Speaker(running.port, None) as speaker:
+        speaker.call("create_queue", name="many", exist_ok=True)
+        speaker.ask(Kind.PUSH, c.pack_push(c.Push("many")), encode_batch(batch_of([b"x"] * 25)))
+        popped = speaker.ask(Kind.POP, c.pack_pop(c.Pop("many", 25, 1_000)))
+        assert popped is not None
+        lease = c.unpack_delivery(popped.head).lease
+        ranges = [(lease, seq, seq + 1) for seq in range(25)]
+        packed = c.pack_ranges("many", ranges)
+        for kind, head, refused in (
+            (Kind.RECEIVED, packed, 0),
+            (Kind.EXTEND, c.pack(c.Extend("many", ranges, 5_000)), 0),
+            (Kind.ACK, packed, 0),
+            (Kind.ACK, packed, 25),
+            (Kind.NACK, c.pack(c.Nack("many", ranges)), 25),
+            (Kind.GIVE_BACK, packed, 25),
+        ):
+            steps.clear()
+            answer = speaker.ask(kind, head)
+            assert answer is not None
+            told = msgspec.msgpack.decode(answer.head)
+            expected = [[*each, "stale_receipt"] for each in ranges]
+            assert told == (expected if refused else []), kind
+            assert steps == [10, 10, 5]
+
+
+def test_a_call_has_a_size(running: RunningBroker) -> None:
+    with Speaker(running.port, None) as speaker:
+        answer = speaker.call("queue_info", name="x", more="x" * limits.RPC_CALL_BYTES_MAX)
+        assert answer is not None
+        refusal = c.unpack(answer.head, c.Refusal)
+        assert "bytes of parameters, allowed are 1048576" in refusal.message
+        seqs, bodies = [1, 2], [bytes(limits.RPC_CALL_BYTES_MAX)] * 2
+        large = {"name": "none", "incarnation": 1, "seqs": seqs, "bodies": bodies}
+        assert code_of(speaker.call("redrive_chosen", **large)) == "queue_not_found"
+
+
+def test_a_defect_of_ours_fails_one_request(
+    running: RunningBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(*_: object) -> None:
+        raise ZeroDivisionError("not foreseen")
+
+    kind, _ = calls.CALLS["queue_info"]
+    monkeypatch.setitem(calls.CALLS, "queue_info", (kind, broken))
+    with Speaker(running.port, None) as speaker:
+        assert code_of(speaker.call("queue_info", name="orders")) == "error"
+        assert code_of(speaker.call("list_topics")) == "ok"
+    assert "not foreseen" in caplog.text
 
 
 def test_the_table_of_requests_is_whole() -> None:

@@ -54,6 +54,32 @@ def test_limits_are_those_of_the_code() -> None:
         f"prefetch is 1 to {limits.PREFETCH_MAX:,}",
         f"at most {limits.SUBSCRIPTIONS_MAX:,} subscriptions",
         f"about {limits.RPC_DELIVERY_BYTES_MAX // mib} MiB",
+        f"sends HELLO within {limits.RPC_GREETING_MS // 1_000} s",
+        f"in a frame of at most {limits.RPC_GREETING_BYTES_MAX:,} bytes",
+        f"is cut off after {limits.RPC_CLOSING_MS // 1_000} s",
+        f"**ranges** are 1 to {limits.RECEIPT_RANGES_MAX:,} of",
+        (
+            f"| 0 to {limits.FULL_NAME_CHARS_MAX} characters; what is created has 1 to "
+            f"{limits.NAME_CHARS_MAX} of"
+        ),
+        f"| consumer, client, producer | 0 to {limits.CONSUMER_CHARS_MAX} characters",
+        f"any text; {limits.REASON_CHARS_MAX:,} characters of it",
+        f"| pattern | 1 to {limits.PATTERN_CHARS_MAX} characters",
+        f"| group, deduplication id | 1 to {limits.GROUP_ID_CHARS_MAX} characters",
+        (
+            f"| where | {limits.FILTER_ATTRIBUTES_MAX} attributes, names and values of "
+            f"{limits.FILTER_CHARS_MAX:,}"
+        ),
+        f"| count of POP | 1 to {limits.POP_MESSAGES_MAX:,} |",
+        f"`snapshot_read` | 1 to {limits.BATCH_MESSAGES_MAX:,} |",
+        f"| bytes_max | 1 to {limits.POP_BYTES_MAX:,};",
+        f"| offsets of FOLLOW | {limits.FOLLOWED_TOPICS_MAX:,} topics |",
+        f"| wait_ms | 0 to {limits.WAIT_MS_MAX:,} (a day)",
+        f"| visibility_ms, timeout_ms | 0 to {limits.TIMEOUT_MS_MAX:,} (30 days)",
+        f"| delay_ms | 0 to {limits.DELAY_MS_MAX:,} (ten years)",
+        f"| expires_after_ms | 1 to {limits.RETENTION_MS_MAX:,} (20 years)",
+        f"| rate | above 0, to {limits.RECEIVE_RATE_MAX:,} |",
+        f"| parameters of a call | {limits.RPC_CALL_BYTES_MAX // mib} MiB together",
     ):
         assert text in PAGE, text
 

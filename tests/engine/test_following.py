@@ -226,6 +226,21 @@ async def test_a_commit_that_seemed_to_fail_is_news(rig: Rig) -> None:
     assert texts(reading) == ["y"]
 
 
+async def test_a_topic_whose_creation_failed_is_not_remembered(rig: Rig) -> None:
+    engine = await rig.start()
+    waiting = asyncio.create_task(engine.follow("a.*", {}, 10, PLENTY, 60_000))
+    await settle()
+    failures = [OSError("the disk did not answer")]
+    rig.journal.refuse_commit = lambda _: failures.pop() if failures else None
+    with pytest.raises(NexoError):
+        await engine.create_topic("a.one")
+    await asyncio.sleep(10)  # until the disk is tried again
+    await publish(engine, "a.one", "x")
+    for asked in (waiting, engine.follow("a.*", {}, 10, PLENTY, 0)):
+        ((_, reading),) = await asked
+        assert texts(reading) == ["x"]
+
+
 async def test_only_so_many_wait(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "FOLLOWERS_MAX", 2)
     engine = await rig.start()

@@ -35,6 +35,17 @@ async def test_a_pop_does_not_wait_unless_asked(rig: Rig) -> None:
     assert now_s() == began
 
 
+async def test_nobody_waits_to_hold_a_message_for_ever(rig: Rig) -> None:
+    """It is told at once, and not when something comes: that is the step of somebody else."""
+    queue = await (await rig.start()).create_queue("q")
+    with pytest.raises(InvalidArgument, match="visibility_ms"):
+        await queue.pop(wait_ms=1_000, visibility_ms=2**63 - 1)
+    with pytest.raises(InvalidArgument, match="visibility_ms"):
+        queue.subscribe(1, lambda _: None, lambda _: None, visibility_ms=2**64 - 1)
+    await queue.push(bodies("a"))
+    assert texts(await queue.pop()) == ["a"]
+
+
 async def test_a_push_wakes_a_pop(rig: Rig) -> None:
     queue = await (await rig.start()).create_queue("q")
     pop = await waiting(queue, 10)

@@ -12,9 +12,19 @@ from nexo.client.operation import Request
 from nexo.client.peeked import read_peeked
 from nexo.client.pushes import Push, PushBatch
 from nexo.client.values import attributes_of, body_of, check_priority
+from nexo.vocabulary.allowed import check_allowed
 from nexo.vocabulary.batch import batch_of
 from nexo.vocabulary.errors import InvalidArgument, QueueNotFound, TopicNotFound
-from nexo.vocabulary.limits import PEEK_MESSAGES_MAX, POP_BYTES_MAX, POP_MESSAGES_MAX
+from nexo.vocabulary.limits import (
+    BATCH_MESSAGES_MAX,
+    DELAY_MS_MAX,
+    INTEGER_MAX,
+    PEEK_MESSAGES_MAX,
+    POP_BYTES_MAX,
+    POP_MESSAGES_MAX,
+    TIMEOUT_MS_MAX,
+    WAIT_MS_MAX,
+)
 from nexo.vocabulary.spoken import milliseconds
 from nexo.wire import commands
 from nexo.wire.frame import Frame, Kind, frame_parts
@@ -109,7 +119,7 @@ def push(
     columns = (
         body if type(body) is bytes else body_of(body),
         check_priority(priority) if priority else 0,
-        None if delay is None else milliseconds(delay, "delay"),
+        None if delay is None else milliseconds(delay, "delay", DELAY_MS_MAX),
         group_id,
         deduplication_id,
     )
@@ -150,7 +160,7 @@ def push_batch(
         batch = msgspec.structs.replace(
             batch,
             priority=priority,
-            delay_ms=None if delay is None else milliseconds(delay, "delay"),
+            delay_ms=None if delay is None else milliseconds(delay, "delay", DELAY_MS_MAX),
             groups=group_id,
             deduplication_ids=deduplication_ids,
             attributes=attributes_of(attributes),
@@ -183,9 +193,9 @@ def pop(
     visibility_ms = (
         None
         if visibility_timeout is None
-        else milliseconds(visibility_timeout, "visibility_timeout")
+        else milliseconds(visibility_timeout, "visibility_timeout", TIMEOUT_MS_MAX)
     )
-    wait_ms = milliseconds(wait, "wait") if wait else 0
+    wait_ms = milliseconds(wait, "wait", WAIT_MS_MAX) if wait else 0
     return Pop(commands.Pop(queue, count, POP_BYTES_MAX, wait_ms, visibility_ms), auto_received)
 
 
@@ -193,6 +203,8 @@ def read(
     topic: str, offset: int, limit: int, strict: bool, wait_ms: int = 0, time_ms: int | None = None
 ) -> Request:
     """The result is the events and the offset to go on at."""
+    check_allowed("limit", limit, 1, BATCH_MESSAGES_MAX)
+    check_allowed("offset", offset, 0, INTEGER_MAX)
     wanted = commands.Read(topic, offset, limit, READ_BYTES_MAX, strict, wait_ms, time_ms)
     reading = _Read(Kind.READ, commands.pack(wanted), lambda answer: read_events(topic, answer))
     reading.wait_s = wait_ms / 1000

@@ -13,7 +13,7 @@ from nexo.client.receipts import AckOne, SettleAlone, SettleMany
 from nexo.client.values import time_of
 from nexo.vocabulary.attributes import decode_attributes
 from nexo.vocabulary.identity import message_id, priority_of
-from nexo.vocabulary.limits import REASON_CHARS_MAX
+from nexo.vocabulary.limits import DELAY_MS_MAX, REASON_CHARS_MAX, TIMEOUT_MS_MAX
 from nexo.vocabulary.spoken import milliseconds
 from nexo.vocabulary.states import State
 from nexo.wire import commands
@@ -122,7 +122,7 @@ class HeldMessage(Content):
         return SettleMany(kind, delivery.queue, [(lease, seq, seq + 1)], {lease: delivery})
 
     def _nacking(self, delay: float | None, reason: str) -> SettleAlone:
-        delay_ms = None if delay is None else milliseconds(delay, "delay")
+        delay_ms = None if delay is None else milliseconds(delay, "delay", DELAY_MS_MAX)
         delivery, seq = self._delivery, self._seq
         ranges = [(delivery.lease, seq, seq + 1)]
         nack = commands.Nack(delivery.queue, ranges, delay_ms, reason[:REASON_CHARS_MAX])
@@ -131,7 +131,7 @@ class HeldMessage(Content):
         )
 
     def _extending(self, seconds: float) -> SettleAlone:
-        timeout_ms = milliseconds(seconds, "seconds")
+        timeout_ms = milliseconds(seconds, "seconds", TIMEOUT_MS_MAX)
         delivery, seq = self._delivery, self._seq
         ranges = [(delivery.lease, seq, seq + 1)]
         extend = commands.Extend(delivery.queue, ranges, timeout_ms)

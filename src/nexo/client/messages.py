@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 from nexo.client.held import HeldMessage
 from nexo.client.receipts import SettleAlone, SettleMany
 from nexo.vocabulary.errors import InvalidArgument
-from nexo.vocabulary.limits import REASON_CHARS_MAX
+from nexo.vocabulary.limits import DELAY_MS_MAX, REASON_CHARS_MAX, TIMEOUT_MS_MAX
 from nexo.vocabulary.spoken import milliseconds
 from nexo.wire import commands
 from nexo.wire.frame import Kind
@@ -125,7 +125,7 @@ def nacking(
     ranges, deliveries = _held(queue, messages)
     if not ranges:
         return None
-    delay_ms = None if delay is None else milliseconds(delay, "delay")
+    delay_ms = None if delay is None else milliseconds(delay, "delay", DELAY_MS_MAX)
     head = commands.pack(commands.Nack(queue, ranges, delay_ms, reason[:REASON_CHARS_MAX]))
     return SettleAlone(Kind.NACK, queue, ranges, deliveries, head)
 
@@ -135,7 +135,8 @@ def extending(queue: str, messages: Iterable[Any], seconds: float) -> SettleAlon
     ranges, deliveries = _held(queue, messages)
     if not ranges:
         return None
-    head = commands.pack(commands.Extend(queue, ranges, milliseconds(seconds, "seconds")))
+    timeout_ms = milliseconds(seconds, "seconds", TIMEOUT_MS_MAX)
+    head = commands.pack(commands.Extend(queue, ranges, timeout_ms))
     return SettleAlone(Kind.EXTEND, queue, ranges, deliveries, head)
 
 

@@ -17,6 +17,7 @@ from nexo.client.receipts import ReceiptLane
 from nexo.client.refusals import error_of
 from nexo.client.subscriptions import Subscriptions
 from nexo.vocabulary.errors import InvalidArgument, NexoError, NotReady, Unreachable
+from nexo.vocabulary.limits import CONSUMER_CHARS_MAX
 from nexo.wire import commands
 from nexo.wire.columns import decode_parts
 from nexo.wire.frame import Frame, FrameReader, Kind, ProtocolError, frame
@@ -46,7 +47,7 @@ class Session:
         merging_window: int,
     ) -> None:
         self._clock = clock  # monotonic seconds
-        self.name = name
+        self.name = name[:CONSUMER_CHARS_MAX]  # it is for people
         self.producer = producer
         self.merging_window = merging_window  # frames of single pushes under way to one queue
         self._token = token

@@ -9,6 +9,7 @@ import msgspec
 
 from nexo.client import asking, figures
 from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.limits import RETENTION_MS_MAX
 from nexo.vocabulary.spoken import milliseconds
 
 if TYPE_CHECKING:
@@ -65,7 +66,9 @@ def create(name: str, allow: Iterable[str], expires: float | None, aws: bool) ->
         lambda body: _new(_read_one(body)),
         name=name,
         allow=list(allow),
-        expires_after_ms=None if expires is None else milliseconds(expires, "expires"),
+        expires_after_ms=None
+        if expires is None
+        else milliseconds(expires, "expires", RETENTION_MS_MAX),
         aws=aws,
     )
 

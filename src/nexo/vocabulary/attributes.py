@@ -23,7 +23,9 @@ encode_attributes: Callable[[Mapping[str, str | bytes | Typed]], bytes] = msgspe
     order="sorted"
 ).encode
 # msgspec has no union of text and bytes, so the value of a pair is anything here.
-_decode = msgspec.msgpack.Decoder(dict[str, str | tuple[str, Any]]).decode
+_decode_whole = msgspec.msgpack.Decoder(dict[str, str | tuple[str, Any]]).decode
+_decode_texts = msgspec.msgpack.Decoder(dict[str, str]).decode
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def encode_typed(attributes: dict[str, Typed]) -> bytes:
@@ -62,15 +64,21 @@ def attribute_bytes(encoded: bytes) -> int:
 def check_attributes(column: bytes | list[bytes | None]) -> None:
     """Refuse attributes that nobody could read. What many messages share is looked at once."""
     for encoded in {column} if isinstance(column, bytes) else set(column):
-        if not encoded:
-            continue
-        try:
-            decoded = _decode(encoded)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise _unreadable(str(error)) from None
-        for value in decoded.values():
-            if type(value) is not str and type(value[1]) not in (str, bytes):
-                raise _unreadable(f"a value is {value[1]!r:.40}")
+        if encoded:
+            try:
+                _decode_texts(encoded)  # as nearly all are
+            except _UNREADABLE:
+                _check_typed(encoded)
+
+
+def _check_typed(encoded: bytes) -> None:
+    try:
+        decoded = _decode_whole(encoded)
+    except _UNREADABLE as error:
+        raise _unreadable(str(error)) from None
+    for value in decoded.values():
+        if type(value) is not str and type(value[1]) not in (str, bytes):
+            raise _unreadable(f"a value is {value[1]!r:.40}")
 
 
 def _unreadable(why: str) -> InvalidArgument:
@@ -89,5 +97,15 @@ def matches(where: dict[str, str], encoded: bytes | None) -> bool:
 def _text(value: str | Typed) -> str:
     if isinstance(value, str):
         return value
-    plain = value[1]
-    return plain if isinstance(plain, str) else b64encode(plain).decode()
+    plain: object = value[1]
+    return b64encode(plain).decode() if isinstance(plain, bytes) else str(plain)
+
+
+def _decode(encoded: bytes) -> dict[str, str | Typed]:
+    """What nobody can read is not there. Doors refuse it, but did not always: a message must be
+    delivered, and never stop a commit, whatever was stored with it."""
+    try:
+        decoded: dict[str, str | Typed] = _decode_whole(encoded)
+    except _UNREADABLE:
+        return {}
+    return decoded

@@ -114,11 +114,11 @@ _TOPIC_FIELDS = {
 }
 
 
-def milliseconds(seconds: float, name: str) -> int:
+def milliseconds(seconds: float, name: str, ms_max: int = _MS_MAX) -> int:
     if isinstance(seconds, bool) or type(seconds) not in (int, float):
         raise InvalidArgument(f"{name} must be a number of seconds, not {seconds!r:.40}")
-    if not 0 <= seconds <= _MS_MAX / 1000:  # not a number is neither
-        raise InvalidArgument(f"{name} is {seconds} s, and must not be negative")
+    if not 0 <= seconds <= ms_max / 1000:  # not a number is neither
+        raise InvalidArgument(f"{name} is {seconds} s, allowed is 0 to {ms_max / 1000:.0f} s")
     return round(seconds * 1000)
 
 

@@ -33,6 +33,8 @@ _CREDIT = Struct("<II")  # subscription, messages; of UNSUBSCRIBE: subscription,
 _ACCEPTED = Struct("<QI")  # incarnation, duplicates; flat ranges follow
 _DELIVERY = Struct("<QqBQIqI")  # the fields of DeliveryHead, in order
 
+_RANGES_BYTES_MAX = _RANGE.size * limits.RECEIPT_RANGES_MAX
+
 # Flags of POP.
 ONE_ACK = 1  # the delivery counts as received
 AHEAD = 2  # nobody has come for it yet: without a reception ack it ends with the connection …
@@ -252,10 +254,16 @@ def pack_pop(pop: Pop) -> bytes:
 def unpack_pop(head: bytes) -> Pop:
     queue, at = _name(head)
     count, bytes_max, wait_ms, visibility_ms, flags = _unpack(_POP, head, at)
-    check_allowed("count", count, 1, limits.POP_MESSAGES_MAX)
-    check_allowed("bytes_max", bytes_max, 1, limits.POP_BYTES_MAX)
-    check_allowed("wait_ms", wait_ms, 0, limits.WAIT_MS_MAX)
-    check_allowed("visibility_ms", visibility_ms, -1, limits.TIMEOUT_MS_MAX)
+    if not (
+        0 < count <= limits.POP_MESSAGES_MAX
+        and 0 < bytes_max <= limits.POP_BYTES_MAX
+        and 0 <= wait_ms <= limits.WAIT_MS_MAX
+        and -1 <= visibility_ms <= limits.TIMEOUT_MS_MAX
+    ):  # one look for all of them: this is a hot path
+        check_allowed("count", count, 1, limits.POP_MESSAGES_MAX)
+        check_allowed("bytes_max", bytes_max, 1, limits.POP_BYTES_MAX)
+        check_allowed("wait_ms", wait_ms, 0, limits.WAIT_MS_MAX)
+        check_allowed("visibility_ms", visibility_ms, -1, limits.TIMEOUT_MS_MAX)
     visibility = None if visibility_ms < 0 else visibility_ms
     one_ack, ahead = bool(flags & ONE_ACK), bool(flags & AHEAD)
     return Pop(queue, count, bytes_max, wait_ms, visibility, one_ack, ahead)
@@ -269,8 +277,9 @@ def unpack_ranges(head: bytes) -> Acked:
     queue, at = _name(head)
     if (len(head) - at) % _RANGE.size or len(head) == at:
         raise ProtocolError("the ranges of an ack are cut off")
-    count = (len(head) - at) // _RANGE.size
-    check_allowed("the number of ranges", count, 1, limits.RECEIPT_RANGES_MAX)
+    if len(head) > _RANGES_BYTES_MAX:
+        count = (len(head) - at) // _RANGE.size
+        check_allowed("the number of ranges", count, 1, limits.RECEIPT_RANGES_MAX)
     ranges = list(_RANGE.iter_unpack(head[at:]))
     check_ranges(ranges)
     return Acked(queue, ranges)

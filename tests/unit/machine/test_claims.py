@@ -40,6 +40,37 @@ def test_asking_again_gives_the_same_batch(queue: Queue) -> None:
     assert queue.ready == 2
 
 
+@pytest.mark.parametrize("timeout_ms", [-1, limits.TIMEOUT_MS_MAX + 1, 2**64 - 1])
+def test_a_claim_does_not_last_for_ever(queue: Queue, timeout_ms: int) -> None:
+    claims.open_claims(queue, "query")
+    queue.changes.clear()
+    with pytest.raises(InvalidArgument, match="timeout_ms"):
+        claims.claim(queue, "query", 1, 0, 2, 1_000, timeout_ms)
+    with pytest.raises(InvalidArgument, match="timeout_ms"):
+        claims.keep_claims(queue, "query", 1, 1_000, timeout_ms)
+    assert not queue.changes
+
+
+@pytest.mark.parametrize("number", [-1, 2**63, 2**64 - 1])
+def test_numbers_of_batches_fit_the_journal(queue: Queue, number: int) -> None:
+    claims.open_claims(queue, "query")
+    queue.changes.clear()
+    with pytest.raises((InvalidArgument, LeaseLost)):
+        claims.claim(queue, "query", 1, number, 2, 1_000, TIMEOUT_MS)
+    with pytest.raises(InvalidArgument, match="number"):
+        claims.ack_claims(queue, "query", 1, number, 1_000)
+    assert not queue.changes
+
+
+def test_only_so_many_consumers(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CLAIM_CONSUMERS_MAX", 2)
+    for name in ("one", "two", "one"):
+        claims.open_claims(queue, name)
+    with pytest.raises(InvalidArgument, match="knows 2 consumers"):
+        claims.open_claims(queue, "three")
+    assert set(queue.claims) == {"one", "two"}
+
+
 def test_next_batch_acks_those_before_it(queue: Queue) -> None:
     claims.open_claims(queue, "query")
     claim(queue, 0)

@@ -6,6 +6,7 @@ from nexo.machine.ack import ack, extend, received
 from nexo.machine.expire import expire, next_ms
 from nexo.machine.fail import give_back, nack
 from nexo.machine.pop import messages, pop
+from nexo.vocabulary import limits
 from nexo.vocabulary.errors import InvalidArgument, StaleReceipt, WrongState
 from nexo.vocabulary.states import State
 from tests.unit.machine.orders import FIRST_LEASE, bodies, orders, put, take
@@ -21,6 +22,15 @@ def test_delivery_counts_as_an_attempt() -> None:
         (message,) = messages(queue, delivery)
         assert message.attempts == attempt
         nack(queue, delivery.lease, 0, 1, 1_000)
+
+
+@pytest.mark.parametrize("visibility_ms", [-1, limits.TIMEOUT_MS_MAX + 1, 2**63 - 1])
+def test_a_delivery_does_not_last_for_ever(visibility_ms: int) -> None:
+    queue = orders()
+    put(queue, b"one")
+    with pytest.raises(InvalidArgument, match="visibility_ms"):
+        pop(queue, 1, 1_000, visibility_ms=visibility_ms)
+    assert (queue.ready, queue.in_flight) == (1, 0)
 
 
 def test_ack_before_received_is_out_of_order() -> None:

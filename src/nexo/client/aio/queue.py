@@ -13,6 +13,7 @@ from nexo.client.aio.redrive import AsyncRedrive
 from nexo.client.aio.subscription import AsyncSubscription
 from nexo.client.attempt import Attempt
 from nexo.client.messages import Messages, acking, extending, giving_back, nacking, refused_ids
+from nexo.vocabulary.limits import TIMEOUT_MS_MAX
 from nexo.vocabulary.spoken import milliseconds, queue_params
 
 if TYPE_CHECKING:
@@ -292,7 +293,7 @@ class AsyncQueue:
     ) -> AsyncSubscription[Any]:
         visibility_ms = None
         if visibility_timeout is not None:
-            visibility_ms = milliseconds(visibility_timeout, "visibility_timeout")
+            visibility_ms = milliseconds(visibility_timeout, "visibility_timeout", TIMEOUT_MS_MAX)
         return AsyncSubscription(
             self._connection,
             self._name,

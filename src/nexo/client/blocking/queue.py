@@ -15,6 +15,7 @@ from nexo.client.blocking.redrive import Redrive
 from nexo.client.blocking.subscription import Subscription
 from nexo.client.messages import Messages, acking, extending, giving_back, nacking, refused_ids
 from nexo.vocabulary.errors import NexoError
+from nexo.vocabulary.limits import TIMEOUT_MS_MAX
 from nexo.vocabulary.spoken import milliseconds, queue_params
 
 if TYPE_CHECKING:
@@ -302,7 +303,7 @@ class Queue:
     ) -> Subscription[Any]:
         visibility_ms = None
         if visibility_timeout is not None:
-            visibility_ms = milliseconds(visibility_timeout, "visibility_timeout")
+            visibility_ms = milliseconds(visibility_timeout, "visibility_timeout", TIMEOUT_MS_MAX)
         return Subscription(
             self._connection,
             self._name,

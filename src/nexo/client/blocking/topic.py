@@ -12,6 +12,7 @@ from nexo.client.blocking.queue import Queue
 from nexo.client.following import POLL_MS, Following, start_of, time_ms_of
 from nexo.client.group import GroupContent, group_queue
 from nexo.vocabulary.errors import Forbidden, NotReady, Timeout, Unreachable
+from nexo.vocabulary.limits import WAIT_MS_MAX
 from nexo.vocabulary.spoken import milliseconds
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Topic:
         what is kept it goes on at the oldest, or with `strict` is refused. Waits up to `wait`
         seconds if there is none yet."""
         time_ms = None if time is None else time_ms_of(time)
-        wait_ms = milliseconds(wait, "wait")
+        wait_ms = milliseconds(wait, "wait", WAIT_MS_MAX)
         asked = asking.read(self._name, offset, limit, strict, wait_ms, time_ms)
         events, _ = self._connection.run(asked)
         found: list[Event] = events

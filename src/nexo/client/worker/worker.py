@@ -29,6 +29,7 @@ from nexo.client.worker.settling import settle
 from nexo.client.worker.thread import Stuck, ThreadCaller
 from nexo.client.worker.totals import Totals
 from nexo.vocabulary.errors import InvalidArgument, NexoError
+from nexo.vocabulary.limits import PREFETCH_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 BATCH_SIZE_MAX = 10_000  # Lambda's
 CONCURRENCY_MAX = 1_000  # a connection has at most so many subscriptions, and FIFO needs as many
 TIMEOUT_S = 900.0  # the longest that Lambda lets a function take
-PREFETCH_MAX = 100_000
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 

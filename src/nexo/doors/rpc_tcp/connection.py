@@ -101,8 +101,6 @@ class Connection(asyncio.Protocol):
             if self._first is not None:
                 data = self._meet(data, self._first)
             for received in self._reader.feed(data):
-                if self._ending:
-                    break
                 self._take(received)
         except ProtocolError as error:
             self.end(error)
