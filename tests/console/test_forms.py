@@ -11,6 +11,7 @@ import pytest
 
 from nexo.doors.console import app
 from nexo.doors.console.session import cookie_of
+from nexo.doors.http.form import decoded as decode
 from nexo.vocabulary.limits import (
     CONSOLE_FORM_BYTES_MAX,
     CONSOLE_LOGIN_BYTES_MAX,
@@ -37,8 +38,12 @@ def guarded() -> Iterator[GuardedBroker]:
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """What is decoded of forms."""
     seen: list[bytes] = []
-    decode = app.decoded
-    monkeypatch.setattr(app, "decoded", lambda text: [seen.append(text), decode(text)][1])
+
+    def noted(text: bytes) -> str:
+        seen.append(text)
+        return decode(text)
+
+    monkeypatch.setattr(app, "decoded", noted)
     return seen
 
 

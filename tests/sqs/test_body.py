@@ -115,6 +115,4 @@ def test_long_texts_are_one_value(value: object) -> None:
 @pytest.mark.parametrize("tail", [b'\\"' * 500_000, b"\\" * 1_000_001, b'"\\' * 500_000])
 def test_a_text_without_an_end_is_looked_at_once(tail: bytes) -> None:
     """To begin anew at each quote would take the square of its length: minutes."""
-    check_values(b"," * 1_000 + b'"' + tail, 10**9)
-    with pytest.raises(InvalidArgument):
-        check_values(b"," * 1_000 + b'"' + tail, 1_000)
+    check_values(b'"' + tail + b"," * 2_000, 1_000)
