@@ -213,6 +213,14 @@ def test_values_that_nobody_means(door: Door, action: str, wanted: dict[str, Any
     assert len(answer.body) < 3_000
 
 
+def test_many_values_are_refused_before_they_are_made(door: Door) -> None:
+    door.json("CreateQueue", QueueName="q")
+    answer = door.json("SendMessageBatch", QueueUrl="q", Entries=[{}] * 100_000)
+    assert answer.json["__type"].endswith("#SerializationException")
+    text = ",".join("[]" * 50_000)
+    assert door.json("SendMessage", QueueUrl="q", MessageBody=text).status == 200
+
+
 def test_long_addresses_are_not_remembered() -> None:
     addresses = Addresses()
     for number in range(100):

@@ -219,7 +219,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[weakref.ref[Any]]]:
 
 def test_nothing_is_left_of_a_connection(door: Door, seen: list[weakref.ref[Any]]) -> None:
     """In a circle of references it would stay until the next collection, which is rare."""
-    door.json("CreateQueue", QueueName="q")
+    door.json("CreateQueue", QueueName="q", Attributes={"DelaySeconds": "0"})
     door.ask("GET", "/health")
     with door.connect() as client:
         client.sendall(b"POST / HTTP/1.1\r\n" + TARGET + b"Content-Length: 1000\r\n\r\n{")

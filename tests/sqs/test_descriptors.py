@@ -83,8 +83,8 @@ def test_more_stalled_connections_than_descriptors(tmp_path: Path) -> None:
             door.request("GET", "/health")
             assert door.getresponse().status == 200
             stalled.append(door.sock)
-        with nexo.connect(f"nexo://127.0.0.1:{ports['rpc']}") as client:
-            client.create_queue("q").push(b"x")
+        with nexo.connect(f"nexo://127.0.0.1:{ports['rpc']}") as native:
+            native.create_queue("q").push(b"x")
         for _ in range(100):
             if "too many HTTP connections" in log.read_text():
                 break

@@ -170,12 +170,14 @@ HTTP_HEADERS_MAX = 200
 HTTP_QUERY_FIELDS_MAX = 2_000  # of a signed query; as many as a form of SQS may have
 HTTP_HEAD_S = 20.0  # how long the head of a request may take, from its first byte or the connection
 HTTP_BODY_S = 60.0  # how long any body may take as a whole; apps that expect little allow less
+HTTP_ARRIVING_BYTES_MAX = 256 * 1024 * 1024  # of all bodies that are being sent, together
 HTTP_IDLE_S = 75.0  # an idle connection is closed after this long; SDKs open another
 HTTP_UNREAD_S = 30.0  # how long a client may leave an answer unread
 HTTP_LEAVING_S = 2.0  # how long a refused client may go on sending before it is cut off: who is cut
 # off at once loses the answer, and tries again
 HTTP_STALLED_S = 1.0  # when connections run out, who has kept us waiting for this long goes first
 HTTP_TOLD_S = 10.0  # between two lines in the log about connections that were refused
+HTTP_LIST_STEP = 1_000  # names that a list looks at before others get their turn
 HTTP_JSON_PLAIN_BYTES = 64 * 1024  # what is shorter cannot hold enough values to matter
 
 SQS_BODY_BYTES_MAX = 8 * 1024 * 1024  # a message of 1 MiB is up to six times as long in JSON …

@@ -12,7 +12,12 @@ import msgspec
 
 from nexo.doors.admin_http.openapi import OPENAPI_PATH, parameters, statuses
 from nexo.doors.admin_http.routes import OPERATIONS
-from nexo.vocabulary.limits import ADMIN_BODY_BYTES_MAX, ADMIN_PAGE_MAX, ADMIN_PUSH_MESSAGES_MAX
+from nexo.vocabulary.limits import (
+    ADMIN_BODY_BYTES_MAX,
+    ADMIN_JSON_VALUES_MAX,
+    ADMIN_PAGE_MAX,
+    ADMIN_PUSH_MESSAGES_MAX,
+)
 
 if TYPE_CHECKING:
     from nexo.doors.admin_http.operation import Operation
@@ -76,12 +81,13 @@ curl localhost:9324/api/v1/overview -H "Authorization: Bearer $NEXO_TOKEN"
 - Names stand in the path percent-encoded. A queue of another account and region has slashes in its
   name: `123456789012%2Feu-west-1%2Forders`.
 - A body is JSON in UTF-8, says so (`Content-Type: application/json`), and has at most
-  {ADMIN_BODY_BYTES_MAX // _MIB} MiB; one push has at most {ADMIN_PUSH_MESSAGES_MAX:,} messages.
+  {ADMIN_BODY_BYTES_MAX // _MIB} MiB and, but for definitions, {ADMIN_JSON_VALUES_MAX:,} values;
+  a longer JSON can be pushed as text. One push has at most {ADMIN_PUSH_MESSAGES_MAX:,} messages.
 - Lists come in pages of `limit` (at most {ADMIN_PAGE_MAX:,}); `next` is what `after` takes for the
   following one, null at the end.
 - A refusal is `{{"error": {{"code": …, "message": …, "hint": …}}}}` with a status that fits. Codes
   are [those of the client](rpc-protocol.md#errors), and `not_found`, `wrong_method`,
-  `wrong_content_type` and `timeout` for what only HTTP can get wrong.
+  `wrong_content_type` and `too_slow` for what only HTTP can get wrong.
 - With `--access required` a token is asked for: `Authorization: Bearer`. What it must allow stands
   below; what changes something goes to the audit log.
 - A page of another site cannot change anything through a browser: an `Origin` that is not this

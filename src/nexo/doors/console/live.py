@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import time
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     Frames = Callable[[], "Frame | Awaitable[Frame | None] | None"]
 
 TICK_S = 0.8  # a change is seen within a second
+REST = 10  # after a tick comes ten times as long a rest, so that pages take a tenth of the time
 IDLE_S = 10.0  # between two samples while nobody looks
 USAGE_S = 5.0  # between two looks at the size of the journal
 ALIVE_TICKS = 18  # silent ticks before a word of life, so that proxies keep the connection
@@ -59,6 +61,8 @@ class Pulse:
         self._beat = asyncio.Event()
         self._arrived = asyncio.Event()
         self._streams: dict[object, asyncio.Event] = {}
+        self._turn = asyncio.Lock()
+        self._spent_s = 0.0  # by all pages since the last tick
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def close(self) -> None:
@@ -82,7 +86,7 @@ class Pulse:
         try:
             yield b"retry: 1000\n\n"
             while not ending.is_set() and caller.ending is None:
-                now = await _now(frame)
+                now = await self._now(frame)
                 if now is None:
                     yield _event(Frame(reload=True))
                     return
@@ -100,6 +104,19 @@ class Pulse:
             self._streams.pop(me, None)
             self._viewers -= 1
 
+    async def _now(self, frame: Frames) -> Frame | None:
+        """None if what the page shows is gone. Pages wake up together, but look one after the
+        other: in between the broker does its work."""
+        try:
+            async with self._turn:
+                await asyncio.sleep(0)  # else the next one looks within the same turn of the loop
+                began_s = time.perf_counter()
+                found = frame()
+                self._spent_s += time.perf_counter() - began_s
+            return await found if inspect.isawaitable(found) else found
+        except NexoError:
+            return None
+
     async def _run(self) -> None:
         usage_due_s = 0.0
         loop = asyncio.get_running_loop()
@@ -113,8 +130,9 @@ class Pulse:
             beat, self._beat = self._beat, asyncio.Event()
             beat.set()
             self._arrived.clear()
+            spent_s, self._spent_s = self._spent_s, 0.0
             if self._viewers:
-                await asyncio.sleep(TICK_S)
+                await asyncio.sleep(max(TICK_S, spent_s * REST))
             else:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(IDLE_S):
@@ -129,15 +147,6 @@ def made_of(*things: object) -> str:
 def streamed(content: AsyncIterator[bytes]) -> Response:
     headers = {**HEADERS, "x-accel-buffering": "no"}
     return StreamingResponse(content, headers=headers, media_type="text/event-stream")
-
-
-async def _now(frame: Frames) -> Frame | None:
-    """None if what the page shows is gone."""
-    try:
-        found = frame()
-        return await found if inspect.isawaitable(found) else found
-    except NexoError:
-        return None
 
 
 def _event(frame: Any) -> bytes:

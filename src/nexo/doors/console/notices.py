@@ -6,6 +6,7 @@ from __future__ import annotations
 import secrets
 
 NOTICES_MAX = 200
+NOTICE_CHARS_MAX = 500  # a notice may name what somebody typed
 
 
 class Notices:
@@ -14,7 +15,7 @@ class Notices:
 
     def put(self, text: str) -> str:
         number = secrets.token_hex(8)
-        self._texts[number] = text
+        self._texts[number] = text[:NOTICE_CHARS_MAX]
         if len(self._texts) > NOTICES_MAX:
             del self._texts[next(iter(self._texts))]
         return number

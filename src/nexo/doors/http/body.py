@@ -11,8 +11,8 @@ import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from nexo.vocabulary.errors import InvalidArgument, MessageTooLarge
-from nexo.vocabulary.limits import HTTP_JSON_PLAIN_BYTES
+from nexo.vocabulary.errors import InvalidArgument, MessageTooLarge, NotReady
+from nexo.vocabulary.limits import HTTP_ARRIVING_BYTES_MAX, HTTP_JSON_PLAIN_BYTES
 
 Event = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Event]]
@@ -50,15 +50,31 @@ async def read_body(receive: Receive, headers: Headers, bytes_max: int, seconds:
 async def _whole(receive: Receive, bytes_max: int) -> bytes:
     parts: list[bytes] = []
     size, more = 0, True
-    while more:
-        event = await receive()
-        part = part_of(event)
-        size += len(part)
-        if size > bytes_max:
-            raise too_large(bytes_max)
-        parts.append(part)
-        more = event.get("more_body", False)
-    return b"".join(parts)
+    try:
+        while more:
+            event = await receive()
+            part = part_of(event)
+            size += len(part)
+            _arriving.bytes += len(part)
+            if size > bytes_max:
+                raise too_large(bytes_max)
+            if _arriving.bytes > HTTP_ARRIVING_BYTES_MAX and size > HTTP_JSON_PLAIN_BYTES:
+                raise NotReady("too many large requests arrive at once", "try again in a moment")
+            parts.append(part)
+            more = event.get("more_body", False)
+        return b"".join(parts)
+    finally:
+        _arriving.bytes -= size
+
+
+class _Arriving:
+    """What has come of bodies that are not whole yet, in the whole process: whoever begins many
+    and ends none must not fill its memory. Short ones are let through all the same."""
+
+    bytes = 0
+
+
+_arriving = _Arriving()
 
 
 def part_of(event: Event) -> bytes:

@@ -1,16 +1,21 @@
-"""Forms: who has not signed in may send little, and nothing is made of it; no browser needed."""
+"""What strangers may send to the console, and what visitors may cost; no browser needed."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 import socket
 from http.cookies import _unquote
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from nexo.access.caller import ANYONE
 from nexo.doors.console import app
+from nexo.doors.console.live import Frame, Pulse
 from nexo.doors.console.session import cookie_of
+from nexo.doors.http.form import decoded as decode
 from nexo.vocabulary.limits import (
     CONSOLE_FORM_BYTES_MAX,
     CONSOLE_LOGIN_BYTES_MAX,
@@ -37,8 +42,12 @@ def guarded() -> Iterator[GuardedBroker]:
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """What is decoded of forms."""
     seen: list[bytes] = []
-    decode = app.decoded
-    monkeypatch.setattr(app, "decoded", lambda text: [seen.append(text), decode(text)][1])
+
+    def noted(text: bytes) -> str:
+        seen.append(text)
+        return decode(text)
+
+    monkeypatch.setattr(app, "decoded", noted)
     return seen
 
 
@@ -197,3 +206,34 @@ def test_an_address_of_many_parameters(guarded: GuardedBroker) -> None:
     for query in ("&" * 5_000, "page=%", "page=%ff&sort=name", "peek=9" + "9" * 5_000):
         for path in ("/queues", "/queues/orders", "/dead-letters", "/topics", "/login"):
             assert known.say("GET", f"{path}?{query}")[9:10] in b"24", (path, query)
+
+
+def test_pages_look_one_after_the_other() -> None:
+    """Two hundred open pages wake up together; the broker must get its turns in between."""
+    engine: Any = SimpleNamespace(refusal=object())  # so that nobody asks for the disk
+    sampler: Any = SimpleNamespace(sample=lambda: None)
+    turns, looked_in = 0, []
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    def frame() -> Frame:
+        looked_in.append(turns)
+        return Frame({"a": str(len(looked_in))})
+
+    async def look() -> None:
+        pulse = Pulse(engine, sampler)
+        pages = [pulse.stream(ANYONE, frame) for _ in range(50)]
+        counting = asyncio.ensure_future(count())
+        for _ in range(2):  # what comes first, and what there is to see
+            await asyncio.gather(*(anext(page) for page in pages))
+        counting.cancel()
+        pulse.close()
+        for page in pages:
+            assert [part async for part in page] == []
+
+    asyncio.run(look())
+    assert len(looked_in) == len(set(looked_in)) == 50
