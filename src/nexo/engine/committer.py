@@ -20,7 +20,7 @@ from nexo.engine.durable import Durable
 from nexo.engine.supervisor import outcome_of, refusal_of, report
 from nexo.journal.port import Commit, Write
 from nexo.vocabulary.errors import NexoError, ReadOnly
-from nexo.vocabulary.limits import UNSETTLED_BYTES_MAX
+from nexo.vocabulary.limits import LONG_COMMIT_ROWS, UNSETTLED_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -333,7 +333,8 @@ class Committer:
         if not (commit.writes or commit.rows or commit.dropped_rows or commit.dropped_owners):
             done(None, None)
         else:
-            self._desk.submit(lambda: self._journal.commit(commit), done, first=True)
+            is_long = len(commit.rows) + len(commit.dropped_rows) > LONG_COMMIT_ROWS
+            self._desk.submit(lambda: self._journal.commit(commit), done, True, is_long)
 
     def _collect(self) -> tuple[Draft, list[_Mark], list[_Failed]]:
         """Collecting a topic may bring work to the queues bound to it, and a queue to its archive
