@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -80,12 +79,16 @@ class Desk:
         self._resting = False  # it goes on in the next turn of the event loop
 
     def submit(self, job: Job, done: Done, first: bool = False, is_long: bool = False) -> None:
-        if first:
+        if not (self._busy or self._working or self._resting):
+            self._working = True
+            self._start(job, done, is_long)
+            self._working = False
+            if self._waiting and not self._busy:
+                self._work()
+        elif first:
             self._waiting.appendleft((job, done, is_long))
         else:
             self._waiting.append((job, done, is_long))
-        if not (self._busy or self._working or self._resting):
-            self._work()
 
     def call(self, job: Job) -> asyncio.Future[Any]:
         """The same for those who await."""
@@ -131,13 +134,13 @@ class Desk:
 
         def finished(result: Any, error: BaseException | None) -> None:
             self._busy = False
-            _, failure = outcome_of(partial(done, result, error))
+            _, failure = outcome_of(done, result, error)
             if failure is not None:  # of one who waited, and no reason to keep the others waiting
                 report("the end of a call to the journal failed", failure)
             if not (self._working or self._resting):
                 self._work()
 
-        _, failure = outcome_of(partial(self._runner.run, job, finished, is_long))
+        _, failure = outcome_of(self._runner.run, job, finished, is_long)
         if failure is not None:
             finished(None, failure)
 

@@ -379,7 +379,7 @@ class QueueActor:
                 waiter.hold(delivery.lease, queue.leases)
             self._delivered(delivery)
             parts += len(delivery.parts)
-            _, failure = outcome_of(partial(waiter.deliver, delivery))
+            _, failure = outcome_of(waiter.deliver, delivery)
             if failure is not None:
                 self._give_up(waiter, delivery, failure)
 
@@ -402,7 +402,7 @@ class QueueActor:
             give_back_lease(self.queue, lease, now_ms)
         waiter.leases.clear()
         told = NotReady("the delivery failed", "subscribe again")
-        _, failure = outcome_of(partial(waiter.fail, told))
+        _, failure = outcome_of(waiter.fail, told)
         if failure is not None:
             report(f"a consumer of {self.label} could not be told", failure)
 
