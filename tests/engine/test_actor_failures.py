@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
+from nexo.vocabulary.attributes import encode_attributes
 from nexo.vocabulary.errors import NexoError, NotReady
 from nexo.vocabulary.limits import ACTOR_FAILURES_MAX, OUT_OF_SERVICE_MS
 from nexo.vocabulary.settings import QueueSettings
@@ -115,6 +117,7 @@ async def test_a_failure_while_a_commit_runs_waits_for_its_end(
     await settle()
     waiting = queue.push(bodies("not collected"))
     break_step(monkeypatch, queue, "_tick")
+    break_step(monkeypatch, queue, "settle")  # nobody asks a state that is given up for more
     queue.tick()
     with pytest.raises(NotReady):
         await waiting
@@ -126,6 +129,30 @@ async def test_a_failure_while_a_commit_runs_waits_for_its_end(
     await running
     await settle()
     assert await peeked(engine.queue("q")) == ["on its way"]
+    assert len(told) == 1
+
+
+async def test_no_commit_begins_before_the_one_that_failed_is_back(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, told: list[str]
+) -> None:
+    engine = await rig.start()
+    hear(told)
+    topic, queue = await engine.create_topic("t"), await engine.create_queue("q")
+    other = await engine.create_queue("other")
+    await engine.bind("t", "q")
+    rig.runner.is_held = True
+    running = other.push(bodies("a"))
+    await settle()
+    break_step(monkeypatch, queue, "_tick")
+    queue.tick()
+    publishing = topic.publish(bodies("b"))
+    rig.runner.step()
+    await settle()
+    assert len(rig.runner.held) == 1, "its load is at the desk, and nothing else"
+    rig.runner.release()
+    await asyncio.gather(running, publishing)
+    assert await peeked(engine.queue("q")) == ["b"]
+    assert len(told) == 1
 
 
 async def test_leases_of_the_old_state_do_not_stand_for_new_deliveries(
@@ -317,6 +344,44 @@ async def test_one_that_is_out_of_service_can_be_deleted(
     await engine.delete_queue("q")
     assert engine.out_of_service == []
     await (await engine.create_queue("q")).push(bodies("a"))
+
+
+async def test_a_subscriber_whose_values_no_record_can_hold_stops_only_its_queue(
+    rig: Rig, told: list[str]
+) -> None:
+    engine = await rig.start()
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: told.append(context["message"]))
+    queue, other = await engine.create_queue("q"), await engine.create_queue("other")
+    ends: list[NexoError] = []
+    queue.subscribe(10, lambda _: None, ends.append, visibility_ms=2**64)
+    await queue.push(bodies("a"))
+    for number in range(20):
+        await other.push(bodies(str(number)))
+        await asyncio.sleep(1)
+    assert len(told) == ACTOR_FAILURES_MAX
+    assert [error.code for error in ends] == ["not_ready"], "else it would fail for ever"
+    assert engine.refusal is None
+    await asyncio.sleep(OUT_OF_SERVICE_MS / 1000)
+    assert texts(await engine.queue("q").pop()) == ["a"]
+
+
+async def test_a_publication_that_no_filter_can_read_stops_only_its_topic(
+    rig: Rig, told: list[str]
+) -> None:
+    engine = await rig.start()
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: told.append(context["message"]))
+    topic, queue = await engine.create_topic("t"), await engine.create_queue("q")
+    await engine.bind("t", "q", {"kind": "a"})
+    bad = msgspec.structs.replace(bodies("bad"), attributes=b"\xc1")
+    other = await engine.create_queue("other")
+    assert (await outcomes(topic.publish(bad), other.push(bodies("b"))))[0] == "not_ready"
+    good = msgspec.structs.replace(bodies("good"), attributes=encode_attributes({"kind": "a"}))
+    await topic.publish(good)
+    assert await peeked(queue) == ["good"]
+    assert await peeked(other) == ["b"]
+    assert rig.journal.opens == 1
 
 
 async def test_an_unknown_error_of_the_idle_work_is_recovered(rig: Rig, told: list[str]) -> None:

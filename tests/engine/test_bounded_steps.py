@@ -13,14 +13,17 @@ import msgspec
 
 from nexo.engine import queue_actor
 from nexo.engine.desk import Desk
+from nexo.machine import compact
 from nexo.machine.expire import expire
 from nexo.machine.invariants import check
 from nexo.vocabulary.attributes import encode_attributes
 from nexo.vocabulary.limits import (
+    COPY_STEP_CHUNKS,
     DESK_TURN_CALLS,
     EXPIRE_STEP_SPANS,
     READ_AHEAD_CHUNKS,
     SERVE_STEP_PARTS,
+    SPARSE_CHUNK_BYTES,
 )
 from nexo.vocabulary.settings import QueueSettings
 from tests.engine.rig import HeldRunner, Rig, bodies, numbered, peeked, texts
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
 
     from nexo.engine.engine import Engine
     from nexo.engine.queue_actor import QueueActor
+    from nexo.machine.chunk import Chunk
     from nexo.machine.pop import Delivery
     from nexo.machine.queue import Queue
 
@@ -163,6 +167,32 @@ async def test_what_is_due_at_one_time_comes_back_some_at_a_time(
     assert queue.info().ready == MANY
     assert steps == [EXPIRE_STEP_SPANS] * (MANY // EXPIRE_STEP_SPANS)
     assert texts(await queue.pop(MANY, one_ack=True)) == EXPECTED
+
+
+async def test_sparse_chunks_are_copied_forward_some_at_a_time(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = await (await rig.start(CHUNK_BY_CHUNK)).create_queue("q")
+    count, size = 3 * COPY_STEP_CHUNKS, SPARSE_CHUNK_BYTES // 20
+    for _ in range(count):
+        await queue.push(numbered(32, size=size))
+    for _ in range(count):
+        delivery = await queue.pop(32, one_ack=True, visibility_ms=60_000)
+        for part in delivery.parts:
+            await queue.ack(delivery.lease, part.first, part.first + part.count - 1)
+    copied: list[int] = []
+    honest = compact.copy_forward
+
+    def counted(of: Queue, *chunks: Chunk) -> None:
+        copied.append(len(chunks))
+        honest(of, *chunks)
+
+    monkeypatch.setattr(compact, "copy_forward", counted)
+    monkeypatch.setattr("nexo.engine.recorder.RECORD_BYTES_BEFORE_SNAPSHOT", 1)
+    await queue.push(bodies("a snapshot is due"))
+    await asyncio.sleep(1)
+    assert copied == [COPY_STEP_CHUNKS] * 3
+    check(queue.queue)
 
 
 async def test_consumers_are_served_some_at_a_time(rig: Rig) -> None:

@@ -12,15 +12,14 @@ it or nothing) the whole round is given up.
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nexo.engine.durable import Durable
-from nexo.engine.supervisor import outcome_of, refusal_of, report
+from nexo.engine.supervisor import outcome_of, refusal_of
 from nexo.journal.port import Commit, Write
 from nexo.vocabulary.errors import NexoError, ReadOnly
-from nexo.vocabulary.limits import UNSETTLED_BYTES_MAX
+from nexo.vocabulary.limits import LONG_COMMIT_ROWS, UNSETTLED_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,6 +63,9 @@ class Draft:
         del self.rows[lengths[1] :]
         del self.dropped_rows[lengths[2] :]
         del self.dropped_owners[lengths[3] :]
+
+
+_EMPTY = Draft().lengths()
 
 
 class Participant(Protocol):
@@ -306,11 +308,12 @@ class Committer:
         draft, marks, failed = self._collect()
         self._urgent = False
         self._running_waiters, self._waiters = self._waiters, []
-        if any(actor in self._tied for actor, _ in failed):
+        if failed and any(actor in self._tied for actor, _ in failed):
             self._running = False
             self._tell_failed(failed)
             return
-        self._tied.clear()
+        if self._tied:
+            self._tied.clear()
         round_bytes, self._next_bytes = self._next_bytes, 0
         began_s = perf_counter()
         commit = Commit(
@@ -322,18 +325,16 @@ class Committer:
 
         def done(sync_s: float | None, error: BaseException | None) -> None:
             self._end(marks, round_bytes, error)
-            if sync_s is not None:
-                took_s = perf_counter() - began_s
-                _, failure = outcome_of(partial(self._on_committed, took_s, sync_s))
-                if failure is not None:
-                    report("a commit could not be measured", failure)
+            if sync_s is not None:  # last: should it raise, the desk tells of it, and no more
+                self._on_committed(perf_counter() - began_s, sync_s)
 
         if failed:
             self._tell_failed(failed)
         if not (commit.writes or commit.rows or commit.dropped_rows or commit.dropped_owners):
             done(None, None)
         else:
-            self._desk.submit(lambda: self._journal.commit(commit), done, first=True)
+            is_long = len(commit.rows) + len(commit.dropped_rows) > LONG_COMMIT_ROWS
+            self._desk.submit(lambda: self._journal.commit(commit), done, True, is_long)
 
     def _collect(self) -> tuple[Draft, list[_Mark], list[_Failed]]:
         """Collecting a topic may bring work to the queues bound to it, and a queue to its archive
@@ -346,8 +347,8 @@ class Committer:
                 actors = list(of_rank)
                 of_rank.clear()
                 for actor in actors:
-                    lengths = draft.lengths()
-                    mark, failure = outcome_of(partial(actor.collect, draft))
+                    lengths = draft.lengths() if marks else _EMPTY
+                    mark, failure = outcome_of(actor.collect, draft)
                     if failure is None:
                         marks.append((actor, mark))
                     else:
@@ -367,7 +368,7 @@ class Committer:
         for actor, mark in marks:
             if self._excluded and actor in self._excluded:
                 continue  # its load comes next, and finds this commit
-            _, failure = outcome_of(partial(actor.settle, mark))
+            _, failure = outcome_of(actor.settle, mark)
             if failure is not None:
                 failed.append((actor, failure))
         waiters, self._running_waiters = self._running_waiters, []

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -28,7 +27,8 @@ _WEIGHT = 0.2  # of the latest call in the moving average
 class Runner(Protocol):
     """Runs a blocking call, now or later, and tells the outcome to `done` in the event loop."""
 
-    def run(self, job: Job, done: Done) -> None: ...
+    def run(self, job: Job, done: Done, is_long: bool) -> None:
+        """`is_long`: it is known to take its time."""
 
     def close(self) -> None: ...
 
@@ -40,8 +40,8 @@ class AdaptiveRunner:
         self._average_ms = 0.0
         self._threads: ThreadPoolExecutor | None = None
 
-    def run(self, job: Job, done: Done) -> None:
-        if self._average_ms < INLINE_COMMIT_MS:
+    def run(self, job: Job, done: Done, is_long: bool) -> None:
+        if self._average_ms < INLINE_COMMIT_MS and not is_long:
             result, error, took_ms = _timed(job)
             self._learn(took_ms)
             done(result, error)
@@ -73,18 +73,22 @@ class Desk:
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
-        self._waiting: deque[tuple[Job, Done]] = deque()
+        self._waiting: deque[tuple[Job, Done, bool]] = deque()
         self._busy = False  # a call is under way
         self._working = False  # `_work` is on the stack
         self._resting = False  # it goes on in the next turn of the event loop
 
-    def submit(self, job: Job, done: Done, first: bool = False) -> None:
-        if first:
-            self._waiting.appendleft((job, done))
-        else:
-            self._waiting.append((job, done))
+    def submit(self, job: Job, done: Done, first: bool = False, is_long: bool = False) -> None:
         if not (self._busy or self._working or self._resting):
-            self._work()
+            self._working = True
+            self._start(job, done, is_long)
+            self._working = False
+            if self._waiting and not self._busy:
+                self._work()
+        elif first:
+            self._waiting.appendleft((job, done, is_long))
+        else:
+            self._waiting.append((job, done, is_long))
 
     def call(self, job: Job) -> asyncio.Future[Any]:
         """The same for those who await."""
@@ -125,18 +129,18 @@ class Desk:
         if not self._busy:
             self._work()
 
-    def _start(self, job: Job, done: Done) -> None:
+    def _start(self, job: Job, done: Done, is_long: bool) -> None:
         self._busy = True
 
         def finished(result: Any, error: BaseException | None) -> None:
             self._busy = False
-            _, failure = outcome_of(partial(done, result, error))
+            _, failure = outcome_of(done, result, error)
             if failure is not None:  # of one who waited, and no reason to keep the others waiting
                 report("the end of a call to the journal failed", failure)
             if not (self._working or self._resting):
                 self._work()
 
-        _, failure = outcome_of(partial(self._runner.run, job, finished))
+        _, failure = outcome_of(self._runner.run, job, finished, is_long)
         if failure is not None:
             finished(None, failure)
 

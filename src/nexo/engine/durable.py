@@ -7,7 +7,6 @@ long: what it has to say is to be on its way before the next commit begins, so i
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from nexo.engine.supervisor import outcome_of, report
@@ -24,7 +23,7 @@ class Durable(asyncio.Future[Any]):
     def answer(self, result: Any, error: BaseException | None = None) -> None:
         """The commit has ended. Nothing that goes wrong here may stop the others' answers."""
         if self.told is not None:
-            _, failure = outcome_of(partial(self.told, result, error))
+            _, failure = outcome_of(self.told, result, error)
             if failure is not None:
                 report("an answer could not be given", failure)
         elif self.done():

@@ -8,6 +8,7 @@ step the actor serves whoever waits and sets its timer.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +30,10 @@ from nexo.machine.fail import give_back, give_back_lease, nack
 from nexo.machine.image import encode_image, image_of
 from nexo.machine.pop import messages, pop
 from nexo.machine.push import push, push_one, push_shared
-from nexo.vocabulary.errors import DataCorrupt, NotReady
+from nexo.vocabulary.errors import DataCorrupt, NexoError, NotReady
 from nexo.vocabulary.limits import (
+    COPY_LOOK_CHUNKS,
+    COPY_STEP_CHUNKS,
     EXPIRE_STEP_SPANS,
     POP_BYTES_MAX,
     SERVE_STEP_PARTS,
@@ -49,7 +52,6 @@ if TYPE_CHECKING:
     from nexo.machine.queue import Queue
     from nexo.machine.settle import Mark
     from nexo.vocabulary.batch import Batch
-    from nexo.vocabulary.errors import NexoError
     from nexo.vocabulary.message import Message
 
 
@@ -66,6 +68,7 @@ class QueueActor:
         self._timer = Timer(context.clock, self.tick)
         self._shelf = Shelf(context.memory, self, self._set_aside)
         self._retry: asyncio.TimerHandle | None = None  # of what could not be read
+        self._copying: asyncio.Task[None] | None = None
         self.pins = self._shelf.pins
         self._recorder = Recorder(owner)
         self._gone: NexoError | None = None  # why nothing is taken any more
@@ -302,8 +305,7 @@ class QueueActor:
         draft.rows += collected.rows
         draft.dropped_rows += collected.dropped_rows
         if self._recorder.write(draft, collected.changes, lambda: encode_image(image_of(queue))):
-            copy_forward = partial(self._context.guard, self, self._copy_forward)
-            asyncio.get_running_loop().call_soon(copy_forward)
+            asyncio.get_running_loop().call_soon(self._begin_copying)
         # Not before: what cannot be written must not take the archive along.
         for flushed in collected.flushed:
             self._context.archive(self, flushed.batch, flushed.row, 0)
@@ -377,7 +379,7 @@ class QueueActor:
                 waiter.hold(delivery.lease, queue.leases)
             self._delivered(delivery)
             parts += len(delivery.parts)
-            _, failure = outcome_of(partial(waiter.deliver, delivery))
+            _, failure = outcome_of(waiter.deliver, delivery)
             if failure is not None:
                 self._give_up(waiter, delivery, failure)
 
@@ -400,7 +402,7 @@ class QueueActor:
             give_back_lease(self.queue, lease, now_ms)
         waiter.leases.clear()
         told = NotReady("the delivery failed", "subscribe again")
-        _, failure = outcome_of(partial(waiter.fail, told))
+        _, failure = outcome_of(waiter.fail, told)
         if failure is not None:
             report(f"a consumer of {self.label} could not be told", failure)
 
@@ -440,6 +442,8 @@ class QueueActor:
         self._timer.cancel()
         if self._retry is not None:
             self._retry.cancel()
+        if self._copying is not None:
+            self._copying.cancel()
         self.room.close(gone)
 
     def changed(self, result: Any) -> asyncio.Future[Any]:
@@ -516,15 +520,47 @@ class QueueActor:
         log = self.queue.lane_of(chunk.first).log
         self._shelf.fetch(log, chunk, partial(self._context.guard, self, then))
 
-    def _copy_forward(self) -> None:
+    def _begin_copying(self) -> None:
         """After a snapshot: live messages must not pin the bytes of dead ones."""
-        if self._context.refusal is not None or self._gone is not None:
-            return
-        for chunk in compact.sparse_chunks(self.queue):
-            if self.is_unreadable(chunk):
-                continue
-            if chunk.content is None:
-                self.fetch(chunk, self._copy_forward)
-                return
-            compact.copy_forward(self.queue, chunk)
-            self._committer.enlist(self)
+        if self._copying is None and self._gone is None:
+            self._copying = asyncio.get_running_loop().create_task(self._copy_forward())
+            self._copying.add_done_callback(self._copied)
+
+    def _copied(self, copying: asyncio.Task[None]) -> None:
+        self._copying = None
+        if not copying.cancelled():
+            self._context.guard(self, copying.result)
+
+    async def _copy_forward(self) -> None:
+        """A bounded part in each turn of the event loop."""
+        queue, sparse = self.queue, []
+        for lane in queue.lanes:
+            for at, first in enumerate(list(lane.log.chunks)):
+                if at % COPY_LOOK_CHUNKS == COPY_LOOK_CHUNKS - 1:
+                    await asyncio.sleep(0)
+                chunk = lane.log.chunks.get(first)
+                if chunk is not None and compact.is_sparse(lane, chunk):
+                    sparse.append((lane, chunk))
+        for start in range(0, len(sparse), COPY_STEP_CHUNKS):
+            with self.pins() as pins:
+                for _, chunk in sparse[start : start + COPY_STEP_CHUNKS]:
+                    if not await self._is_at_hand(chunk, queue):
+                        continue
+                    pins.add(chunk)
+                if self.queue is not queue or self._context.refusal is not None:
+                    return
+                some = sparse[start : start + COPY_STEP_CHUNKS]
+                known = [(lane, chunk) for lane, chunk in some if chunk.content is not None]
+                chunks = [chunk for lane, chunk in known if compact.is_sparse(lane, chunk)]
+                if chunks:
+                    compact.copy_forward(queue, *chunks)
+                    self._committer.enlist(self)
+            await asyncio.sleep(0)
+
+    async def _is_at_hand(self, chunk: Chunk, queue: Queue) -> bool:
+        """Read a chunk back, if it is still there and can be read."""
+        is_there = self.queue is queue and queue.lane_of(chunk.first).log.chunks.get(chunk.first)
+        if is_there and chunk.content is None and not self.is_unreadable(chunk):
+            with contextlib.suppress(NexoError):  # the next snapshot tries again
+                await self.read_back(chunk)
+        return chunk.content is not None

@@ -231,11 +231,11 @@ class Supervisor:
         self._context.desk.submit(self._context.journal.tidy, done)
 
 
-def outcome_of(job: Callable[[], Any]) -> tuple[Any, Exception | None]:
+def outcome_of(job: Callable[..., Any], *given: Any) -> tuple[Any, Exception | None]:
     """The result of a call, or what it raised: the one place that catches everything, because
     whoever waits for the call must be told, whatever it was."""
     try:
-        return job(), None
+        return job(*given), None
     except Exception as caught:
         return None, caught
 

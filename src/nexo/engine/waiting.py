@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from functools import partial
 from typing import TYPE_CHECKING
 
 from nexo.engine.supervisor import outcome_of, report
@@ -163,7 +162,7 @@ class WaitingRoom:
         self._free = 0
         for waiter in waiters:
             waiter.queued = False
-            _, failure = outcome_of(partial(waiter.fail, reason))
+            _, failure = outcome_of(waiter.fail, reason)
             if failure is not None:
                 report("a consumer could not be told that its queue is gone", failure)
 

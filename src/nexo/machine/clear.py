@@ -20,8 +20,7 @@ def purge(queue: Queue, now_ms: int) -> int:
     flush(queue)  # what came just before has a record before this one
     for lane in queue.lanes:
         lane.line.clear()
-        for chunk in list(lane.log.chunks.values()):
-            queue.dropped_rows += lane.log.drop(chunk)
+        queue.dropped_rows += lane.log.drop_all()
     queue.scheduled.clear()
     queue.aside.clear()
     queue.leases.clear()
