@@ -14,7 +14,7 @@ from nexo.client.pushes import Push, PushBatch
 from nexo.client.values import attributes_of, body_of, check_priority
 from nexo.vocabulary.batch import batch_of
 from nexo.vocabulary.errors import InvalidArgument, QueueNotFound, TopicNotFound
-from nexo.vocabulary.limits import PEEK_MESSAGES_MAX, POP_BYTES_MAX, POP_MESSAGES_MAX
+from nexo.vocabulary.limits import LIST_PAGE_MAX, PEEK_MESSAGES_MAX, POP_BYTES_MAX, POP_MESSAGES_MAX
 from nexo.vocabulary.spoken import milliseconds
 from nexo.wire import commands
 from nexo.wire.frame import Frame, Kind, frame_parts
@@ -225,6 +225,13 @@ def call(method: str, read_body: Callable[[memoryview], Any] | None, **params: A
         return None if read_body is None else read_body(answer.body)
 
     return Request(Kind.CALL, b"", decode, body)
+
+
+def page(method: str, found: list[figures.QueueInfo] | list[figures.TopicInfo]) -> Request:
+    """Those that come behind what is found, as many as one answer has; fewer are the last."""
+    read_body = figures.read_queues if method == "list_queues" else figures.read_topics
+    after = found[-1].name if found else ""
+    return call(method, read_body, after=after, limit=LIST_PAGE_MAX)
 
 
 def delete(method: str, name: str) -> Request:

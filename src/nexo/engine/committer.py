@@ -16,11 +16,12 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
+from nexo.engine.desk import Heavy
 from nexo.engine.durable import Durable
 from nexo.engine.supervisor import outcome_of, refusal_of, report
 from nexo.journal.port import Commit, Write
 from nexo.vocabulary.errors import NexoError, ReadOnly
-from nexo.vocabulary.limits import UNSETTLED_BYTES_MAX
+from nexo.vocabulary.limits import INLINE_COMMIT_BYTES, UNSETTLED_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,6 +50,10 @@ class Draft:
         self.rows: list[tuple[int, Batch]] = []
         self.dropped_rows: list[int] = []
         self.dropped_owners: list[int] = []
+
+    @property
+    def snapshot_bytes(self) -> int:
+        return sum([len(each.snapshot) for each in self.writes if each.snapshot is not None])
 
     def lengths(self) -> tuple[int, int, int, int]:
         return (
@@ -333,7 +338,9 @@ class Committer:
         if not (commit.writes or commit.rows or commit.dropped_rows or commit.dropped_owners):
             done(None, None)
         else:
-            self._desk.submit(lambda: self._journal.commit(commit), done, first=True)
+            write = partial(self._journal.commit, commit)
+            is_heavy = round_bytes + draft.snapshot_bytes > INLINE_COMMIT_BYTES
+            self._desk.submit(Heavy(write) if is_heavy else write, done, first=True)
 
     def _collect(self) -> tuple[Draft, list[_Mark], list[_Failed]]:
         """Collecting a topic may bring work to the queues bound to it, and a queue to its archive

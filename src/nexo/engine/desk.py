@@ -25,6 +25,18 @@ if TYPE_CHECKING:
 _WEIGHT = 0.2  # of the latest call in the moving average
 
 
+class Heavy:
+    """A call that takes long however quick the disk is."""
+
+    __slots__ = ("_job",)
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
+    def __call__(self) -> Any:
+        return self._job()
+
+
 class Runner(Protocol):
     """Runs a blocking call, now or later, and tells the outcome to `done` in the event loop."""
 
@@ -34,14 +46,15 @@ class Runner(Protocol):
 
 
 class AdaptiveRunner:
-    """In the loop while that is quick, else in a thread."""
+    """In the loop while that is quick, else in a thread, where heavy calls are always."""
 
     def __init__(self) -> None:
         self._average_ms = 0.0
         self._threads: ThreadPoolExecutor | None = None
 
     def run(self, job: Job, done: Done) -> None:
-        if self._average_ms < INLINE_COMMIT_MS:
+        is_heavy = isinstance(job, Heavy)  # of which nothing is learned about the others
+        if self._average_ms < INLINE_COMMIT_MS and not is_heavy:
             result, error, took_ms = _timed(job)
             self._learn(took_ms)
             done(result, error)
@@ -49,15 +62,18 @@ class AdaptiveRunner:
         if self._threads is None:
             self._threads = ThreadPoolExecutor(1, thread_name_prefix="nexo-journal")
         future = asyncio.get_running_loop().run_in_executor(self._threads, _timed, job)
-        future.add_done_callback(lambda finished: self._finish(finished, done))
+        future.add_done_callback(lambda finished: self._finish(finished, done, not is_heavy))
 
     def close(self) -> None:
         if self._threads is not None:
             self._threads.shutdown()
 
-    def _finish(self, finished: asyncio.Future[tuple[Any, Any, float]], done: Done) -> None:
+    def _finish(
+        self, finished: asyncio.Future[tuple[Any, Any, float]], done: Done, learns: bool
+    ) -> None:
         result, error, took_ms = finished.result()
-        self._learn(took_ms)
+        if learns:
+            self._learn(took_ms)
         done(result, error)
 
     def _learn(self, took_ms: float) -> None:

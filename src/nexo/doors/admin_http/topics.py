@@ -15,8 +15,8 @@ from nexo.doors.admin_http.values import (
     NewTopicName,
     Paging,
     QueueName,
-    page,
 )
+from nexo.engine.listing import page
 from nexo.vocabulary import spoken
 from nexo.vocabulary.given import GivenTopicSettings, topic_settings_of
 from nexo.vocabulary.start import EARLIEST, LATEST
@@ -24,6 +24,7 @@ from nexo.vocabulary.start import EARLIEST, LATEST
 if TYPE_CHECKING:
     from nexo.doors.admin_http.operation import Call
     from nexo.engine.engine import Engine
+    from nexo.engine.topic_actor import TopicInfo
 
 _ALL = "/api/v1/topics"
 _ONE = "/api/v1/topics/{name}"
@@ -85,7 +86,10 @@ class BoundQueue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _described(engine: Engine, name: str) -> TopicFigures:
-    info = engine.topic(name).info()
+    return _figures(engine.topic(name).info())
+
+
+def _figures(info: TopicInfo) -> TopicFigures:
     settings = spoken.topic_settings(msgspec.to_builtins(info.settings))
     return TopicFigures(
         info.name, info.start, info.end, info.kept_bytes, settings, info.bound_queues
@@ -93,8 +97,10 @@ def _described(engine: Engine, name: str) -> TopicFigures:
 
 
 async def _list(call: Call) -> TopicPage:
-    names, following = page(call.engine.topics, call.query, call.caller.knows)
-    return TopicPage([_described(call.engine, name) for name in names], following)
+    topics, query = call.engine.topics, call.query
+    names, following = await page(topics, query.after, query.limit, call.caller.knows)
+    found = [topics.get(name) for name in names]  # None: it was deleted in between
+    return TopicPage([_figures(each.info()) for each in found if each is not None], following)
 
 
 async def _create(call: Call) -> Answer:

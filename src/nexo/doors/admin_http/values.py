@@ -11,8 +11,6 @@ from msgspec import Meta
 from nexo.vocabulary.limits import ADMIN_PAGE_MAX, NAME_CHARS_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from nexo.vocabulary.errors import NexoError
 
     Value = TypeVar("Value")
@@ -84,12 +82,3 @@ def moment(unix_ms: int) -> datetime:
 def moment_or_none(unix_ms: int | None) -> datetime | None:
     """0 and None stand for no time."""
     return moment(unix_ms) if unix_ms else None
-
-
-def page(
-    names: Iterable[str], wanted: Paging, knows: Callable[[str], bool]
-) -> tuple[list[str], str | None]:
-    """The names of one page, and the name to go on behind; None: there are no more."""
-    listed = sorted(name for name in names if name > wanted.after and knows(name))
-    shown = listed[: wanted.limit]
-    return shown, shown[-1] if len(listed) > len(shown) else None

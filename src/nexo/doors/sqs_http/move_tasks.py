@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from nexo.doors.sqs_http.errors import SqsError, invalid, invalid_value, not_found
-from nexo.doors.sqs_http.queues import sources_of
+from nexo.doors.sqs_http.queues import has_source
 from nexo.doors.sqs_http.shapes import (
     CancelMessageMoveTaskResult,
     ListMessageMoveTasksResult,
@@ -43,7 +43,7 @@ async def start_message_move_task(
     call: Call, request: StartMessageMoveTaskRequest
 ) -> StartMessageMoveTaskResult:
     source = _queue(call, request.source_arn or "", "SourceArn")
-    if not sources_of(call, source.name):
+    if not await has_source(call, source.name):
         raise invalid("Source queue must be configured as a Dead Letter Queue.")
     to = None
     if request.destination_arn is not None:

@@ -18,12 +18,13 @@ from nexo.doors.sqs_http.shapes import (
     ListQueuesResult,
 )
 from nexo.doors.sqs_http.tags import check_tags
+from nexo.engine.listing import page
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.names import FIFO_SUFFIX, check_name, dead_letter_name
 from nexo.vocabulary.settings import QueueSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from nexo.doors.sqs_http.call import Call
     from nexo.doors.sqs_http.shapes import (
@@ -76,12 +77,13 @@ async def get_queue_url(call: Call, request: GetQueueUrlRequest) -> GetQueueUrlR
 
 
 async def list_queues(call: Call, request: ListQueuesRequest) -> ListQueuesResult:
-    prefix, rights, found = request.queue_name_prefix or "", call.caller.rights, []
-    for name in call.engine.queues:
+    prefix, rights = request.queue_name_prefix or "", call.caller.rights
+
+    def wanted(name: str) -> bool:
         place, plain = call.addresses.place_of(name)
-        if place == call.caller.place and plain.startswith(prefix) and rights.knows(name):
-            found.append(name)
-    urls, token = _page(call, found, request.max_results, request.next_token)
+        return place == call.caller.place and plain.startswith(prefix) and rights.knows(name)
+
+    urls, token = await _page(call, wanted, request.max_results, request.next_token)
     return ListQueuesResult(queue_urls=urls or None, next_token=token)
 
 
@@ -95,20 +97,26 @@ async def list_dead_letter_source_queues(
     call: Call, request: ListDeadLetterSourceQueuesRequest
 ) -> ListDeadLetterSourceQueuesResult:
     target = call.queue(request.queue_url)
-    found = [name for name in sources_of(call, target.name) if call.caller.rights.knows(name)]
-    urls, token = _page(call, found, request.max_results, request.next_token)
+    rights = call.caller.rights
+
+    def wanted(name: str) -> bool:
+        return is_source(call, name, target.name) and rights.knows(name)
+
+    urls, token = await _page(call, wanted, request.max_results, request.next_token)
     return ListDeadLetterSourceQueuesResult(queue_urls=urls or None, next_token=token)
 
 
-def sources_of(call: Call, target: str) -> list[str]:
-    """The queues whose dead letters go to this one."""
-    found = []
-    for name, actor in call.engine.queues.items():
-        settings = actor.queue.settings
-        limited = settings.max_attempts is not None
-        if limited and dead_letter_name(name, settings.dead_letter) == target:
-            found.append(name)
-    return found
+def is_source(call: Call, name: str, target: str) -> bool:
+    """Whether the dead letters of a queue go to this one."""
+    settings = call.engine.queues[name].queue.settings
+    limited = settings.max_attempts is not None
+    return limited and dead_letter_name(name, settings.dead_letter) == target
+
+
+async def has_source(call: Call, target: str) -> bool:
+    """Whether the dead letters of any queue go to this one."""
+    found, _ = await page(call.engine.queues, "", 1, lambda name: is_source(call, name, target))
+    return bool(found)
 
 
 def _check_name(plain: str, given: dict[str, str]) -> bool:
@@ -145,8 +153,8 @@ def _check_same(call: Call, known: QueueActor, given: Mapping[str, str]) -> None
             )
 
 
-def _page(
-    call: Call, names: list[str], limit: int | None, token: str | None
+async def _page(
+    call: Call, wanted: Callable[[str], bool], limit: int | None, token: str | None
 ) -> tuple[list[str], str | None]:
     """One page of URLs in the order of names, and what continues it."""
     if limit is not None and not 1 <= limit <= RESULTS_MAX:
@@ -154,11 +162,10 @@ def _page(
             limit, "MaxResults", f"MaxResults must be an integer between 1 and {RESULTS_MAX}."
         )
     after = _read_token(token) if token else ""
-    names = sorted(name for name in names if name > after)
-    page = names[: limit or RESULTS_MAX]
-    more = limit is not None and len(names) > len(page)
-    following = b64encode(page[-1].encode()).decode() if more else None
-    return [call.url_of(name) for name in page], following
+    names, last = await page(call.engine.queues, after, limit or RESULTS_MAX, wanted)
+    more = limit is not None and last is not None
+    following = b64encode(names[-1].encode()).decode() if more else None
+    return [call.url_of(name) for name in names], following
 
 
 def _read_token(token: str) -> str:
