@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 import nexo
+from nexo.client import asking
+from nexo.client.aio import client as aio_client
+from nexo.client.blocking import client as blocking_client
 
 
 def test_the_life_of_a_message(client: Any) -> None:
@@ -226,6 +229,18 @@ def test_peek_shows_all_states(client: Any) -> None:
         queue.peek(1001)
     with pytest.raises(nexo.InvalidArgument, match="not a message that was popped"):
         queue.ack_batch(queue.peek())
+
+
+def test_lists_are_asked_for_by_pages(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "LIST_PAGE_MAX", 3)
+    for twin in (aio_client, blocking_client):
+        monkeypatch.setattr(twin, "LIST_PAGE_MAX", 3)
+    for count in range(1, 8):
+        client.create_queue(f"q{count}")
+        client.create_topic(f"t{count}")
+        assert [each.name for each in client.queues()] == [f"q{n}" for n in range(1, count + 1)]
+        names = [each.name for each in client.topics() if not each.name.startswith("nexo.")]
+        assert names == [f"t{n}" for n in range(1, count + 1)]
 
 
 def test_info(client: Any) -> None:

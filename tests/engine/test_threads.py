@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from nexo.engine.desk import AdaptiveRunner, Desk
 from nexo.engine.engine import Engine
 from nexo.journal.sqlite import SqliteJournal
-from nexo.vocabulary.limits import INLINE_COMMIT_MS, LONG_COMMIT_ROWS
+from nexo.vocabulary.limits import INLINE_COMMIT_BYTES, INLINE_COMMIT_MS, LONG_COMMIT_ROWS
 from tests.engine.rig import WatchedJournal, ack, bodies_of, number_of, numbered
 
 if TYPE_CHECKING:
@@ -141,3 +141,24 @@ def test_a_real_directory_under_load_and_across_restarts(tmp_path: Path) -> None
         asyncio.run(asyncio.wait_for(life(turn), 30))
     expected = [3_000 * turn + number for turn in range(3) for number in range(1_200)]
     assert sorted(seen) == expected
+
+
+def test_a_large_commit_never_runs_in_the_loop(tmp_path: Path) -> None:
+    """However quick the disk was so far; and nothing is concluded from it."""
+
+    async def main() -> None:
+        journal = GatedJournal(tmp_path)
+        runner = AdaptiveRunner()
+        engine = await Engine(journal, runner=runner, events=None, new_incarnation=lambda: 1).open()
+        queue = await engine.create_queue("q")
+        for size, is_inline in ((1_000, True), (INLINE_COMMIT_BYTES, False), (1_000, True)):
+            runner._average_ms = 0.0
+            journal.threads.clear()
+            await queue.push(numbered(4, size=size // 2))
+            in_thread = any(name.startswith("nexo-journal") for name in journal.threads)
+            assert in_thread is not is_inline
+            if not is_inline:
+                assert runner._average_ms == 0.0
+        await engine.close()
+
+    asyncio.run(main())

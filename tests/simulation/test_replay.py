@@ -15,7 +15,6 @@ from nexo.engine import queue_actor
 from nexo.engine.committer import Committer
 from nexo.engine.recorder import Recorder
 from nexo.engine.rows import SharedRows
-from nexo.engine.supervisor import Supervisor
 from nexo.machine import image
 from nexo.simulation.seeds import Failure, run_seed
 from nexo.simulation.world import World
@@ -118,13 +117,16 @@ def test_a_shared_row_that_goes_too_early_is_found(monkeypatch: pytest.MonkeyPat
 
 def test_going_on_after_a_failed_commit_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The state in memory is ahead of the journal then, and must be given up."""
-    honest = Supervisor.__init__
+    honest = Engine.load_all
 
-    def stubborn(self: Supervisor, context: Any, load: Any, resume: Any) -> None:
-        honest(self, context, lambda: context.committer.resume(), resume)
+    def stubborn(self: Engine) -> None:
+        if self.committer.commits:
+            self.committer.resume()
+        else:
+            honest(self)
 
-    monkeypatch.setattr(Supervisor, "__init__", stubborn)
-    first_failure()
+    monkeypatch.setattr(Engine, "load_all", stubborn)
+    assert "broke a promise" in first_failure().text
 
 
 def test_a_failure_says_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> None:

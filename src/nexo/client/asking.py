@@ -19,6 +19,7 @@ from nexo.vocabulary.limits import (
     BATCH_MESSAGES_MAX,
     DELAY_MS_MAX,
     INTEGER_MAX,
+    LIST_PAGE_MAX,
     PEEK_MESSAGES_MAX,
     POP_BYTES_MAX,
     POP_MESSAGES_MAX,
@@ -237,6 +238,13 @@ def call(method: str, read_body: Callable[[memoryview], Any] | None, **params: A
         return None if read_body is None else read_body(answer.body)
 
     return Request(Kind.CALL, b"", decode, body)
+
+
+def page(method: str, found: list[figures.QueueInfo] | list[figures.TopicInfo]) -> Request:
+    """Those that come behind what is found, as many as one answer has; fewer are the last."""
+    read_body = figures.read_queues if method == "list_queues" else figures.read_topics
+    after = found[-1].name if found else ""
+    return call(method, read_body, after=after, limit=LIST_PAGE_MAX)
 
 
 def delete(method: str, name: str) -> Request:

@@ -19,7 +19,7 @@ from nexo.engine.durable import Durable
 from nexo.engine.supervisor import outcome_of, refusal_of
 from nexo.journal.port import Commit, Write
 from nexo.vocabulary.errors import NexoError, ReadOnly
-from nexo.vocabulary.limits import LONG_COMMIT_ROWS, UNSETTLED_BYTES_MAX
+from nexo.vocabulary.limits import INLINE_COMMIT_BYTES, LONG_COMMIT_ROWS, UNSETTLED_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,6 +48,10 @@ class Draft:
         self.rows: list[tuple[int, Batch]] = []
         self.dropped_rows: list[int] = []
         self.dropped_owners: list[int] = []
+
+    @property
+    def snapshot_bytes(self) -> int:
+        return sum([len(each.snapshot) for each in self.writes if each.snapshot is not None])
 
     def lengths(self) -> tuple[int, int, int, int]:
         return (
@@ -333,7 +337,8 @@ class Committer:
         if not (commit.writes or commit.rows or commit.dropped_rows or commit.dropped_owners):
             done(None, None)
         else:
-            is_long = len(commit.rows) + len(commit.dropped_rows) > LONG_COMMIT_ROWS
+            rows, size = len(commit.rows) + len(commit.dropped_rows), round_bytes
+            is_long = rows > LONG_COMMIT_ROWS or size + draft.snapshot_bytes > INLINE_COMMIT_BYTES
             self._desk.submit(lambda: self._journal.commit(commit), done, True, is_long)
 
     def _collect(self) -> tuple[Draft, list[_Mark], list[_Failed]]:

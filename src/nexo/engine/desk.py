@@ -28,13 +28,13 @@ class Runner(Protocol):
     """Runs a blocking call, now or later, and tells the outcome to `done` in the event loop."""
 
     def run(self, job: Job, done: Done, is_long: bool) -> None:
-        """`is_long`: it is known to take its time."""
+        """`is_long`: it takes its time however quick the disk is."""
 
     def close(self) -> None: ...
 
 
 class AdaptiveRunner:
-    """In the loop while that is quick, else in a thread."""
+    """In the loop while that is quick, else in a thread, where long calls are always."""
 
     def __init__(self) -> None:
         self._average_ms = 0.0
@@ -49,15 +49,19 @@ class AdaptiveRunner:
         if self._threads is None:
             self._threads = ThreadPoolExecutor(1, thread_name_prefix="nexo-journal")
         future = asyncio.get_running_loop().run_in_executor(self._threads, _timed, job)
-        future.add_done_callback(lambda finished: self._finish(finished, done))
+        # Of a long one nothing is learned about the others.
+        future.add_done_callback(lambda finished: self._finish(finished, done, not is_long))
 
     def close(self) -> None:
         if self._threads is not None:
             self._threads.shutdown()
 
-    def _finish(self, finished: asyncio.Future[tuple[Any, Any, float]], done: Done) -> None:
+    def _finish(
+        self, finished: asyncio.Future[tuple[Any, Any, float]], done: Done, learns: bool
+    ) -> None:
         result, error, took_ms = finished.result()
-        self._learn(took_ms)
+        if learns:
+            self._learn(took_ms)
         done(result, error)
 
     def _learn(self, took_ms: float) -> None:

@@ -20,6 +20,7 @@ from nexo.engine.committer import CATALOG_RANK, Committer
 from nexo.engine.context import Context
 from nexo.engine.desk import AdaptiveRunner, Desk
 from nexo.engine.keys import Keys
+from nexo.engine.listing import Named
 from nexo.engine.memory import Memory
 from nexo.engine.moves import Mover, MoveTask, MoveTasks
 from nexo.engine.queue_actor import QueueActor
@@ -78,7 +79,7 @@ class Engine:
         self._journal = journal
         self._new_incarnation = new_incarnation
         self._catalog = Catalog()
-        self._queues: dict[str, QueueActor] = {}
+        self._queues: Named[QueueActor] = Named()
         self._queues_by_owner: dict[int, QueueActor] = {}
         self._record = CatalogRecord(self._enlist)
         context = self._context = Context()
@@ -210,11 +211,11 @@ class Engine:
         return self._catalog.topics_of(queue)
 
     @property
-    def queues(self) -> dict[str, QueueActor]:
+    def queues(self) -> Named[QueueActor]:
         return self._queues
 
     @property
-    def topics(self) -> dict[str, TopicActor]:
+    def topics(self) -> Named[TopicActor]:
         return self._topics.actors
 
     async def create_queue(self, name: str, settings: QueueSettings | None = None) -> QueueActor:
@@ -499,7 +500,7 @@ class Engine:
         self._topics.load(recovered.topics)
 
     def _load_queues(self, queues: dict[int, Queue]) -> None:
-        known, self._queues, self._queues_by_owner = self._queues_by_owner, {}, {}
+        known, self._queues, self._queues_by_owner = self._queues_by_owner, Named(), {}
         for owner, queue in queues.items():
             actor = known.pop(owner, None)
             if actor is None:
@@ -508,6 +509,7 @@ class Engine:
             else:
                 actor.adopt(queue)
             self._add_queue(queue.name, actor)
+        self._queues.sort()
         for actor in known.values():  # they were created in a commit that failed
             actor.close(QueueNotFound(f"queue {actor.name!r} could not be created"))
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from nexo.engine.committer import ARCHIVE_RANK, TOPIC_RANK
 from nexo.engine.events import EventsActor
 from nexo.engine.following import Followers
+from nexo.engine.listing import Named
 from nexo.engine.recovery import new_topic
 from nexo.engine.topic_actor import TopicActor
 from nexo.machine import bind as rules
@@ -47,7 +48,7 @@ class Topics:
         """`events` is what `nexo.events` keeps; None: the life of messages is not told."""
         self._context = context
         self._events = events
-        self.actors: dict[str, TopicActor] = {}
+        self.actors: Named[TopicActor] = Named()
         self.followers = Followers()
         context.on_news = self.followers.news
         context.on_events = self._tell if events is not None else None
@@ -57,7 +58,7 @@ class Topics:
     def load(self, topics: dict[int, Topic]) -> None:
         """Topics as the journal has them; actors that exist stay, with new state."""
         known = {actor.owner: actor for actor in self.actors.values()}
-        self.actors = {}
+        self.actors = Named()
         self.followers.loaded()
         for owner, topic in topics.items():
             actor = known.pop(owner, None)
@@ -68,6 +69,7 @@ class Topics:
             else:
                 actor.adopt(topic)
             self.actors[topic.name] = actor
+        self.actors.sort()
         for actor in known.values():  # they were created in a commit that failed
             actor.close(TopicNotFound(f"topic {actor.name!r} could not be created"))
 

@@ -85,7 +85,7 @@ RECENT_ROWS_SHARE = 8  # of the memory limit, for rows of which more is wanted s
 
 UNSETTLED_BYTES_MAX = 64 * 1024 * 1024  # what may wait for the disk before pushes wait
 RECORD_BYTES_BEFORE_SNAPSHOT = 1024 * 1024  # state rows of a queue before they are folded in
-CATALOG_STEP_DEFINITIONS = 2_000  # encoded in one step of a snapshot: about 2 ms
+CATALOG_STEP_DEFINITIONS = 500  # encoded in one step of a snapshot: about 1 ms
 SPARSE_CHUNK_RATIO = 4  # a chunk with fewer live messages than 1/4 is copied forward …
 SPARSE_CHUNK_BYTES = 64 * 1024  # … if that frees at least this much
 CLOCK_STEP_MS = 5_000  # a clock that is off by less is none of an operator's concern
@@ -103,11 +103,14 @@ ACTOR_FAILURES_MS = 60_000  # … this long it is out of service …
 OUT_OF_SERVICE_MS = 60_000  # … for so long; then it is tried again
 COMMIT_OVERDUE_MS = 5_000  # if no commit ends for so long, the broker is not healthy
 CLOSE_MS = 5_000  # how long a broker that stops waits for its disk
-INLINE_COMMIT_MS = 2.0  # while commits take less than this they run in the event loop
+INLINE_COMMIT_MS = 2.0  # while commits take less than this they run in the event loop …
+INLINE_COMMIT_BYTES = 2 * 1024 * 1024  # … but none that is larger than this
 FOLLOWED_TOPICS_MAX = 100_000  # topics that one pattern may stand for
 FOLLOWED_TOPICS_STEP = 10_000  # of them looked at in one step, which takes a few milliseconds
 FOLLOWED_MATCHES_KEPT = 200_000  # topics of patterns that are remembered: about 20 MB
 FOLLOWERS_MAX = 100_000  # requests of a broker that wait for the topics of a pattern
+LIST_STEP_NAMES = 100  # queues or topics that a list looks at before others get their turn
+LIST_PAGE_MAX = 1_000  # queues or topics that a client is told of in one answer
 EVENTS_PENDING_MAX = 100_000  # events that wait for a full disk before the oldest are dropped
 EVENTS_PAUSE_MS = 20  # between two publications of events: a busy broker has thousands of commits
 EVENTS_PUBLISHED_MAX = 10_000  # events in one batch, which is one step of work
@@ -180,7 +183,6 @@ HTTP_LEAVING_S = 2.0  # how long a refused client may go on sending before it is
 # off at once loses the answer, and tries again
 HTTP_STALLED_S = 1.0  # when connections run out, who has kept us waiting for this long goes first
 HTTP_TOLD_S = 10.0  # between two lines in the log about connections that were refused
-HTTP_LIST_STEP = 1_000  # names that a list looks at before others get their turn
 HTTP_JSON_PLAIN_BYTES = 64 * 1024  # what is shorter cannot hold enough values to matter
 
 SQS_BODY_BYTES_MAX = 8 * 1024 * 1024  # a message of 1 MiB is up to six times as long in JSON …

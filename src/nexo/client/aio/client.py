@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Self
 
-from nexo.client import asking, figures, tokens, tracing
+from nexo.client import asking, tokens, tracing
 from nexo.client.address import address_of, token_of
 from nexo.client.aio.connection import Connection
 from nexo.client.aio.queue import AsyncQueue
 from nexo.client.aio.topic import AsyncTopic
 from nexo.client.identity import client_name
 from nexo.vocabulary.errors import NexoError
+from nexo.vocabulary.limits import LIST_PAGE_MAX
 from nexo.vocabulary.spoken import queue_params, topic_params
 
 if TYPE_CHECKING:
@@ -66,10 +67,12 @@ class AsyncClient:
 
     async def queues(self) -> list[QueueInfo]:
         """All queues with their figures, by name."""
-        found: list[QueueInfo] = await self._connection.run(
-            asking.call("list_queues", figures.read_queues)
-        )
-        return found
+        found: list[QueueInfo] = []
+        while True:
+            page = await self._connection.run(asking.page("list_queues", found))
+            found += page
+            if len(page) < LIST_PAGE_MAX:
+                return found
 
     def topic(self, name: str) -> AsyncTopic:
         """A topic by name, without asking the broker."""
@@ -83,10 +86,12 @@ class AsyncClient:
 
     async def topics(self) -> list[TopicInfo]:
         """All topics with their figures, by name."""
-        found: list[TopicInfo] = await self._connection.run(
-            asking.call("list_topics", figures.read_topics)
-        )
-        return found
+        found: list[TopicInfo] = []
+        while True:
+            page = await self._connection.run(asking.page("list_topics", found))
+            found += page
+            if len(page) < LIST_PAGE_MAX:
+                return found
 
     async def backup(
         self,

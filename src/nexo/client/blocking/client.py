@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from nexo.client import asking, figures, tokens, tracing
+from nexo.client import asking, tokens, tracing
 from nexo.client.address import address_of, token_of
 from nexo.client.blocking.connection import Connection
 from nexo.client.blocking.queue import Queue
 from nexo.client.blocking.topic import Topic
 from nexo.client.identity import client_name
 from nexo.vocabulary.errors import NexoError
+from nexo.vocabulary.limits import LIST_PAGE_MAX
 from nexo.vocabulary.spoken import queue_params, topic_params
 
 if TYPE_CHECKING:
@@ -65,10 +66,12 @@ class Client:
 
     def queues(self) -> list[QueueInfo]:
         """All queues with their figures, by name."""
-        found: list[QueueInfo] = self._connection.run(
-            asking.call("list_queues", figures.read_queues)
-        )
-        return found
+        found: list[QueueInfo] = []
+        while True:
+            page = self._connection.run(asking.page("list_queues", found))
+            found += page
+            if len(page) < LIST_PAGE_MAX:
+                return found
 
     def topic(self, name: str) -> Topic:
         """A topic by name, without asking the broker."""
@@ -82,10 +85,12 @@ class Client:
 
     def topics(self) -> list[TopicInfo]:
         """All topics with their figures, by name."""
-        found: list[TopicInfo] = self._connection.run(
-            asking.call("list_topics", figures.read_topics)
-        )
-        return found
+        found: list[TopicInfo] = []
+        while True:
+            page = self._connection.run(asking.page("list_topics", found))
+            found += page
+            if len(page) < LIST_PAGE_MAX:
+                return found
 
     def backup(
         self,

@@ -11,7 +11,8 @@ from msgspec import Meta
 from nexo.access.permissions import Action
 from nexo.doors.admin_http import needs
 from nexo.doors.admin_http.operation import Answer, Operation
-from nexo.doors.admin_http.values import AtQueue, Count, Moment, Paging, QueueName, moment, page
+from nexo.doors.admin_http.values import AtQueue, Count, Moment, Paging, QueueName, moment
+from nexo.engine.listing import page
 from nexo.vocabulary import spoken
 from nexo.vocabulary.given import GivenQueueSettings, queue_settings_of
 from nexo.vocabulary.limits import CONSUMER_CHARS_MAX
@@ -19,6 +20,8 @@ from nexo.vocabulary.limits import CONSUMER_CHARS_MAX
 if TYPE_CHECKING:
     from nexo.doors.admin_http.operation import Call
     from nexo.engine.engine import Engine
+    from nexo.engine.queue_actor import QueueActor
+    from nexo.vocabulary.changes import QueueDefined
 
 TURN_QUEUES = 100  # that are looked at before others get their turn
 
@@ -86,11 +89,14 @@ class Released(msgspec.Struct, frozen=True):
 
 
 def described(engine: Engine, name: str) -> QueueFigures:
-    actor, defined = engine.find_queue(name), engine.definition(name)
+    return _figures(engine.find_queue(name), engine.definition(name))
+
+
+def _figures(actor: QueueActor, defined: QueueDefined) -> QueueFigures:
     figures: dict[str, Any] = msgspec.structs.asdict(actor.info())
     figures["oldest_age"] = figures.pop("oldest_age_ms") / 1000
     return QueueFigures(
-        name=name,
+        name=actor.name,
         consumers=actor.room.consumers,
         settings=spoken.queue_settings(msgspec.to_builtins(defined.settings)),
         created_at=moment(defined.created_ms),
@@ -100,13 +106,14 @@ def described(engine: Engine, name: str) -> QueueFigures:
 
 
 async def _list(call: Call) -> QueuePage:
-    names, following = await page(call.engine.queues, call.query, call.caller.knows)
+    engine, query = call.engine, call.query
+    names, following = await page(engine.queues, query.after, query.limit, call.caller.knows)
     queues = []
     for number, name in enumerate(names):
         if number % TURN_QUEUES == TURN_QUEUES - 1:
             await asyncio.sleep(0)
-        if name in call.engine.queues:  # else it was deleted in between
-            queues.append(described(call.engine, name))
+        if name in engine.queues:  # else it was deleted in between
+            queues.append(_figures(engine.queues[name], engine.definition(name)))
     return QueuePage(queues, following)
 
 

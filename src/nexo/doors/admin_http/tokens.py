@@ -18,11 +18,12 @@ from nexo.doors.admin_http.values import (
     TokenName,
     moment,
     moment_or_none,
-    page,
 )
 from nexo.vocabulary.limits import ADMIN_PERMISSION_CHARS_MAX, RETENTION_MS_MAX
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from nexo.doors.admin_http.operation import Call
     from nexo.vocabulary.changes import TokenDefined
 
@@ -100,8 +101,15 @@ class AuditLines(msgspec.Struct, frozen=True):
 
 async def _list(call: Call) -> TokenPage:
     tokens = {each.name: each for each in call.engine.keys.all()}
-    names, following = await page(tokens, call.query, lambda name: True)
+    names, following = _page(tokens, call.query)
     return TokenPage([_described(tokens[name]) for name in names], following)
+
+
+def _page(names: Iterable[str], wanted: Paging) -> tuple[list[str], str | None]:
+    """The names of one page, and the name to go on behind; None: there are no more."""
+    listed = sorted(name for name in names if name > wanted.after)
+    shown = listed[: wanted.limit]
+    return shown, shown[-1] if len(listed) > len(shown) else None
 
 
 def _described(defined: TokenDefined) -> TokenInfo:

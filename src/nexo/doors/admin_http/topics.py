@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,8 +14,8 @@ from nexo.doors.admin_http.values import (
     NewTopicName,
     Paging,
     QueueName,
-    page,
 )
+from nexo.engine.listing import page
 from nexo.vocabulary import spoken
 from nexo.vocabulary.definitions import Where
 from nexo.vocabulary.given import GivenTopicSettings, topic_settings_of
@@ -25,8 +24,7 @@ from nexo.vocabulary.start import EARLIEST, LATEST
 if TYPE_CHECKING:
     from nexo.doors.admin_http.operation import Call
     from nexo.engine.engine import Engine
-
-TURN_TOPICS = 100  # that are looked at before others get their turn
+    from nexo.engine.topic_actor import TopicInfo
 
 _ALL = "/api/v1/topics"
 _ONE = "/api/v1/topics/{name}"
@@ -88,7 +86,10 @@ class BoundQueue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _described(engine: Engine, name: str) -> TopicFigures:
-    info = engine.find_topic(name).info()
+    return _figures(engine.find_topic(name).info())
+
+
+def _figures(info: TopicInfo) -> TopicFigures:
     settings = spoken.topic_settings(msgspec.to_builtins(info.settings))
     return TopicFigures(
         info.name, info.start, info.end, info.kept_bytes, settings, info.bound_queues
@@ -96,14 +97,10 @@ def _described(engine: Engine, name: str) -> TopicFigures:
 
 
 async def _list(call: Call) -> TopicPage:
-    names, following = await page(call.engine.topics, call.query, call.caller.knows)
-    topics = []
-    for number, name in enumerate(names):
-        if number % TURN_TOPICS == TURN_TOPICS - 1:
-            await asyncio.sleep(0)
-        if name in call.engine.topics:  # else it was deleted in between
-            topics.append(_described(call.engine, name))
-    return TopicPage(topics, following)
+    topics, query = call.engine.topics, call.query
+    names, following = await page(topics, query.after, query.limit, call.caller.knows)
+    found = [topics.get(name) for name in names]  # None: it was deleted in between
+    return TopicPage([_figures(each.info()) for each in found if each is not None], following)
 
 
 async def _create(call: Call) -> Answer:

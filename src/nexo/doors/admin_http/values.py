@@ -8,12 +8,9 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import msgspec
 from msgspec import Meta
 
-from nexo.doors.http.listing import page_of
 from nexo.vocabulary.limits import ADMIN_PAGE_MAX, NAME_CHARS_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from nexo.vocabulary.errors import NexoError
 
     Value = TypeVar("Value")
@@ -85,11 +82,3 @@ def moment(unix_ms: int) -> datetime:
 def moment_or_none(unix_ms: int | None) -> datetime | None:
     """0 and None stand for no time."""
     return moment(unix_ms) if unix_ms else None
-
-
-async def page(
-    names: Iterable[str], wanted: Paging, knows: Callable[[str], bool]
-) -> tuple[list[str], str | None]:
-    """The names of one page, and the name to go on behind; None: there are no more."""
-    shown, has_more = await page_of(names, wanted.after, wanted.limit, knows)
-    return shown, shown[-1] if has_more else None

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from nexo.engine.engine import Engine
     from nexo.engine.queue_actor import QueueActor
 
-SLICE = 250  # queues that are rendered before others get their turn
+SLICE = 250  # queues that are rendered before others get their turn …
+LINES = 2_000  # … and lines that are put together
+RANKED_TOGETHER = 1_000  # queues by which those that are shown are found anew
 OTHERS = ""  # the name under which the rest is told
 _TOTALS = ("pushed", "delivered", "acked", "nacked", "expired", "dead_lettered")
 _GAUGES = (
@@ -32,10 +34,14 @@ _GAUGE_NAMES = [family.name for family in _GAUGES]
 
 
 def queue_lines(engine: Engine) -> Iterator[str]:
-    """Slices of lines, each family in one piece as the format wants it."""
-    actors = sorted(engine.queues.values(), key=_business, reverse=True)
-    shown, others = actors[:METRICS_QUEUES_MAX], actors[METRICS_QUEUES_MAX:]
-    yield header(f.UNSHOWN) + sample(f.UNSHOWN, len(others))
+    """Slices of lines, each family in one piece as the format wants it. An empty slice tells of
+    nothing: it is where others get their turn."""
+    ranked = _Ranked()
+    for names in engine.queues.behind():
+        ranked.add([engine.queues[name] for name in names])
+        yield ""
+    shown = ranked.busiest()
+    yield header(f.UNSHOWN) + sample(f.UNSHOWN, ranked.others)
     # The format wants a family in one piece, so figures are taken first and told after.
     gauges: list[list[str]] = [[header(family)] for family in _GAUGES]
     totals = [header(f.MESSAGES)]
@@ -43,16 +49,49 @@ def queue_lines(engine: Engine) -> Iterator[str]:
         for actor in shown[start : start + SLICE]:
             _add(gauges, totals, escaped(actor.name), _figures(actor))
         yield ""
-    if others:
-        _add(gauges, totals, OTHERS, _together(others))
+    if ranked.others:
+        _add(gauges, totals, OTHERS, ranked.together)
     for lines in (*gauges, totals):
-        for start in range(0, len(lines), 5_000):
-            yield "".join(lines[start : start + 5_000])
+        for start in range(0, len(lines), LINES):
+            yield "".join(lines[start : start + LINES])
     yield from _meter_lines(engine, shown)
 
 
 def _business(actor: QueueActor) -> int:
     return actor.queue.totals.delivered + actor.queue.totals.pushed
+
+
+class _Ranked:
+    """The busiest queues, and the rest of them together: their sums, and the oldest age of all."""
+
+    def __init__(self) -> None:
+        self.others = 0
+        self.together: tuple[list[float], list[int]] = [0.0] * len(_GAUGES), [0] * len(_TOTALS)
+        self._kept: list[QueueActor] = []
+
+    def add(self, actors: list[QueueActor]) -> None:
+        self._kept += actors
+        # Sorted anew after so many only, so that a slice costs little on average, and no more
+        # than this at most.
+        if len(self._kept) >= METRICS_QUEUES_MAX + RANKED_TOGETHER:
+            self.busiest()
+
+    def busiest(self) -> list[QueueActor]:
+        """Those with series of their own, the busiest first."""
+        self._kept.sort(key=_business, reverse=True)
+        for actor in self._kept[METRICS_QUEUES_MAX:]:
+            self._join(*_figures(actor))
+        del self._kept[METRICS_QUEUES_MAX:]
+        return self._kept
+
+    def _join(self, gauges: list[float], totals: list[int]) -> None:
+        self.others += 1
+        oldest = _GAUGES.index(f.QUEUE_OLDEST_AGE)
+        for at, value in enumerate(gauges):
+            known = self.together[0][at]
+            self.together[0][at] = max(known, value) if at == oldest else known + value
+        for at, count in enumerate(totals):
+            self.together[1][at] += count
 
 
 def _figures(actor: QueueActor) -> tuple[list[float], list[int]]:
@@ -76,14 +115,6 @@ def _figures(actor: QueueActor) -> tuple[list[float], list[int]]:
     ]
 
 
-def _together(actors: list[QueueActor]) -> tuple[list[float], list[int]]:
-    """Those of several queues: their sums, and the oldest age of all."""
-    figures = [_figures(actor) for actor in actors]
-    gauges = [sum(column) for column in zip(*[each[0] for each in figures], strict=True)]
-    gauges[4] = max(each[0][4] for each in figures)
-    return gauges, [sum(column) for column in zip(*[each[1] for each in figures], strict=True)]
-
-
 def _add(
     gauges: list[list[str]],
     totals: list[str],
@@ -100,20 +131,27 @@ def _add(
 def _meter_lines(engine: Engine, shown: list[QueueActor]) -> Iterator[str]:
     """Retries of all that are shown, histograms of the busiest; the rest together."""
     meters = engine.meters.queues
-    names = [actor.name for actor in shown if actor.name in meters]
-    lines = [sample(f.RETRIES, meters[name].retries, name) for name in names]
-    yield header(f.RETRIES) + "".join(lines)
-    busiest = names[:METRICS_HISTOGRAMS_MAX]
+    yield header(f.RETRIES)
+    busiest: list[str] = []
+    for start in range(0, len(shown), LINES):
+        names = [actor.name for actor in shown[start : start + LINES] if actor.name in meters]
+        busiest += names[: METRICS_HISTOGRAMS_MAX - len(busiest)]
+        yield "".join([sample(f.RETRIES, meters[name].retries, name) for name in names])
     told = frozenset(busiest)
-    rest = [each for name, each in meters.items() if name not in told]
-    for family in (f.WAIT, f.WORK):
+    waits, works = Histogram(LIFE_BOUNDS_S), Histogram(LIFE_BOUNDS_S)
+    rest = [name for name in meters if name not in told]
+    for start in range(0, len(rest), SLICE):
+        for name in rest[start : start + SLICE]:
+            if name in meters:  # else its queue was deleted in between
+                waits.merge(meters[name].wait_s)
+                works.merge(meters[name].work_s)
+        yield ""
+    for family, together in ((f.WAIT, waits), (f.WORK, works)):
         lines = [header(family)]
         for name in busiest:
-            values = meters[name].wait_s if family is f.WAIT else meters[name].work_s
-            lines.append(histogram(family, values, name))
-        together = Histogram(LIFE_BOUNDS_S)
-        for each in rest:
-            together.merge(each.wait_s if family is f.WAIT else each.work_s)
+            if name in meters:
+                values = meters[name].wait_s if family is f.WAIT else meters[name].work_s
+                lines.append(histogram(family, values, name))
         if rest:
             lines.append(histogram(family, together, OTHERS))
         yield "".join(lines)

@@ -10,6 +10,7 @@ import msgspec
 from nexo.doors.rpc_tcp.backup_calls import BACKUP_CALLS
 from nexo.doors.rpc_tcp.definition_calls import DEFINITION_CALLS
 from nexo.doors.rpc_tcp.deliveries import WithParts, wire_parts
+from nexo.doors.rpc_tcp.listing_calls import LISTING_CALLS, Listing, described
 from nexo.doors.rpc_tcp.needs import check_call, visible
 from nexo.doors.rpc_tcp.redrive_calls import REDRIVE_CALLS
 from nexo.doors.rpc_tcp.snapshot_calls import SNAPSHOT_CALLS
@@ -163,6 +164,11 @@ async def call(connection: Connection, correlation: int, wanted: commands.Called
     with connection.told(method, params):
         if caller.is_bound:
             check_call(caller, connection.engine, method, params)
+        if isinstance(params, Listing):
+            knows = caller.knows if caller.is_bound else _everybody
+            listed = await LISTING_CALLS[method](connection.engine, params, knows)
+            connection.reply_with(correlation, b"", listed)
+            return
         result = await calling(connection.engine, params)
     if caller.is_bound:
         result = visible(caller, method, result)
@@ -193,10 +199,6 @@ async def _edit_queue(engine: Engine, wanted: EditQueue) -> Any:
 
 async def _delete_queue(engine: Engine, wanted: Named) -> None:
     await engine.delete_queue(wanted.name)
-
-
-async def _list_queues(engine: Engine, _: Nothing) -> Any:
-    return [_described(engine, name) for name in sorted(engine.queues)]
 
 
 async def _queue_info(engine: Engine, wanted: Named) -> Any:
@@ -243,10 +245,6 @@ async def _create_topic(engine: Engine, wanted: CreateTopic) -> Any:
 
 async def _delete_topic(engine: Engine, wanted: Named) -> None:
     await engine.delete_topic(wanted.name)
-
-
-async def _list_topics(engine: Engine, _: Nothing) -> Any:
-    return [engine.find_topic(name).info() for name in sorted(engine.topics)]
 
 
 async def _topic_info(engine: Engine, wanted: Named) -> Any:
@@ -312,20 +310,22 @@ async def _claim_read(engine: Engine, wanted: ClaimRead) -> Any:
 
 
 def _described(engine: Engine, name: str) -> dict[str, Any]:
-    actor = engine.find_queue(name)
-    return {
-        "name": name,
-        "settings": actor.queue.settings,
-        "consumers": actor.room.consumers,
-        **msgspec.structs.asdict(actor.info()),
-    }
+    return described(engine.find_queue(name))
+
+
+def _everybody(name: str) -> bool:
+    return True
+
+
+async def _unlisted(engine: Engine, wanted: Listing) -> None:
+    raise AssertionError("lists are told by LISTING_CALLS")
 
 
 CALLS: dict[str, tuple[type[msgspec.Struct], Calling]] = {
     "create_queue": (CreateQueue, _create_queue),
     "edit_queue": (EditQueue, _edit_queue),
     "delete_queue": (Named, _delete_queue),
-    "list_queues": (Nothing, _list_queues),
+    "list_queues": (Listing, _unlisted),
     "queue_info": (Named, _queue_info),
     "purge": (Named, _purge),
     "pause": (Named, _pause),
@@ -337,7 +337,7 @@ CALLS: dict[str, tuple[type[msgspec.Struct], Calling]] = {
     "release": (Release, _release),
     "create_topic": (CreateTopic, _create_topic),
     "delete_topic": (Named, _delete_topic),
-    "list_topics": (Nothing, _list_topics),
+    "list_topics": (Listing, _unlisted),
     "topic_info": (Named, _topic_info),
     "bind": (Bind, _bind),
     "unbind": (Unbind, _unbind),

@@ -10,7 +10,7 @@ import msgspec
 
 from nexo.access.permissions import Action
 from nexo.doors.sqs_http.errors import SqsError, invalid, invalid_value, not_found
-from nexo.doors.sqs_http.queues import sources_of
+from nexo.doors.sqs_http.queues import has_source
 from nexo.doors.sqs_http.shapes import (
     CancelMessageMoveTaskResult,
     ListMessageMoveTasksResult,
@@ -45,7 +45,7 @@ async def start_message_move_task(
     call: Call, request: StartMessageMoveTaskRequest
 ) -> StartMessageMoveTaskResult:
     source = _queue(call, request.source_arn or "", "SourceArn")
-    if not await sources_of(call, source.name):
+    if not await has_source(call, source.name):
         raise invalid("Source queue must be configured as a Dead Letter Queue.")
     to = None
     if request.destination_arn is not None:

@@ -8,7 +8,6 @@ from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
 from typing import TYPE_CHECKING
 
-from nexo.doors.http.listing import in_steps, page_of
 from nexo.doors.sqs_http.addresses import Place
 from nexo.doors.sqs_http.errors import SqsError, invalid, invalid_value
 from nexo.doors.sqs_http.queue_attributes import changed_settings, shown_settings
@@ -19,12 +18,13 @@ from nexo.doors.sqs_http.shapes import (
     ListQueuesResult,
 )
 from nexo.doors.sqs_http.tags import check_tags
+from nexo.engine.listing import page
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.names import FIFO_SUFFIX, check_name, dead_letter_name
 from nexo.vocabulary.settings import QueueSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from nexo.doors.sqs_http.call import Call
     from nexo.doors.sqs_http.shapes import (
@@ -79,11 +79,11 @@ async def get_queue_url(call: Call, request: GetQueueUrlRequest) -> GetQueueUrlR
 async def list_queues(call: Call, request: ListQueuesRequest) -> ListQueuesResult:
     prefix, rights = request.queue_name_prefix or "", call.caller.rights
 
-    def is_shown(name: str) -> bool:
+    def wanted(name: str) -> bool:
         place, plain = call.addresses.place_of(name)
         return place == call.caller.place and plain.startswith(prefix) and rights.knows(name)
 
-    urls, token = await _page(call, call.engine.queues, is_shown, request)
+    urls, token = await _page(call, wanted, request.max_results, request.next_token)
     return ListQueuesResult(queue_urls=urls or None, next_token=token)
 
 
@@ -97,21 +97,26 @@ async def list_dead_letter_source_queues(
     call: Call, request: ListDeadLetterSourceQueuesRequest
 ) -> ListDeadLetterSourceQueuesResult:
     target = call.queue(request.queue_url)
-    found = await sources_of(call, target.name)
-    urls, token = await _page(call, found, call.caller.rights.knows, request)
+    rights = call.caller.rights
+
+    def wanted(name: str) -> bool:
+        return is_source(call, name, target.name) and rights.knows(name)
+
+    urls, token = await _page(call, wanted, request.max_results, request.next_token)
     return ListDeadLetterSourceQueuesResult(queue_urls=urls or None, next_token=token)
 
 
-async def sources_of(call: Call, target: str) -> list[str]:
-    """The queues whose dead letters go to this one."""
-    found = []
-    async for step in in_steps(call.engine.queues.items()):
-        for name, actor in step:
-            settings = actor.queue.settings
-            limited = settings.max_attempts is not None
-            if limited and dead_letter_name(name, settings.dead_letter) == target:
-                found.append(name)
-    return found
+def is_source(call: Call, name: str, target: str) -> bool:
+    """Whether the dead letters of a queue go to this one."""
+    settings = call.engine.queues[name].queue.settings
+    limited = settings.max_attempts is not None
+    return limited and dead_letter_name(name, settings.dead_letter) == target
+
+
+async def has_source(call: Call, target: str) -> bool:
+    """Whether the dead letters of any queue go to this one."""
+    found, _ = await page(call.engine.queues, "", 1, lambda name: is_source(call, name, target))
+    return bool(found)
 
 
 def _check_name(plain: str, given: dict[str, str]) -> bool:
@@ -149,22 +154,18 @@ def _check_same(call: Call, known: QueueActor, given: Mapping[str, str]) -> None
 
 
 async def _page(
-    call: Call,
-    names: Iterable[str],
-    is_shown: Callable[[str], bool],
-    request: ListQueuesRequest | ListDeadLetterSourceQueuesRequest,
+    call: Call, wanted: Callable[[str], bool], limit: int | None, token: str | None
 ) -> tuple[list[str], str | None]:
     """One page of URLs in the order of names, and what continues it."""
-    limit, token = request.max_results, request.next_token
     if limit is not None and not 1 <= limit <= RESULTS_MAX:
         raise invalid_value(
             limit, "MaxResults", f"MaxResults must be an integer between 1 and {RESULTS_MAX}."
         )
     after = _read_token(token) if token else ""
-    page, has_more = await page_of(names, after, limit or RESULTS_MAX, is_shown)
-    more = limit is not None and has_more
-    following = b64encode(page[-1].encode()).decode() if more else None
-    return [call.url_of(name) for name in page], following
+    names, last = await page(call.engine.queues, after, limit or RESULTS_MAX, wanted)
+    more = limit is not None and last is not None
+    following = b64encode(names[-1].encode()).decode() if more else None
+    return [call.url_of(name) for name in names], following
 
 
 def _read_token(token: str) -> str:

@@ -1,0 +1,156 @@
+"""Lists of queues and topics: in order, by pages, and with turns for others in between."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from nexo.doors.metrics_http import queues as metrics
+from nexo.doors.metrics_http.queues import queue_lines
+from nexo.doors.rpc_tcp.listing_calls import Listing, list_queues, list_topics
+from nexo.engine.listing import Named, page, steps
+from nexo.vocabulary.limits import LIST_STEP_NAMES
+from tests.engine.rig import Rig, numbered
+from tests.work import steps_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from nexo.engine.engine import Engine
+
+    Knows = Callable[[str], bool]
+
+
+def everybody(name: str) -> bool:
+    return True
+
+
+def nobody(name: str) -> bool:
+    return False
+
+
+async def with_turns(work: Awaitable[object]) -> int:
+    """How many turns others had until it was done."""
+    task, turns = asyncio.ensure_future(work), 0
+    while not task.done():
+        await asyncio.sleep(0)
+        turns += 1
+    await task
+    return turns
+
+
+async def filled(rig: Rig, count: int) -> Engine:
+    engine = await rig.start()
+    names = [f"q{number:04d}" for number in range(count)]
+    Random(3).shuffle(names)
+    await asyncio.gather(*[engine.create_queue(name) for name in names])
+    return engine
+
+
+def test_names_stay_in_order_whatever_comes_and_goes() -> None:
+    random, named, plain = Random(4), Named[int](), dict[str, int]()
+    for step in range(3_000):
+        name = f"n{random.randrange(300)}"
+        what = random.randrange(5)
+        if what < 2:
+            named[name] = plain[name] = step
+        elif what == 2 and name in plain:
+            del named[name], plain[name]
+        elif what == 3:
+            assert named.pop(name, None) == plain.pop(name, None)
+        elif not step % 7:
+            after = f"n{random.randrange(300)}"
+            found = [each for names in named.behind(after) for each in names]
+            assert found == sorted(each for each in plain if each > after)
+    assert list(named.items()) == list(plain.items()), "as a dict it is like any other"
+
+
+def test_a_page_costs_the_same_however_many_there_are() -> None:
+    few, many = Named[int](), Named[int]()
+    for named, count in ((few, 1_000), (many, 20_000)):
+        for number in range(count):
+            named[f"q{number:06d}"] = number
+        named.sort()
+
+    def of(named: Named[int]) -> int:
+        return steps_of(lambda: asyncio.run(_coroutine(page(named, "q000500", 50, everybody))))
+
+    assert of(many) < 1.1 * of(few)
+
+
+async def _coroutine(work: Awaitable[object]) -> None:
+    await work
+
+
+async def test_names_may_come_and_go_between_the_steps(rig: Rig) -> None:
+    engine = await filled(rig, 3 * LIST_STEP_NAMES)
+    found = []
+    async for actors in steps(engine.queues):
+        found += [actor.name for actor in actors]
+        if len(found) == LIST_STEP_NAMES:
+            await engine.delete_queue("q0000")
+            await engine.delete_queue(f"q{LIST_STEP_NAMES:04d}")
+            await engine.create_queue(f"q{LIST_STEP_NAMES:04d}a")
+    names = [f"q{number:04d}" for number in range(3 * LIST_STEP_NAMES)]
+    names[LIST_STEP_NAMES] += "a"
+    assert found == names
+
+
+@pytest.mark.parametrize("knows", [everybody, nobody])
+async def test_a_list_lets_others_have_their_turn(rig: Rig, knows: Knows) -> None:
+    engine = await filled(rig, 10 * LIST_STEP_NAMES)
+    assert await with_turns(list_queues(engine, Listing(), knows)) >= 10
+    assert await with_turns(page(engine.queues, "", 10**6, knows)) >= 10
+
+
+async def test_pages_over_rpc_are_the_whole_list(rig: Rig) -> None:
+    engine = await filled(rig, 2 * LIST_STEP_NAMES + 7)
+    await engine.create_topic("t")
+
+    async def listed(wanted: Listing) -> list[str]:
+        pieces = await list_queues(engine, wanted, lambda name: name != "q0005")
+        return [each["name"] for each in msgspec.msgpack.decode(b"".join(pieces))]
+
+    whole = [name for name in sorted(engine.queues) if name != "q0005"]
+    assert await listed(Listing()) == whole
+    found: list[str] = []
+    while len(some := await listed(Listing(found[-1] if found else "", 30))) == 30:
+        found += some
+    assert found + some == whole
+    (topic,) = msgspec.msgpack.decode(b"".join(await list_topics(engine, Listing(), everybody)))
+    assert topic["name"] == "t"
+
+
+async def test_metrics_of_many_queues_come_in_small_slices(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The busiest have series of their own, the sums are those of all."""
+    monkeypatch.setattr(metrics, "METRICS_QUEUES_MAX", 50)
+    monkeypatch.setattr(metrics, "RANKED_TOGETHER", 20)
+    monkeypatch.setattr(metrics, "SLICE", 10)
+    engine = await filled(rig, 500)
+    busy = [f"q{number:04d}" for number in range(3, 500, 10)]
+    await asyncio.gather(*[engine.queue(name).push(numbered(7)) for name in busy])
+    await asyncio.gather(*[engine.queue(f"q{at:04d}").push(numbered(1)) for at in (0, 499)])
+    lines = "".join(queue_lines(engine)).splitlines()
+    depths = {
+        line.split('"')[1]: float(line.split()[-1])
+        for line in lines
+        if line.startswith("nexo_queue_depth{")
+    }
+    assert depths == {**dict.fromkeys(busy, 7.0), "": 2.0}
+    assert "nexo_unshown_queues 450" in lines
+    few = most_of_a_slice(engine)
+    await asyncio.gather(*[engine.create_queue(f"r{number:04d}") for number in range(1_500)])
+    assert most_of_a_slice(engine) < 1.5 * few, "a slice of 2,000 queues is longer than of 500"
+
+
+def most_of_a_slice(engine: Engine) -> int:
+    slices, most, told = queue_lines(engine), 0, list[str | None]()
+    while None not in told:
+        most = max(most, steps_of(lambda: told.append(next(slices, None))))
+    return most
