@@ -13,6 +13,7 @@ import pytest
 
 from nexo.engine import queue_actor
 from nexo.engine.committer import Committer
+from nexo.engine.engine import Engine
 from nexo.engine.recorder import Recorder
 from nexo.engine.rows import SharedRows
 from nexo.machine import image
