@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from nexo.engine.supervisor import outcome_of
+from nexo.vocabulary.errors import NexoError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +34,7 @@ class Durable(asyncio.Future[Any]):
         elif error is None:
             self.set_result(result)
         else:
-            self.set_exception(error)
+            self.set_exception(error.anew() if isinstance(error, NexoError) else error)
 
 
 def tell(future: asyncio.Future[Any], told: Told) -> None:

@@ -355,7 +355,7 @@ class Engine:
 
     def _check_writable(self) -> None:
         if self._context.refusal is not None:
-            raise self._context.refusal
+            raise self._context.refusal.anew()
 
     # -- Loading ------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ import asyncio
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
+from nexo.vocabulary.batch import size_of
 from nexo.vocabulary.errors import InvalidArgument, RateLimited, TopicNotFound
 from nexo.vocabulary.limits import (
     FOLLOWED_MATCHES_KEPT,
@@ -261,5 +262,4 @@ def _check_count(pattern: str, count: int) -> None:
 
 
 def _payload_bytes(part: Part) -> int:
-    offsets = part.content.offsets
-    return offsets[part.index + part.count] - offsets[part.index]
+    return size_of(part.content, part.index, part.index + part.count)

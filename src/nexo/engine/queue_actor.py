@@ -77,28 +77,28 @@ class QueueActor:
     def push(self, batch: Batch, producer: str = "", number: int = 0) -> asyncio.Future[Accepted]:
         """Messages come in; the future has their numbers once they are on disk."""
         if self._context.refusal is not None:
-            raise self._context.refusal
+            raise self._context.refusal.anew()
         if self._committer.congested:
             return self._committer.after_room(lambda: self._push(batch, producer, number))
         return self._push(batch, producer, number)
 
     def _push(self, batch: Batch, producer: str, number: int) -> asyncio.Future[Accepted]:
         if self._gone is not None:
-            raise self._gone
+            raise self._gone.anew()
         accepted = push(self.queue, batch, self.now_ms(), producer, number)
-        return self._committer.admit(self, len(batch.payload), accepted)
+        return self._committer.admit(self, batch.size, accepted)
 
     def push_one(self, body: bytes, priority: int = 0) -> asyncio.Future[int]:
         """The same for one message that is nothing but a body."""
         if self._context.refusal is not None:
-            raise self._context.refusal
+            raise self._context.refusal.anew()
         if self._committer.congested:
             return self._committer.after_room(lambda: self._push_one(body, priority))
         return self._push_one(body, priority)
 
     def _push_one(self, body: bytes, priority: int) -> asyncio.Future[int]:
         if self._gone is not None:
-            raise self._gone
+            raise self._gone.anew()
         seq = push_one(self.queue, body, self.now_ms(), priority)
         return self._committer.admit(self, len(body), seq)
 
@@ -138,7 +138,7 @@ class QueueActor:
             await groups_opened(self)
         while True:
             if self._gone is not None:
-                raise self._gone
+                raise self._gone.anew()
             delivery = pop(self.queue, count, self.now_ms(), **wanted)
             if delivery.parts:
                 self._delivered(delivery)
@@ -347,7 +347,7 @@ class QueueActor:
     def changed(self, result: Any) -> asyncio.Future[Any]:
         """Something changed that may concern others: dead letters, waiting consumers, time."""
         if self._gone is not None:
-            raise self._gone
+            raise self._gone.anew()
         if self.queue.doomed:
             self._context.on_doomed(self)
         self._committer.enlist(self)

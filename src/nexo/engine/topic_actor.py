@@ -72,16 +72,16 @@ class TopicActor:
                 f"topic {self.name!r} belongs to the broker", "publish to a topic of your own"
             )
         if self._context.refusal is not None:
-            raise self._context.refusal
+            raise self._context.refusal.anew()
         if self._committer.congested:
             return self._committer.after_room(lambda: self._publish(batch, producer, number))
         return self._publish(batch, producer, number)
 
     def _publish(self, batch: Batch, producer: str, number: int) -> asyncio.Future[tuple[int, int]]:
         if self._gone is not None:
-            raise self._gone
+            raise self._gone.anew()
         offsets = rules.publish(self.topic, batch, self._now_ms(), producer, number)
-        self._committer.accept(len(batch.payload))
+        self._committer.accept(batch.size)
         self._committer.enlist(self)
         return self._committer.when_durable(offsets)
 
@@ -98,7 +98,7 @@ class TopicActor:
         until_ms = self._now_ms() + wait_ms
         while True:
             if self._gone is not None:
-                raise self._gone
+                raise self._gone.anew()
             reading = rules.read(self.topic, offset, count, bytes_max, strict)
             left_ms = until_ms - self._now_ms()
             if reading.parts or (reading.missing is None and left_ms <= 0):
