@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -59,7 +60,9 @@ async def test_pushes_are_refused_at_once_until_the_disk_is_back(rig: Rig) -> No
     fail_payloads(rig)
     with pytest.raises(ReadOnly):
         await queue.push(bodies("a"))
-    assert engine.refusal is not None
+    refusal = engine.refusal
+    assert refusal is not None
+    held = len(list(walk_tb(refusal.__traceback__)))
     for act in (
         lambda: queue.push(bodies("b")),
         lambda: queue.push_one(b"b"),
@@ -70,6 +73,8 @@ async def test_pushes_are_refused_at_once_until_the_disk_is_back(rig: Rig) -> No
     ):
         with pytest.raises(ReadOnly, match="full"):
             await act()
+    # What is kept to be told again and again must not hold on to what was refused.
+    assert len(list(walk_tb(refusal.__traceback__))) == held
     heal(rig)
     await asyncio.sleep(PROBE_MS / 1000 + 0.1)
     assert engine.refusal is None

@@ -85,7 +85,7 @@ class Caller:
     def check_live(self) -> None:
         """Raise if the token was revoked or has expired in the meantime."""
         if self.ending is not None:
-            raise self.ending
+            raise self.ending.anew()
 
     def when_ended(self, tell: Callable[[Unauthorized], None]) -> None:
         """Be told at once when the caller may nothing any more."""
@@ -104,7 +104,7 @@ class Caller:
 
     def _refusal(self, action: str, name: str) -> Unauthorized | Forbidden:
         if self.ending is not None:
-            return self.ending
+            return self.ending.anew()
         return Forbidden(
             f"token {self.name!r} may not {action} {name!r:.100}",
             f"it needs a permission such as '{name:.80}:{action}'".replace(" or ", ","),

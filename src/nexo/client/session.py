@@ -77,7 +77,7 @@ class Session:
 
     def submit(self, operation: Operation) -> None:
         if self.closed is not None:
-            raise self.closed
+            raise self.closed.anew()
         operation.enter(self)
 
     def abandon(self, operation: Operation) -> None:

@@ -154,7 +154,7 @@ class Committer:
         if self._stopped:
             future.set_exception(ReadOnly("the journal has stopped", "try again"))
         elif self._excluded and actor in self._excluded:
-            future.set_exception(self._excluded[actor])
+            future.set_exception(self._excluded[actor].anew())
         else:
             self._waiters.append((future, result, actor))
         return future
@@ -178,7 +178,7 @@ class Committer:
     def check(self, actor: Participant) -> None:
         """Raises if the actor is being loaded anew: what it is given now would be lost."""
         if self._excluded and actor in self._excluded:
-            raise self._excluded[actor]
+            raise self._excluded[actor].anew()
 
     def accept(self, size: int) -> None:
         """Bytes that wait for the disk."""

@@ -10,6 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from nexo.engine.supervisor import outcome_of, report
+from nexo.vocabulary.errors import NexoError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +32,7 @@ class Durable(asyncio.Future[Any]):
         elif error is None:
             self.set_result(result)
         else:
-            self.set_exception(error)
+            self.set_exception(error.anew() if isinstance(error, NexoError) else error)
 
 
 def tell(future: asyncio.Future[Any], told: Told) -> None:

@@ -435,7 +435,7 @@ class Engine:
 
     def _check_writable(self) -> None:
         if self._context.refusal is not None:
-            raise self._context.refusal
+            raise self._context.refusal.anew()
 
     def _check_fed(self, actor: QueueActor | TopicActor) -> None:
         """What comes in goes to the archive and the bound queues too, or not at all: refuse it if

@@ -264,7 +264,7 @@ class MoveTask:
                     else:
                         pins.add(chunk)
             if self._context.refusal is not None:
-                raise self._context.refusal
+                raise self._context.refusal.anew()
             if source.queue is not queue:  # what was picked is of a state that was given up
                 raise ReadOnly("the journal was loaded anew during the move", "try again")
             self._context.committer.check(source)

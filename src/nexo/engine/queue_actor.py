@@ -96,14 +96,14 @@ class QueueActor:
 
     def check_in_service(self) -> None:
         if self._gone is not None:
-            raise self._gone
+            raise self._gone.anew()
 
     # -- Producers ----------------------------------------------------------------------------
 
     def push(self, batch: Batch, producer: str = "", number: int = 0) -> asyncio.Future[Accepted]:
         """Messages come in; the future has their numbers once they are on disk."""
         if self._context.refusal is not None:
-            raise self._context.refusal
+            raise self._context.refusal.anew()
         if self._committer.congested:
             return self._committer.after_room(lambda: self._push(batch, producer, number))
         return self._push(batch, producer, number)
@@ -116,7 +116,7 @@ class QueueActor:
     def push_one(self, body: bytes, priority: int = 0) -> asyncio.Future[int]:
         """The same for one message that is nothing but a body."""
         if self._context.refusal is not None:
-            raise self._context.refusal
+            raise self._context.refusal.anew()
         if self._committer.congested:
             return self._committer.after_room(lambda: self._push_one(body, priority))
         return self._push_one(body, priority)
@@ -128,7 +128,7 @@ class QueueActor:
 
     def _check_open(self) -> None:
         if self._gone is not None:
-            raise self._gone
+            raise self._gone.anew()
         if self._context.out_of_service:
             self._context.check_fed(self)
 
@@ -168,7 +168,7 @@ class QueueActor:
             await groups_opened(self)
         while True:
             if self._gone is not None:
-                raise self._gone
+                raise self._gone.anew()
             delivery = pop(self.queue, count, self.now_ms(), **wanted)
             if delivery.parts:
                 self._delivered(delivery)

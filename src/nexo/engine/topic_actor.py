@@ -74,7 +74,7 @@ class TopicActor:
 
     def check_in_service(self) -> None:
         if self._gone is not None:
-            raise self._gone
+            raise self._gone.anew()
 
     def publish(
         self, batch: Batch, producer: str = "", number: int = 0
@@ -85,7 +85,7 @@ class TopicActor:
                 f"topic {self.name!r} belongs to the broker", "publish to a topic of your own"
             )
         if self._context.refusal is not None:
-            raise self._context.refusal
+            raise self._context.refusal.anew()
         if self._committer.congested:
             return self._committer.after_room(lambda: self._publish(batch, producer, number))
         return self._publish(batch, producer, number)
@@ -112,7 +112,7 @@ class TopicActor:
         until_ms = self._now_ms() + wait_ms
         while True:
             if self._gone is not None:
-                raise self._gone
+                raise self._gone.anew()
             reading = rules.read(self.topic, offset, count, bytes_max, strict)
             left_ms = until_ms - self._now_ms()
             if reading.parts or (reading.missing is None and left_ms <= 0):

@@ -91,7 +91,7 @@ class PendingPop:
 
     def fail(self, error: NexoError) -> None:
         if not self._future.done():
-            self._future.set_exception(error)
+            self._future.set_exception(error.anew())
 
     async def wait(self, wait_ms: int) -> Delivery | None:
         """What came within that time."""
@@ -125,7 +125,7 @@ class WaitingRoom:
 
     def enter(self, waiter: Waiter) -> None:
         if self._closed is not None:
-            raise self._closed
+            raise self._closed.anew()
         if len(self._turns) + len(self.subscriptions) >= WAITERS_MAX:
             raise RateLimited(
                 f"{WAITERS_MAX} consumers wait on this queue already", "wait on fewer connections"

@@ -31,7 +31,7 @@ A code is for programs and never changes; the message says what happened; the hi
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
 
 class NexoError(Exception):
@@ -45,6 +45,12 @@ class NexoError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+
+    def anew(self) -> Self:
+        """The same error, to be raised by someone who keeps this one for others to come. Each
+        time that an error is raised it takes hold of what was under way, for as long as it is
+        kept: messages, connections, everything."""
+        return type(self)(self.message, self.hint)
 
     def __str__(self) -> str:
         return f"{self.message} ({self.hint})" if self.hint else self.message
