@@ -88,7 +88,7 @@ class Desk:
             self._start(job, done, is_long)
             self._working = False
             if self._waiting and not self._busy:
-                self._work()
+                self._work(calls=1)
         elif first:
             self._waiting.appendleft((job, done, is_long))
         else:
@@ -117,8 +117,8 @@ class Desk:
     def close(self) -> None:
         self._runner.close()
 
-    def _work(self) -> None:
-        self._working, calls = True, 0
+    def _work(self, calls: int = 0) -> None:
+        self._working = True
         while self._waiting and not self._busy:
             if calls == DESK_TURN_CALLS:
                 self._resting = True
