@@ -99,7 +99,7 @@ def described(engine: Engine, name: str) -> QueueFigures:
 
 
 async def _list(call: Call) -> QueuePage:
-    names, following = await page(call.engine.queues, call.query, call.caller.knows)
+    names, following = page(call.engine.queues, call.query, call.caller.knows)
     queues = []
     for number, name in enumerate(names):
         if number % TURN_QUEUES == TURN_QUEUES - 1:

@@ -99,7 +99,7 @@ class AuditLines(msgspec.Struct, frozen=True):
 
 async def _list(call: Call) -> TokenPage:
     tokens = {each.name: each for each in call.engine.keys.all()}
-    names, following = await page(tokens, call.query, lambda name: True)
+    names, following = page(tokens, call.query, lambda name: True)
     return TokenPage([_described(tokens[name]) for name in names], following)
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import msgspec
 from msgspec import Meta
 
-from nexo.doors.http.listing import page_of
 from nexo.vocabulary.limits import ADMIN_PAGE_MAX, NAME_CHARS_MAX
 
 if TYPE_CHECKING:
@@ -87,9 +86,10 @@ def moment_or_none(unix_ms: int | None) -> datetime | None:
     return moment(unix_ms) if unix_ms else None
 
 
-async def page(
+def page(
     names: Iterable[str], wanted: Paging, knows: Callable[[str], bool]
 ) -> tuple[list[str], str | None]:
     """The names of one page, and the name to go on behind; None: there are no more."""
-    shown, has_more = await page_of(names, wanted.after, wanted.limit, knows)
-    return shown, shown[-1] if has_more else None
+    listed = sorted(name for name in names if name > wanted.after and knows(name))
+    shown = listed[: wanted.limit]
+    return shown, shown[-1] if len(listed) > len(shown) else None

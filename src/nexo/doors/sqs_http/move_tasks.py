@@ -45,7 +45,7 @@ async def start_message_move_task(
     call: Call, request: StartMessageMoveTaskRequest
 ) -> StartMessageMoveTaskResult:
     source = _queue(call, request.source_arn or "", "SourceArn")
-    if not await sources_of(call, source.name):
+    if not sources_of(call, source.name):
         raise invalid("Source queue must be configured as a Dead Letter Queue.")
     to = None
     if request.destination_arn is not None:

@@ -8,7 +8,6 @@ from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
 from typing import TYPE_CHECKING
 
-from nexo.doors.http.listing import in_steps, page_of
 from nexo.doors.sqs_http.addresses import Place
 from nexo.doors.sqs_http.errors import SqsError, invalid, invalid_value
 from nexo.doors.sqs_http.queue_attributes import changed_settings, shown_settings
@@ -24,7 +23,7 @@ from nexo.vocabulary.names import FIFO_SUFFIX, check_name, dead_letter_name
 from nexo.vocabulary.settings import QueueSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Mapping
 
     from nexo.doors.sqs_http.call import Call
     from nexo.doors.sqs_http.shapes import (
@@ -77,13 +76,12 @@ async def get_queue_url(call: Call, request: GetQueueUrlRequest) -> GetQueueUrlR
 
 
 async def list_queues(call: Call, request: ListQueuesRequest) -> ListQueuesResult:
-    prefix, rights = request.queue_name_prefix or "", call.caller.rights
-
-    def is_shown(name: str) -> bool:
+    prefix, rights, found = request.queue_name_prefix or "", call.caller.rights, []
+    for name in call.engine.queues:
         place, plain = call.addresses.place_of(name)
-        return place == call.caller.place and plain.startswith(prefix) and rights.knows(name)
-
-    urls, token = await _page(call, call.engine.queues, is_shown, request)
+        if place == call.caller.place and plain.startswith(prefix) and rights.knows(name):
+            found.append(name)
+    urls, token = _page(call, found, request.max_results, request.next_token)
     return ListQueuesResult(queue_urls=urls or None, next_token=token)
 
 
@@ -97,20 +95,19 @@ async def list_dead_letter_source_queues(
     call: Call, request: ListDeadLetterSourceQueuesRequest
 ) -> ListDeadLetterSourceQueuesResult:
     target = call.queue(request.queue_url)
-    found = await sources_of(call, target.name)
-    urls, token = await _page(call, found, call.caller.rights.knows, request)
+    found = [name for name in sources_of(call, target.name) if call.caller.rights.knows(name)]
+    urls, token = _page(call, found, request.max_results, request.next_token)
     return ListDeadLetterSourceQueuesResult(queue_urls=urls or None, next_token=token)
 
 
-async def sources_of(call: Call, target: str) -> list[str]:
+def sources_of(call: Call, target: str) -> list[str]:
     """The queues whose dead letters go to this one."""
     found = []
-    async for step in in_steps(call.engine.queues.items()):
-        for name, actor in step:
-            settings = actor.queue.settings
-            limited = settings.max_attempts is not None
-            if limited and dead_letter_name(name, settings.dead_letter) == target:
-                found.append(name)
+    for name, actor in call.engine.queues.items():
+        settings = actor.queue.settings
+        limited = settings.max_attempts is not None
+        if limited and dead_letter_name(name, settings.dead_letter) == target:
+            found.append(name)
     return found
 
 
@@ -148,21 +145,18 @@ def _check_same(call: Call, known: QueueActor, given: Mapping[str, str]) -> None
             )
 
 
-async def _page(
-    call: Call,
-    names: Iterable[str],
-    is_shown: Callable[[str], bool],
-    request: ListQueuesRequest | ListDeadLetterSourceQueuesRequest,
+def _page(
+    call: Call, names: list[str], limit: int | None, token: str | None
 ) -> tuple[list[str], str | None]:
     """One page of URLs in the order of names, and what continues it."""
-    limit, token = request.max_results, request.next_token
     if limit is not None and not 1 <= limit <= RESULTS_MAX:
         raise invalid_value(
             limit, "MaxResults", f"MaxResults must be an integer between 1 and {RESULTS_MAX}."
         )
     after = _read_token(token) if token else ""
-    page, has_more = await page_of(names, after, limit or RESULTS_MAX, is_shown)
-    more = limit is not None and has_more
+    names = sorted(name for name in names if name > after)
+    page = names[: limit or RESULTS_MAX]
+    more = limit is not None and len(names) > len(page)
     following = b64encode(page[-1].encode()).decode() if more else None
     return [call.url_of(name) for name in page], following
 
