@@ -21,6 +21,7 @@ _JSON = (b"content-type", b"application/json")
 # `/health` is open to anyone: paths and the like, which an error may name, stay in the log.
 _IN_THE_LOG = "the log of the broker says why"
 _REASONS = {
+    "not_ready": f"nothing reaches the disk any more, and calls wait for it; {_IN_THE_LOG}",
     "read_only": f"the disk is full or failed, and nothing new is accepted; {_IN_THE_LOG}",
 }
 
