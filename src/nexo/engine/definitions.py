@@ -69,8 +69,9 @@ async def export_definitions(engine: Engine) -> Definitions:
                 topics.append(TopicDefinition(actor.name, settings))
                 bound = sorted(actor.bindings(), key=lambda each: each[0])
                 bindings += [BindingDefinition(actor.name, *each) for each in bound]
-    known = {each.name for each in queues}  # a queue may have come after they were listed
-    bindings = [each for each in bindings if each.queue in known]
+    if bindings:  # a queue may have come after they were listed
+        known = {each.name for each in queues}
+        bindings = [each for each in bindings if each.queue in known]
     return Definitions(queues=queues, topics=topics, bindings=bindings)
 
 
