@@ -202,7 +202,7 @@ def test_a_large_document_takes_its_turns(broker: GuardedBroker) -> None:
     )
     done = broker.wait_for(import_definitions(broker.engine, wanted))
     assert [each.outcome for each in done] == ["created"] * 2_500
-    assert len(broker.run(lambda: export_definitions(broker.engine)).queues) == 2_500
+    assert len(broker.wait_for(export_definitions(broker.engine)).queues) == 2_500
 
 
 def test_both_clients_speak_of_them(broker: GuardedBroker) -> None:
@@ -229,11 +229,11 @@ def test_they_outlive_a_restart(tmp_path: Path) -> None:
     first = GuardedBroker(data=str(tmp_path / "data"))
     try:
         first.wait_for(import_definitions(first.engine, msgspec.convert(DOCUMENT, Definitions)))
-        exported = first.run(lambda: export_definitions(first.engine))
+        exported = first.wait_for(export_definitions(first.engine))
     finally:
         first.stop()
     second = GuardedBroker(data=str(tmp_path / "data"))
     try:
-        assert second.run(lambda: export_definitions(second.engine)) == exported
+        assert second.wait_for(export_definitions(second.engine)) == exported
     finally:
         second.stop()

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
+from nexo.doors.console import history
+from nexo.doors.console import queues as table
 from nexo.doors.metrics_http import queues as metrics
 from nexo.doors.metrics_http.queues import queue_lines
 from nexo.doors.rpc_tcp.listing_calls import Listing, list_queues, list_topics
@@ -154,3 +157,60 @@ def most_of_a_slice(engine: Engine) -> int:
     while None not in told:
         most = max(most, steps_of(lambda: told.append(next(slices, None))))
     return most
+
+
+async def letters_and_depths(rig: Rig) -> Engine:
+    engine = await filled(rig, 3 * LIST_STEP_NAMES)
+    for number in (7, 8):
+        dead = await engine.create_queue(f"q{number:04d}_dlq")
+        await dead.push(numbered(number))
+    names = [f"q{number:04d}" for number in range(0, 3 * LIST_STEP_NAMES, 9)]
+    await asyncio.gather(
+        *[engine.queue(name).push(numbered(1 + at % 20)) for at, name in enumerate(names)]
+    )
+    return engine
+
+
+async def test_the_console_walks_through_many_queues_in_steps(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = await letters_and_depths(rig)
+    at_once = history.Sampler(engine)
+    taken = at_once.take()
+    assert taken.dead_letters == 15
+    monkeypatch.setattr(history, "AT_ONCE_QUEUES", 10)
+    in_steps = history.Sampler(engine)
+    assert in_steps.fresh().depth == 0, "so many are not looked at in one step"
+    assert await with_turns(in_steps.walk()) >= 3
+    assert in_steps.fresh() == taken
+    assert in_steps.deepest == at_once.deepest
+    assert len(in_steps.deepest) == history.DEEPEST_SHOWN
+    letters = in_steps.dead_letter_queues
+    assert letters.sources() == {"q0007_dlq": ["q0007"], "q0008_dlq": ["q0008"]}
+    assert set(letters.names()) == {"q0007_dlq", "q0008_dlq"}
+    in_steps.sample(await in_steps.walk())
+    assert in_steps.points.last == [], "no rate is known before the second look"
+
+
+@pytest.mark.parametrize("sort", ["name", "-name", "depth", "-depth"])
+@pytest.mark.parametrize("text", ["", "1"])
+async def test_the_table_of_the_console_is_chosen_in_steps(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, sort: str, text: str
+) -> None:
+    engine = await letters_and_depths(rig)
+    monkeypatch.setattr(table, "ROWS_SHOWN", 10)
+    monkeypatch.setattr(table, "SORTED_MAX", 40)
+    asked = {"sort": sort, "filter": text, "page": "3"}
+    visit: Any = SimpleNamespace(
+        engine=engine,
+        caller=SimpleNamespace(knows=lambda name: name != "q0001"),
+        query=lambda field, default="": asked.get(field, default),
+    )
+    chosen = await table.choose(visit)
+    known = [engine.queues[name] for name in sorted(engine.queues) if name != "q0001"]
+    found = [actor for actor in known if text in actor.name]
+    found.sort(key=table.SORTS[sort.removeprefix("-")][1], reverse=sort.startswith("-"))
+    assert chosen.actors == found[20:30]
+    assert (chosen.known, chosen.matching) == (len(known), len(found))
+    assert chosen.pages == (-(-len(found) // 10) if sort == "name" else 4)
+    assert await with_turns(table.choose(visit)) >= 3

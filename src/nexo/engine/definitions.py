@@ -12,6 +12,7 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from nexo.engine.listing import steps
 from nexo.engine.topics import check_bindable
 from nexo.vocabulary import limits
 from nexo.vocabulary.definitions import (
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
     Kind = Literal["queue", "topic", "binding"]
 
-STEP_DEFINITIONS = 1_000  # that are made before others get their turn
+STEP_DEFINITIONS = 250  # that are made before others get their turn
 
 
 class _Step(NamedTuple):
@@ -55,26 +56,27 @@ class _Step(NamedTuple):
     work: Callable[[], Awaitable[object]] | None
 
 
-def export_definitions(engine: Engine) -> Definitions:
-    """All that users have defined; the topics of the broker's own follow from it."""
-    topics = [name for name in sorted(engine.topics) if not name.startswith(RESERVED_PREFIX)]
-    return Definitions(
-        queues=[
-            QueueDefinition(name, given_queue_settings(engine.definition(name).settings))
-            for name in sorted(engine.queues)
-        ],
-        topics=[
-            TopicDefinition(name, given_topic_settings(engine.find_topic(name).topic.settings))
-            for name in topics
-        ],
-        bindings=[
-            BindingDefinition(name, queue, where)
-            for name in topics
-            for queue, where in sorted(
-                engine.find_topic(name).bindings(), key=lambda bound: bound[0]
-            )
-        ],
-    )
+async def export_definitions(engine: Engine) -> Definitions:
+    """All that users have defined; the topics of the broker's own follow from it. While many are
+    written down others have their turn, so what is defined meanwhile may or may not be there."""
+    queues = [
+        QueueDefinition(actor.name, given_queue_settings(actor.queue.settings))
+        async for actors in steps(engine.queues)
+        for actor in actors
+    ]
+    topics: list[TopicDefinition] = []
+    bindings: list[BindingDefinition] = []
+    async for actors in steps(engine.topics):
+        for actor in actors:
+            if not actor.name.startswith(RESERVED_PREFIX):
+                settings = given_topic_settings(actor.topic.settings)
+                topics.append(TopicDefinition(actor.name, settings))
+                bound = sorted(actor.bindings(), key=lambda each: each[0])
+                bindings += [BindingDefinition(actor.name, *each) for each in bound]
+    if bindings:  # a queue may have come after they were listed
+        known = {each.name for each in queues}
+        bindings = [each for each in bindings if each.queue in known]
+    return Definitions(queues=queues, topics=topics, bindings=bindings)
 
 
 async def import_definitions(
@@ -83,18 +85,18 @@ async def import_definitions(
     """Create and change what the document says; with `dry_run` only say what would be done."""
     if not dry_run and engine.refusal is not None:
         raise engine.refusal
-    steps = [
+    wishes = [
         *_queue_steps(engine, wanted.queues),
         *_topic_steps(engine, wanted.topics),
         *_binding_steps(engine, wanted),
     ]
-    _check_room(engine, [step.told for step in steps if step.told.outcome == "created"])
-    works = [step.work for step in steps if step.work is not None and not dry_run]
+    _check_room(engine, [step.told for step in wishes if step.told.outcome == "created"])
+    works = [step.work for step in wishes if step.work is not None and not dry_run]
     for start in range(0, len(works), STEP_DEFINITIONS):
         # All begin in their order before the commit that the first of them asks for, so a binding
         # finds its queue, and they share that commit.
         await asyncio.gather(*[work() for work in works[start : start + STEP_DEFINITIONS]])
-    return [step.told for step in steps]
+    return [step.told for step in wishes]
 
 
 def _check_room(engine: Engine, created: list[Imported]) -> None:
@@ -173,7 +175,9 @@ def _binding_steps(engine: Engine, wanted: Definitions) -> list[_Step]:
     topics = {each.name for each in wanted.topics} | engine.topics.keys()
     queues = {each.name for each in wanted.queues} | engine.queues.keys()
     bound = {
-        name: dict(actor.bindings()) for name, actor in engine.topics.items() if wanted.bindings
+        name: dict(engine.topics[name].bindings())
+        for name in {each.topic for each in wanted.bindings}
+        if name in engine.topics
     }
     steps = []
     for each in wanted.bindings:

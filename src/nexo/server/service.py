@@ -192,7 +192,7 @@ def _tell_start(broker: Broker, ports: Ports, began: float) -> None:
         "ready",
         extra={
             "queues": len(queues),
-            "messages": sum(actor.info().depth for actor in queues),
+            "messages": sum(actor.queue.depth for actor in queues),
             "topics": len(broker.engine.topics),
             "pid": os.getpid(),
             "took_ms": _since_ms(began),

@@ -29,7 +29,7 @@ class Import(msgspec.Struct, frozen=True):
 
 
 async def _export(call: Call) -> Definitions:
-    return export_definitions(call.engine)
+    return await export_definitions(call.engine)
 
 
 async def _import(call: Call) -> Import:

@@ -8,13 +8,17 @@ kept for longer is what the metrics and the `insights` job are for.
 from __future__ import annotations
 
 from array import array
+from heapq import nsmallest
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from nexo.engine.listing import steps
 from nexo.vocabulary.names import FIFO_SUFFIX, dead_letter_name
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
     from nexo.engine.engine import Engine
     from nexo.engine.queue_actor import QueueActor
     from nexo.vocabulary.settings import QueueSettings
@@ -26,6 +30,8 @@ QUEUE_LOOKED_AT_MS = 600_000  # a queue's line goes on for this long after the l
 FRESH_MS = 900  # totals that are older are taken anew for a page
 NAMES_KEPT_MS = 5_000  # for this long it is known which queues hold dead letters
 PASSED_S_MIN = 0.5  # between two points: a rate over less is noise
+AT_ONCE_QUEUES = 1_000  # that are looked at in one step; more of them in several
+DEEPEST_SHOWN = 8
 _DLQ_SUFFIX = "_dlq"
 
 
@@ -79,7 +85,7 @@ class DeadLetterQueues:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._targets: dict[str, tuple[QueueSettings, str]] = {}
-        self._known: frozenset[str] = frozenset()
+        self._known: dict[str, list[str]] = {}
         self._known_of = -1  # how many queues there were
         self._known_ms = 0
 
@@ -91,29 +97,42 @@ class DeadLetterQueues:
             self._targets[name] = known
         return known[1]
 
-    def sources(self) -> dict[str, list[str]]:
-        """Each dead-letter queue with the queues that send to it."""
+    def look(self, actors: Iterable[QueueActor], found: dict[str, list[str]]) -> None:
+        """Add what these queues tell to what is found of all."""
         queues = self._engine.queues
-        found: dict[str, list[str]] = {
-            name: [] for name in queues if name.endswith((_DLQ_SUFFIX, _DLQ_SUFFIX + FIFO_SUFFIX))
-        }
-        for name, actor in queues.items():
+        for actor in actors:
+            name = actor.name
+            if name.endswith((_DLQ_SUFFIX, _DLQ_SUFFIX + FIFO_SUFFIX)):
+                found.setdefault(name, [])
             target = self.target_of(name, actor.queue.settings)
             if target in queues:
                 found.setdefault(target, []).append(name)
-        if len(self._targets) > len(queues):
-            self._targets = {name: kept for name, kept in self._targets.items() if name in queues}
-        self._known = frozenset(found)
-        self._known_of, self._known_ms = len(queues), self._engine.now_ms()
-        return found
 
-    def names(self) -> frozenset[str]:
+    def learn(self, found: dict[str, list[str]]) -> None:
+        """All queues were looked at."""
+        queues = self._engine.queues
+        if len(self._targets) > 2 * len(queues) + 100:
+            self._targets = {name: kept for name, kept in self._targets.items() if name in queues}
+        self._known = found
+        self._known_of, self._known_ms = len(queues), self._engine.now_ms()
+
+    def sources(self) -> dict[str, list[str]]:
+        """Each dead-letter queue with the queues that send to it; of very many queues as the last
+        walk has found them."""
+        queues = self._engine.queues
+        if len(queues) <= AT_ONCE_QUEUES:
+            found: dict[str, list[str]] = {}
+            self.look(queues.values(), found)
+            self.learn(found)
+        return self._known
+
+    def names(self) -> Collection[str]:
         """The same without who sends to them, as found a moment ago: it is asked for every tick,
         and changes only with queues and their settings."""
         queues, now_ms = self._engine.queues, self._engine.now_ms()
         if len(queues) != self._known_of or now_ms > self._known_ms + NAMES_KEPT_MS:
             self.sources()
-        return self._known
+        return self._known.keys()
 
 
 class Ages:
@@ -139,6 +158,55 @@ class Ages:
             self._known = {name: kept for name, kept in self._known.items() if name in queues}
 
 
+class _Walk:
+    """A look at all queues, some at a time."""
+
+    def __init__(self, engine: Engine, ages: Ages, letters: DeadLetterQueues) -> None:
+        self._engine = engine
+        self._ages = ages
+        self._letters = letters
+        self._now_ms = engine.now_ms()
+        self._pushed = self._acked = self._depth = self._in_flight = 0
+        self._oldest_ms, self._oldest_queue = self._now_ms, ""
+        self.sources: dict[str, list[str]] = {}
+        self.deepest: list[QueueActor] = []
+
+    def see(self, actors: Collection[QueueActor]) -> None:
+        since_ms = self._ages.since_ms
+        for actor in actors:
+            queue = actor.queue
+            self._pushed += queue.totals.pushed
+            self._acked += queue.totals.acked
+            if queue.depth:
+                self._depth += queue.depth
+                self._in_flight += queue.in_flight
+                since = since_ms(actor, self._now_ms)
+                if since < self._oldest_ms:
+                    self._oldest_ms, self._oldest_queue = since, queue.name
+        self._letters.look(actors, self.sources)
+        busy = [actor for actor in actors if actor.queue.depth]
+        self.deepest = nsmallest(
+            DEEPEST_SHOWN,
+            [*self.deepest, *busy],
+            key=lambda actor: (-actor.queue.depth, actor.name),
+        )
+
+    def totals(self) -> Totals:
+        queues = self._engine.queues
+        letters = [queues[name] for name in self.sources if name in queues]
+        return Totals(
+            at_ms=self._now_ms,
+            queues=len(queues),
+            pushed=self._pushed,
+            acked=self._acked,
+            depth=self._depth,
+            in_flight=self._in_flight,
+            dead_letters=sum(actor.queue.depth for actor in letters),
+            oldest_age_ms=self._now_ms - self._oldest_ms,
+            oldest_queue=self._oldest_queue,
+        )
+
+
 class Sampler:
     """Takes the samples, and keeps the latest totals."""
 
@@ -149,53 +217,50 @@ class Sampler:
         # time, in/s, out/s, depth, oldest age s, in flight, dead letters, stored bytes
         self.points = Points(8)
         self.stored_bytes = 0
-        self.totals = self._sampled = self.take()
+        self.deepest: list[QueueActor] = []  # those that hold the most
+        self.totals = Totals(engine.now_ms(), len(engine.queues), 0, 0, 0, 0, 0, 0, "")
+        self._sampled: Totals | None = None
+        if len(engine.queues) <= AT_ONCE_QUEUES:
+            self._sampled = self.take()
         self._queues: dict[str, QueueLine] = {}
 
     def take(self) -> Totals:
-        """All queues as they are now: one short walk."""
-        engine, now_ms = self._engine, self._engine.now_ms()
-        pushed = acked = depth = in_flight = 0
-        oldest_ms, oldest_queue = now_ms, ""
-        since_ms = self._ages.since_ms
-        for name, actor in engine.queues.items():
-            queue = actor.queue
-            totals = queue.totals
-            pushed += totals.pushed
-            acked += totals.acked
-            if queue.depth:
-                depth += queue.depth
-                in_flight += queue.in_flight
-                since = since_ms(actor, now_ms)
-                if since < oldest_ms:
-                    oldest_ms, oldest_queue = since, name
-        self._ages.forget_all_but(engine.queues)
-        names = self.dead_letter_queues.names()
-        dead = sum(engine.queues[name].queue.depth for name in names if name in engine.queues)
-        self.totals = Totals(
-            now_ms,
-            len(engine.queues),
-            pushed,
-            acked,
-            depth,
-            in_flight,
-            dead,
-            now_ms - oldest_ms,
-            oldest_queue,
-        )
+        """All queues as they are now, in one step: for few of them."""
+        walk = _Walk(self._engine, self._ages, self.dead_letter_queues)
+        walk.see(self._engine.queues.values())
+        return self._learn(walk)
+
+    async def walk(self) -> Totals:
+        """The same in several steps, between which others have their turn."""
+        if len(self._engine.queues) <= AT_ONCE_QUEUES:
+            return self.take()
+        walk = _Walk(self._engine, self._ages, self.dead_letter_queues)
+        async for actors in steps(self._engine.queues):
+            walk.see(actors)
+        return self._learn(walk)
+
+    def _learn(self, walk: _Walk) -> Totals:
+        self._ages.forget_all_but(self._engine.queues)
+        self.dead_letter_queues.learn(walk.sources)
+        self.deepest = walk.deepest
+        self.totals = walk.totals()
         return self.totals
 
     def fresh(self) -> Totals:
-        """The latest totals, taken anew if nobody has looked for a while."""
-        if self._engine.now_ms() - self.totals.at_ms > FRESH_MS:
+        """The latest totals, taken anew if nobody has looked for a while and the queues are few."""
+        is_few = len(self._engine.queues) <= AT_ONCE_QUEUES
+        if is_few and self._engine.now_ms() - self.totals.at_ms > FRESH_MS:
             self.take()
         return self.totals
 
-    def sample(self) -> None:
-        """One point more on each line."""
-        before, now = self._sampled, self.take()
-        passed_s = (now.at_ms - before.at_ms) / 1000
-        if passed_s >= PASSED_S_MIN:
+    def sample(self, now: Totals | None = None) -> None:
+        """One point more on each line, of these totals or of those of this moment."""
+        now = now or self.take()
+        before = self._sampled
+        passed_s = (now.at_ms - before.at_ms) / 1000 if before is not None else 0.0
+        if before is None:
+            self._sampled = now
+        elif passed_s >= PASSED_S_MIN:
             self._sampled = now
             self.points.add(
                 now.at_ms / 1000,

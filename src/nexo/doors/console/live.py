@@ -126,7 +126,7 @@ class Pulse:
                 with contextlib.suppress(NexoError):
                     usage = await self._engine.backups.usage()
                     self._sampler.stored_bytes = usage.stored_bytes
-            self._sampler.sample()
+            self._sampler.sample(await self._sampler.walk())
             beat, self._beat = self._beat, asyncio.Event()
             beat.set()
             self._arrived.clear()

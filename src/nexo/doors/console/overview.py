@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from heapq import nsmallest
 from typing import TYPE_CHECKING
 
 from starlette.responses import RedirectResponse
@@ -20,14 +19,12 @@ if TYPE_CHECKING:
     from nexo.doors.console.queues import Row
     from nexo.doors.console.visit import Visit
 
-DEEPEST_SHOWN = 8
-
 
 async def overview(visit: Visit) -> Response:
     if not visit.sees_metrics:  # this is where a sign-in leads to
         return RedirectResponse(at("queues"), 303)
     sampler = visit.house.sampler
-    sampler.take()
+    await sampler.walk()
     deepest = _deepest(visit)
     return await visit.page(
         "overview.html",
@@ -87,7 +84,5 @@ def _made_of(deepest: list[Row]) -> str:
 
 def _deepest(visit: Visit) -> list[Row]:
     """The queues that hold the most."""
-    engine = visit.engine
-    busy = (actor for actor in engine.queues.values() if actor.queue.depth)
-    deepest = nsmallest(DEEPEST_SHOWN, busy, key=lambda actor: (-actor.queue.depth, actor.name))
-    return rows_of(visit, deepest)
+    queues, sampler = visit.engine.queues, visit.house.sampler
+    return rows_of(visit, [each for each in sampler.deepest if queues.get(each.name) is each])

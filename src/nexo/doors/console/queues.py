@@ -12,6 +12,7 @@ from nexo.doors.console import wording
 from nexo.doors.console.badges import badges
 from nexo.doors.console.live import Frame, made_of, streamed
 from nexo.doors.console.visit import at, whole_number
+from nexo.engine.listing import steps
 from nexo.engine.queue_actor import QueueActor
 from nexo.vocabulary.given import GivenQueueSettings, queue_settings_of
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 ROWS_SHOWN = 100
 CHOSEN_MS = 2_000  # for this long an open page takes the order of its table for granted
 FILTER_CHARS_MAX = 100
+SORTED_MAX = 5_000  # rows that can be paged through by a figure; by name all can
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -128,25 +130,38 @@ class Chosen(msgspec.Struct, frozen=True):
         return made_of(names, self.matching, self.known, self.page, self.pages)
 
 
-def choose(visit: Visit) -> Chosen:
+async def choose(visit: Visit) -> Chosen:
     text = visit.query("filter")[:FILTER_CHARS_MAX]
     wanted = visit.query("sort", "name")
     sort = wanted.removeprefix("-")
     sort = sort if sort in SORTS else "name"
     descending = wanted.startswith("-")
-    known = [each for each in visit.engine.queues.values() if visit.caller.knows(each.name)]
-    found = [each for each in known if text.lower() in each.name.lower()] if text else known
-    found.sort(key=lambda actor: actor.name)
-    if sort != "name" or descending:
-        found.sort(key=SORTS[sort][1], reverse=descending)
+    is_by_name = sort == "name" and not descending
+    known, found, matching = 0, list[QueueActor](), 0
+    async for actors in steps(visit.engine.queues):
+        of_these = [each for each in actors if visit.caller.knows(each.name)]
+        known += len(of_these)
+        if text:
+            of_these = [each for each in of_these if text.lower() in each.name.lower()]
+        found += of_these
+        matching += len(of_these)
+        if not is_by_name and len(found) >= 2 * SORTED_MAX:
+            found = _first(found, sort, descending)
+    if not is_by_name:
+        found = _first(found, sort, descending)
     pages = max(1, -(-len(found) // ROWS_SHOWN))
     page = whole_number(visit.query("page"), 1, 1, pages)
     shown = found[(page - 1) * ROWS_SHOWN : page * ROWS_SHOWN]
-    return Chosen(shown, len(found), len(known), sort, descending, text, page, pages)
+    return Chosen(shown, matching, known, sort, descending, text, page, pages)
+
+
+def _first(found: list[QueueActor], sort: str, descending: bool) -> list[QueueActor]:
+    """The first by a figure; equal ones stay in the order of their names."""
+    return sorted(found, key=SORTS[sort][1], reverse=descending)[:SORTED_MAX]
 
 
 async def queues(visit: Visit) -> Response:
-    chosen = choose(visit)
+    chosen = await choose(visit)
     return await visit.page(
         "queues.html",
         {"rows": "queues_rows.html"},
@@ -160,13 +175,13 @@ async def queues(visit: Visit) -> Response:
 
 async def live_queues(visit: Visit) -> Response:
     engine = visit.engine
-    chosen, chosen_ms, count = choose(visit), engine.now_ms(), len(engine.queues)
+    chosen, chosen_ms, count = await choose(visit), engine.now_ms(), len(engine.queues)
     had_some = bool(chosen.known)
 
-    def frame() -> Frame | None:
+    async def frame() -> Frame | None:
         nonlocal chosen, chosen_ms, count
         if len(engine.queues) != count or engine.now_ms() > chosen_ms + CHOSEN_MS:
-            chosen, chosen_ms, count = choose(visit), engine.now_ms(), len(engine.queues)
+            chosen, chosen_ms, count = await choose(visit), engine.now_ms(), len(engine.queues)
         if bool(chosen.known) != had_some:
             return None  # from the lesson to the table, or back
         values = badges(visit)

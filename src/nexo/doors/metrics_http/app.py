@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from nexo.doors.metrics_http.queues import queue_lines
@@ -10,7 +11,7 @@ from nexo.doors.metrics_http.whole import topic_lines, whole_lines
 from nexo.telemetry.exposition import CONTENT_TYPE
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable
 
     from nexo.doors.metrics_http.whole import Surroundings
     from nexo.engine.engine import Engine
@@ -36,14 +37,12 @@ class MetricsApp:
             return
         usage = await self._engine.backups.usage()
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-        slices: Iterator[str] = iter(
-            [whole_lines(self._engine, self._surroundings, usage), topic_lines(self._engine)]
-        )
-        for source in (slices, queue_lines(self._engine)):
-            for lines in source:
+        whole = [whole_lines(self._engine, self._surroundings, usage)]
+        for lines in chain(whole, topic_lines(self._engine), queue_lines(self._engine)):
+            if lines:
                 body = {"type": "http.response.body", "body": lines.encode(), "more_body": True}
                 await send(body)
-                await asyncio.sleep(0)  # between two slices the broker works
+            await asyncio.sleep(0)  # between two slices the broker works
         await send({"type": "http.response.body", "body": b""})
 
 

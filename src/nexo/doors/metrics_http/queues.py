@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SLICE = 250  # queues that are rendered before others get their turn …
 LINES = 2_000  # … and lines that are put together
-RANKED_TOGETHER = 1_000  # queues by which those that are shown are found anew
+RANKED_TOGETHER = 250  # queues by which those that are shown are found anew
 OTHERS = ""  # the name under which the rest is told
 _TOTALS = ("pushed", "delivered", "acked", "nacked", "expired", "dead_lettered")
 _GAUGES = (
@@ -68,13 +68,18 @@ class _Ranked:
         self.others = 0
         self.together: tuple[list[float], list[int]] = [0.0] * len(_GAUGES), [0] * len(_TOTALS)
         self._kept: list[QueueActor] = []
+        self._least = -1  # whoever is no busier than this is one of the rest
 
     def add(self, actors: list[QueueActor]) -> None:
-        self._kept += actors
-        # Sorted anew after so many only, so that a slice costs little on average, and no more
-        # than this at most.
+        for actor in actors:
+            if _business(actor) > self._least:
+                self._kept.append(actor)
+            else:
+                self._join(*_figures(actor))
+        # Sorted anew after so many only, so that most slices cost little.
         if len(self._kept) >= METRICS_QUEUES_MAX + RANKED_TOGETHER:
             self.busiest()
+            self._least = _business(self._kept[-1])
 
     def busiest(self) -> list[QueueActor]:
         """Those with series of their own, the busiest first."""

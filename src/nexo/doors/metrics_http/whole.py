@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import time
+from heapq import nlargest
 from typing import TYPE_CHECKING, Protocol
 
 from nexo.telemetry import families as f
@@ -11,7 +12,10 @@ from nexo.telemetry.exposition import header, histogram, sample
 from nexo.vocabulary.limits import METRICS_TOPICS_MAX
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from nexo.engine.engine import Engine
+    from nexo.engine.topic_actor import TopicActor
     from nexo.engine.types import Usage
 
 _STARTED_S = time.time()
@@ -67,23 +71,30 @@ def whole_lines(engine: Engine, surroundings: Surroundings, usage: Usage) -> str
     return "".join(lines)
 
 
-def topic_lines(engine: Engine) -> str:
-    """The topics that keep the most; beyond a limit the rest is left out."""
-    infos = sorted(
-        (actor.info() for actor in engine.topics.values()),
-        key=lambda info: info.kept_bytes,
-        reverse=True,
-    )[:METRICS_TOPICS_MAX]
+def topic_lines(engine: Engine) -> Iterator[str]:
+    """The topics that keep the most; beyond a limit the rest is left out. An empty slice tells of
+    nothing: it is where others get their turn."""
+    found: list[TopicActor] = []
+    for names in engine.topics.behind():
+        found += [engine.topics[name] for name in names]
+        if len(found) >= 2 * METRICS_TOPICS_MAX:
+            found = _largest(found)
+        yield ""
+    topics = [actor.topic for actor in _largest(found)]
     lines = []
     for family, values in (
-        (f.TOPIC_MESSAGES, [info.end - info.start for info in infos]),
-        (f.TOPIC_BYTES, [info.kept_bytes for info in infos]),
-        (f.PUBLISHED, [info.end for info in infos]),
+        (f.TOPIC_MESSAGES, [topic.log.settled - topic.start for topic in topics]),
+        (f.TOPIC_BYTES, [topic.kept_bytes for topic in topics]),
+        (f.PUBLISHED, [topic.log.settled for topic in topics]),
     ):
         lines.append(header(family))
-        pairs = zip(infos, values, strict=True)
-        lines += [sample(family, value, info.name) for info, value in pairs]
-    return "".join(lines)
+        pairs = zip(topics, values, strict=True)
+        lines += [sample(family, value, topic.name) for topic, value in pairs]
+    yield "".join(lines)
+
+
+def _largest(actors: list[TopicActor]) -> list[TopicActor]:
+    return nlargest(METRICS_TOPICS_MAX, actors, key=lambda actor: actor.topic.kept_bytes)
 
 
 def _resident_bytes() -> int:

@@ -27,7 +27,7 @@ class ImportDefinitions(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 
 async def _export(engine: Engine, _: ExportDefinitions) -> Any:
-    return export_definitions(engine)
+    return await export_definitions(engine)
 
 
 async def _import(engine: Engine, wanted: ImportDefinitions) -> Any:
