@@ -10,16 +10,14 @@ from array import array
 from typing import TYPE_CHECKING
 
 from nexo.machine.chunk import Growing
+from nexo.machine.peek import in_chunk
 from nexo.vocabulary.batch import TIME_TYPE
 from nexo.vocabulary.changes import Rewritten
 from nexo.vocabulary.limits import SPARSE_CHUNK_BYTES, SPARSE_CHUNK_RATIO
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from nexo.machine.chunk import Chunk
     from nexo.machine.queue import Queue
-    from nexo.machine.span import Span
 
 
 def sparse_chunks(queue: Queue) -> list[Chunk]:
@@ -44,10 +42,7 @@ def copy_forward(queue: Queue, chunk: Chunk) -> None:
     content = chunk.content
     assert content is not None
     assert not isinstance(content, Growing)
-    live = [
-        seq for span in _spans(queue) if span.chunk is chunk for seq in range(span.first, span.end)
-    ]
-    live.sort()
+    live = [seq for each in in_chunk(queue, chunk) for seq in range(each.first, each.end)]
     log = queue.lane_of(chunk.first).log
     copied = content.select([chunk.index(seq) for seq in live])
     log.evict(chunk)
@@ -61,13 +56,3 @@ def copy_forward(queue: Queue, chunk: Chunk) -> None:
     chunk.unsaved += 1
     queue.rewritten.append(chunk)
     queue.changes.append(Rewritten(chunk.first, row, live, chunk.payload_bytes))
-
-
-def _spans(queue: Queue) -> Iterator[Span]:
-    """Every span of the queue, wherever its messages are."""
-    for lane in queue.lanes:
-        yield from lane.line.spans()
-    for _, _, span in queue.scheduled:
-        yield span
-    for held in queue.leases.values():
-        yield from held if isinstance(held, list) else (held,)

@@ -28,11 +28,12 @@ class Busy:
     """How many messages of each group are in flight: shared by the lanes of a queue. A FIFO queue
     has to know which they are."""
 
-    __slots__ = ("_flying", "counts", "total")
+    __slots__ = ("_flying", "aside", "counts", "total")
 
     def __init__(self, fifo: bool = False) -> None:
         self.counts: dict[str | None, int] = {}
         self.total = 0
+        self.aside: dict[str | None, list[GroupedLine]] = {}  # which lines have put a group aside
         self._flying: dict[str | None, Flying] | None = {} if fifo else None
 
     def depart(self, span: Span) -> None:
@@ -62,6 +63,7 @@ class Busy:
 
     def clear(self) -> None:
         self.counts.clear()
+        self.aside.clear()
         self.total = 0
         if self._flying is not None:
             self._flying.clear()
@@ -82,7 +84,7 @@ class Busy:
 
 
 class Flying:
-    """The messages of one group that are in flight, and which of them is the first."""
+    """Messages of one group that are not in line, and which of them is the first."""
 
     __slots__ = ("_heap", "_seqs")
 
@@ -95,8 +97,11 @@ class Flying:
             self._seqs.add(seq)
             heappush(self._heap, seq)
 
+    def __len__(self) -> int:
+        return len(self._seqs)
+
     def remove(self, seqs: Iterable[int]) -> int:
-        """How many of these were in flight."""
+        """How many of these there were."""
         before = len(self._seqs)
         self._seqs.difference_update(seqs)
         return before - len(self._seqs)
@@ -109,15 +114,16 @@ class Flying:
 
 
 class Group(Line):
-    """The line of one group. `held` are the first numbers of its messages that wait for a time."""
+    """The line of one group. `held` are its messages that wait for a time, in a FIFO queue."""
 
-    __slots__ = ("aside", "held", "listed", "name")
+    __slots__ = ("aside", "entered", "held", "listed", "name")
 
     def __init__(self, name: str | None) -> None:
         super().__init__()
         self.name = name
-        self.held: list[int] = []
+        self.held: Flying | None = None
         self.listed = -1  # the head under which the group was last entered in the order
+        self.entered = END  # the same in a FIFO queue, or a number before its head
         self.aside = False
 
     def __lt__(self, other: Group) -> bool:
@@ -163,11 +169,27 @@ class GroupedLine:
         group = self._groups.get(name)
         if group is None:
             return
-        if group.aside and not self._busy.noisy(name):
+        if group.aside:
             group.aside = False
             group.listed = -1
         self._list(group)
-        self._forget(group)
+
+    def find(self, seq: int, group: str | None = None) -> Span | None:
+        """The span that holds a message of a group."""
+        found = self._groups.get(group)
+        return found.find(seq) if found is not None else None
+
+    def in_chunk(self, chunk: Chunk, first: int, end: int) -> Iterator[Span]:
+        """The spans that hold messages of a range, which lies in one chunk, in no order."""
+        for name in {chunk.group(seq) for seq in range(first, end)}:
+            group = self._groups.get(name)
+            if group is not None:
+                yield from group.between(first, end)
+
+    def oldest(self, settled: int) -> Span | None:
+        """The span that came first, whether or not it is its turn."""
+        group = self._oldest_group()
+        return group.head(settled) if group is not None else None
 
     def head(self, settled: int) -> Span | None:
         group = self._next(settled)
@@ -188,38 +210,23 @@ class GroupedLine:
         self._forget(group)
         return span
 
-    def cut(self, seq: int) -> Span | None:
-        """Take out one message, wherever it stands."""
-        for group in self._groups.values():
-            span = group.cut(seq)
-            if span is not None:
-                self.count -= 1
-                self._list(group)
-                self._forget(group)
-                return span
-        return None
-
-    def cut_all(self, wanted: list[int]) -> list[Span]:
-        """Take out these messages, wherever they stand; what is not in line is passed over."""
-        taken: list[Span] = []
-        for group in list(self._groups.values()):
-            spans = group.cut_all(wanted)
-            if spans:
-                taken += spans
-                self._list(group)
-                self._forget(group)
-        self.count -= sum(span.end - span.first for span in taken)
-        return taken
+    def cut(self, seq: int, group: str | None = None) -> Span | None:
+        """Take out one message of a group, wherever it stands."""
+        found = self._groups.get(group)
+        span = found.cut(seq) if found is not None else None
+        if found is not None and span is not None:
+            self.count -= 1
+            self._list(found)
+            self._forget(found)
+        return span
 
     def drop_below(self, seq: int) -> list[Span]:
         """Take out everything before `seq`: retention has passed it by."""
         dropped: list[Span] = []
-        for group in list(self._groups.values()):
-            spans = group.drop_below(seq)
-            if spans:
-                dropped += spans
-                self._list(group)
-                self._forget(group)
+        while (group := self._oldest_group()) is not None and group.head(seq) is not None:
+            dropped += group.drop_below(seq)
+            self._list(group)
+            self._forget(group)
         self.count -= sum(span.end - span.first for span in dropped)
         return dropped
 
@@ -260,6 +267,7 @@ class GroupedLine:
                 heappop(order)
                 group.aside = True
                 heappush(self._aside, (listed, group))
+                busy.aside.setdefault(group.name, []).append(self)
             else:
                 return group
         aside = self._aside
@@ -270,6 +278,17 @@ class GroupedLine:
             heappop(aside)
         return None
 
+    def _oldest_group(self) -> Group | None:
+        """The group whose first message in line came before all others."""
+        order, aside = self._order, self._aside
+        while order and (order[0][1].listed != order[0][0] or order[0][1].aside):
+            heappop(order)
+        while aside and (aside[0][1].listed != aside[0][0] or not aside[0][1].aside):
+            heappop(aside)
+        if order and aside:
+            return min(order[0], aside[0])[1]
+        return order[0][1] if order else aside[0][1] if aside else None
+
     def _forget(self, group: Group) -> None:
-        if not group.count and not group.held and group.name not in self._busy.counts:
+        if not group.count and not group.held:
             self._groups.pop(group.name, None)

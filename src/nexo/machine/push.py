@@ -49,6 +49,9 @@ def push_one(queue: Queue, body: bytes, now_ms: int, priority: int = 0) -> int:
     log = lane.log
     seq = log.end
     lane.line.append(log.append_one(body, now_ms), seq, seq + 1)
+    if not lane.has_news:
+        lane.has_news = True
+        queue.news.append(lane)
     queue.depth += 1
     queue.totals.pushed += 1
     return seq
@@ -164,8 +167,12 @@ def place(queue: Queue, chunk: Chunk, first: int, end: int, due_ms: int) -> None
     """Messages that have their numbers go in line, or aside until they are due."""
     queue.depth += end - first
     queue.totals.pushed += end - first
+    lane = queue.lane_of(first)
+    if not lane.has_news:
+        lane.has_news = True
+        queue.news.append(lane)
     if not due_ms:
-        queue.lane_of(first).line.append(chunk, first, end)
+        lane.line.append(chunk, first, end)
         return
     queue.unflushed_due.append((first, end, due_ms))
     if queue.busy is None:
