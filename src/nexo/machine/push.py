@@ -69,7 +69,7 @@ def push(queue: Queue, batch: Batch, now_ms: int, producer: str = "", number: in
     keys = deduplication.keys_of(queue.settings, batch, now_ms)
     if keys is not None:
         recent = deduplication.recent_of(queue)
-        recent.forget(now_ms)
+        recent.forget(now_ms, limits.DEDUPLICATION_KEYS_FORGOTTEN + 2 * batch.count)
         indexes, repeated = recent.sift(keys, now_ms)
         if len(indexes) < batch.count:
             fresh = batch.select(indexes) if indexes else batch.slice(0, 0)
