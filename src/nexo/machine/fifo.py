@@ -15,16 +15,18 @@ from typing import TYPE_CHECKING
 from nexo.machine.groups import END, Busy, Flying, Group, GroupedLine
 
 if TYPE_CHECKING:
+    from nexo.machine.log import Log
     from nexo.machine.span import Span
 
-_UNLISTED, _ARRIVING, _IN_TURN = -1, 0, 1  # where a group is entered: `Group.listed`
+# Where a group is entered: `Group.listed`. One that is arriving has the number of its head there.
+_UNLISTED, _IN_TURN = -1, -2
 
 
 class FifoLine(GroupedLine):
     __slots__ = ("_arriving", "_turns")
 
-    def __init__(self, busy: Busy) -> None:
-        super().__init__(busy)
+    def __init__(self, busy: Busy, log: Log) -> None:
+        super().__init__(busy, log)
         # Groups whose first message is not on disk yet, or came back since the last look.
         self._arriving: list[tuple[int, Group]] = []
         self._turns: deque[Group] = deque()
@@ -67,8 +69,8 @@ class FifoLine(GroupedLine):
         if head.first < group.entered:
             group.entered = head.first
             heappush(self._order, (head.first, group))
-        if group.listed != _IN_TURN:
-            group.listed = _ARRIVING
+        if group.listed not in (_IN_TURN, head.first):
+            group.listed = head.first
             heappush(self._arriving, (head.first, group))
 
     def _next(self, settled: int) -> Group | None:
@@ -77,7 +79,7 @@ class FifoLine(GroupedLine):
         arriving, turns = self._arriving, self._turns
         while arriving and arriving[0][0] < settled:
             group = heappop(arriving)[1]
-            if group.listed == _ARRIVING:
+            if group.listed >= 0:
                 group.listed = _IN_TURN
                 turns.append(group)
         while turns:

@@ -199,7 +199,7 @@ class Line(Row):
     def cut_run(self, first: int, end: int) -> list[Span]:
         """Take out the messages of a range; what is not in line is passed over."""
         taken: list[Span] = []
-        for span in list(self.between(first, end)):
+        for span in list(Row.between(self, first, end)):
             low, high = max(first, span.first), min(end, span.end)
             number = bisect_right(self._firsts, span.first)
             at = bisect_right(self._block(number), span.first, key=by_first) - 1

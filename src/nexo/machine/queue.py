@@ -45,9 +45,9 @@ class Lane:
 
     __slots__ = ("aside", "has_news", "is_awake", "line", "log", "priority")
 
-    def __init__(self, priority: int, line: Line | GroupedLine) -> None:
+    def __init__(self, priority: int, log: Log, line: Line | GroupedLine) -> None:
         self.priority = priority
-        self.log = Log(first_seq(priority))
+        self.log = log
         self.line = line
         self.aside = Row()
         self.has_news = False  # messages came that no commit has collected yet
@@ -216,11 +216,14 @@ class Queue:
         lane = self.lanes_by_priority.get(priority)
         if lane is None:
             line: Line | GroupedLine
+            log = Log(first_seq(priority))
             if self.busy is None:
                 line = Line()
+            elif self.settings.fifo:
+                line = FifoLine(self.busy, log)
             else:
-                line = FifoLine(self.busy) if self.settings.fifo else GroupedLine(self.busy)
-            lane = self.lanes_by_priority[priority] = Lane(priority, line)
+                line = GroupedLine(self.busy, log)
+            lane = self.lanes_by_priority[priority] = Lane(priority, log, line)
             insort(self.lanes, lane, key=_highest_first)
         return lane
 
@@ -234,7 +237,7 @@ class Queue:
             for span in held if isinstance(held, list) else (held,):
                 self.busy.depart(span)
         for lane in self.lanes:
-            line = GroupedLine(self.busy)
+            line = GroupedLine(self.busy, lane.log)
             for span in lane.line.spans():
                 line.give_back(span)
             lane.line = line
@@ -290,7 +293,9 @@ class Queue:
         span.state = State.READY
         span.deadline_ms = 0
         lane = self.lane_of(span.first)
-        if self.oldest_ms is not None:
+        if span.chunk.content is None:  # it does not know exactly when the message came
+            self.oldest_ms = None
+        elif self.oldest_ms is not None:
             self.oldest_ms = min(self.oldest_ms, span.chunk.came_ms(span.first))
         lane.line.give_back(span)
         self.wake(lane)

@@ -53,6 +53,7 @@ SMALL_PUSH_BYTES = 32 * 1024
 CHUNK_MESSAGES_MAX = 4_096  # … which closes when it reaches either of these
 CHUNK_BYTES_MAX = 256 * 1024
 ROW_BLOCK_SPANS = 256  # spans in line that lie in one list: what is moved when one comes between
+GROUP_RUNS_LAID = 32  # runs of a group that become spans at once when their turn comes near
 PIECE_BITS = 10  # a chunk is looked through in pieces of 1,024 messages …
 PIECE_LEASES_MAX = 2_048  # … each with its leases, of which no more than half can be living
 MEMORY_LIMIT_BYTES = 512 * 1024 * 1024  # default of `memory_limit`

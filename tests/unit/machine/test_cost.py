@@ -19,6 +19,7 @@ from nexo.machine import late, peek
 from nexo.machine.ack import ack, extend, received
 from nexo.machine.expire import expire, next_ms
 from nexo.machine.fail import give_back, nack
+from nexo.machine.image import decode_image, encode_image, image_of, revive
 from nexo.machine.pop import pop
 from nexo.machine.push import push, push_one
 from nexo.machine.queue import Queue
@@ -247,3 +248,41 @@ def test_look_at_retention_behind_many_locked_groups() -> None:
         return step
 
     hold(world)
+
+
+# -- Memory -----------------------------------------------------------------------------------
+
+
+def held_bytes(make: Callable[[], object]) -> int:
+    """What is kept of something, besides contents: those leave memory when they are too much."""
+    gc.collect()
+    tracemalloc.start()
+    kept = make()
+    gc.collect()
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert kept is not None
+    return held
+
+
+@pytest.mark.parametrize("fifo", [True, False])
+@pytest.mark.parametrize("is_revived", [False, True])
+def test_backlog_of_groups_is_little_more_than_its_numbers(fifo: bool, is_revived: bool) -> None:
+    count, groups = 20_000, 200
+
+    def make() -> Queue:
+        queue = orders(fifo=fifo)
+        for number in range(0, count, 100):
+            names = [f"group {each % groups}" for each in range(number, number + 100)]
+            push(queue, batch(*[b""] * 100, groups=names), 1_000)
+            commit(queue)
+        if is_revived:
+            image = decode_image(encode_image(image_of(queue)))
+            queue = orders(fifo=fifo)
+            revive(queue, image)
+        for lane in queue.lanes:
+            for chunk in list(lane.log.resident.values()):
+                lane.log.evict(chunk)
+        return queue
+
+    assert held_bytes(make) < 60 * count
