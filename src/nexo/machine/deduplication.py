@@ -11,9 +11,10 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from nexo.machine.accepted import Accepted, ranges_of
+from nexo.vocabulary import limits
 from nexo.vocabulary.changes import Remembered
+from nexo.vocabulary.errors import RateLimited
 from nexo.vocabulary.events import Event
-from nexo.vocabulary.limits import DEDUPLICATION_KEYS_FORGOTTEN
 from nexo.vocabulary.states import EventKind
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from nexo.vocabulary.settings import QueueSettings
 
 
+_DIGEST_CHARS = 32  # 128 bits of a digest: no two bodies of a window share them
 _TURN_BITS = 7  # keys are dropped together that are over within 128 ms
 
 
@@ -38,7 +40,17 @@ class Recent:
         self._keys_by_turn: dict[int, list[str]] = {}
         self._turns: list[int] = []
 
-    def forget(self, now_ms: int, keys_max: int = DEDUPLICATION_KEYS_FORGOTTEN) -> None:
+    def check_room(self, count: int, queue: str) -> None:
+        """A key that is forgotten too early would let a message through twice: rather none comes
+        in. Memory for keys that are over is made by time alone."""
+        if len(self.seqs_by_key) + count > limits.DEDUPLICATION_KEYS_MAX:
+            raise RateLimited(
+                f"queue {queue!r} remembers {len(self.seqs_by_key)} deduplication ids, the most "
+                "that one queue may",
+                "push again when their deduplication window is over, or make it shorter",
+            )
+
+    def forget(self, now_ms: int, keys_max: int = limits.DEDUPLICATION_KEYS_FORGOTTEN) -> None:
         """Drop keys whose window has passed, up to so many."""
         turns = self._turns
         while turns and turns[0] <= now_ms >> _TURN_BITS and keys_max > 0:
@@ -92,7 +104,7 @@ def keys_of(settings: QueueSettings, batch: Batch, now_ms: int) -> list[str | No
     keys = ids
     if settings.deduplication == "content" or keys is None:
         keys = [
-            (ids[index] if ids else None) or sha256(batch.body(index)).hexdigest()
+            (ids[index] if ids else None) or sha256(batch.body(index)).hexdigest()[:_DIGEST_CHARS]
             for index in range(batch.count)
         ]
     groups = batch.groups

@@ -71,6 +71,7 @@ def push(queue: Queue, batch: Batch, now_ms: int, producer: str = "", number: in
         recent = deduplication.recent_of(queue)
         recent.forget(now_ms, limits.DEDUPLICATION_KEYS_FORGOTTEN + 2 * batch.count)
         indexes, repeated = recent.sift(keys, now_ms)
+        recent.check_room(sum(keys[index] is not None for index in indexes), queue.name)
         if len(indexes) < batch.count:
             fresh = batch.select(indexes) if indexes else batch.slice(0, 0)
     if queue.settings.max_depth is not None:

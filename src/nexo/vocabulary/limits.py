@@ -35,6 +35,7 @@ TOKENS_MAX = 10_000  # tokens and access keys of a broker; they are all in memor
 RECEIVE_BURST_MS = 100  # a rate limit lets through what 100 ms allow at once
 NOISY_IN_FLIGHT_MIN = 30  # a tenant below this is never noisy (fair queues)
 NOISY_SHARE = 0.1  # a tenant above this share of what is in flight is noisy
+DEDUPLICATION_KEYS_MAX = 10_000_000  # of a queue, about 2 GB; 33,000 a second in five minutes
 DEDUPLICATION_KEYS_FORGOTTEN = 4_000  # dropped in one step once their window is over
 PRODUCER_RESULTS_KEPT = 64  # a client may have this many unconfirmed pushes
 PRODUCERS_MAX = 10_000  # producers remembered by a queue, the longest silent forgotten first

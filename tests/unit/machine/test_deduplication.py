@@ -2,11 +2,14 @@
 not stored."""
 
 import msgspec
+import pytest
 
 from nexo.machine.ack import ack
 from nexo.machine.clear import purge
 from nexo.machine.expire import expire
 from nexo.machine.push import push
+from nexo.vocabulary import limits
+from nexo.vocabulary.errors import RateLimited
 from nexo.vocabulary.limits import DEDUPLICATION_KEYS_FORGOTTEN
 from tests.unit.machine.orders import batch, orders, put, take
 
@@ -107,6 +110,19 @@ def test_key_that_is_over_may_come_again_before_it_is_dropped() -> None:
     assert again.duplicates == 0
     expire(queue, 1_199)
     assert push(queue, batch(b"c", deduplication_ids=["x"]), 1_199).seqs() == again.seqs()
+
+
+def test_too_many_keys_are_refused_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To forget one of them early would let a message through twice."""
+    monkeypatch.setattr(limits, "DEDUPLICATION_KEYS_MAX", 2)
+    queue = orders(**BY_ID)
+    put(queue, b"a", b"b", deduplication_ids=["x", "y"])
+    with pytest.raises(RateLimited, match="remembers 2 deduplication ids"):
+        push(queue, batch(b"c", deduplication_ids=["z"]), 1_050)
+    assert queue.depth == 2
+    assert push(queue, batch(b"b", deduplication_ids=["y"]), 1_050).duplicates == 1
+    put(queue, b"no key", now_ms=1_050)
+    assert push(queue, batch(b"c", deduplication_ids=["z"]), 1_300).duplicates == 0
 
 
 def test_duplicates_need_no_room() -> None:
