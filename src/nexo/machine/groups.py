@@ -248,6 +248,11 @@ class GroupedLine:
         self._aside: list[tuple[int, Group]] = []  # noisy groups, while they are noisy
         self.count = 0
 
+    @property
+    def groups(self) -> int:
+        """How many groups have messages here, in line or waiting for a time."""
+        return len(self._groups)
+
     def append(self, chunk: Chunk, first: int, end: int) -> None:
         column, seq = chunk.groups, first
         if not isinstance(column, list):

@@ -32,6 +32,9 @@ class Row:
         self._later: list[list[Span]] | None = None
         self._firsts: list[int] | tuple[()] = ()
 
+    def __len__(self) -> int:
+        return len(self._head) + sum(map(len, self._later or ()))
+
     def find(self, seq: int, group: str | None = None) -> Span | None:
         """The span that holds a message."""
         block = self._block(bisect_right(self._firsts, seq))

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from nexo.vocabulary.settings import QueueSettings
 
 
+# What entries take, measured, with what refers to them; names and keys of usual length.
+CHUNK_BYTES, LEASE_BYTES, SCHEDULED_BYTES, KEY_BYTES, SPAN_BYTES = 530, 410, 300, 195, 310
+GROUP_BYTES, GROUPED_MESSAGE_BYTES = 530, 26
 TIMED = frozenset({State.SENT, State.RECEIVED, State.CLAIMED})  # these have a deadline
 
 
@@ -179,6 +182,22 @@ class Queue:
     @property
     def resident_bytes(self) -> int:
         return sum(lane.log.resident_bytes for lane in self.lanes)
+
+    @property
+    def bookkeeping_bytes(self) -> int:
+        """What is known of messages besides their payload, whatever the memory limit: an estimate,
+        by what each kind of entry takes."""
+        size = len(self.leases) * LEASE_BYTES + len(self.scheduled) * SCHEDULED_BYTES
+        if self.recent is not None:
+            size += len(self.recent.seqs_by_key) * KEY_BYTES
+        for lane in self.lanes:
+            chunks = len(lane.log.chunks)
+            size += chunks * CHUNK_BYTES
+            if isinstance(lane.line, Line):
+                size += max(0, len(lane.line) - chunks) * SPAN_BYTES
+            else:
+                size += lane.line.groups * GROUP_BYTES + lane.line.count * GROUPED_MESSAGE_BYTES
+        return size
 
     def has_ready(self) -> bool:
         """Whether a pop would find a message (a rate limit aside)."""

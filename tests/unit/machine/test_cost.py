@@ -24,6 +24,7 @@ from nexo.machine.pop import pop
 from nexo.machine.push import push, push_one
 from nexo.machine.queue import Queue
 from nexo.machine.settle import collect, settle
+from nexo.vocabulary.limits import SMALL_PUSH_MESSAGES
 from tests.unit.machine.orders import batch, orders
 
 SMALL, LARGE = 500, 5_000
@@ -175,7 +176,7 @@ def test_peek_at_the_first_of_many(place: str) -> None:
         queue = PLACES[place](size)
         return lambda: peek.glance(queue, 3)
 
-    hold(world, 3_000, 30_000 if place == "grouped" else 12_000)
+    hold(world, 1_500, 15_000 if place == "grouped" else 6_000)
 
 
 @pytest.mark.parametrize("place", ["scheduled", "in line", "in flight"])
@@ -191,7 +192,7 @@ def test_late_word_on_one_of_many(place: str) -> None:
 
         return step
 
-    hold(world, 3_000, 12_000)
+    hold(world, 1_500, 6_000)
 
 
 def test_message_of_one_of_many_priorities() -> None:
@@ -265,6 +266,14 @@ def held_bytes(make: Callable[[], object]) -> int:
     return held
 
 
+def evicted(queue: Queue) -> Queue:
+    for lane in queue.lanes:
+        for chunk in list(lane.log.resident.values()):
+            if lane.log.evictable(chunk):
+                lane.log.evict(chunk)
+    return queue
+
+
 @pytest.mark.parametrize("fifo", [True, False])
 @pytest.mark.parametrize("is_revived", [False, True])
 def test_backlog_of_groups_is_little_more_than_its_numbers(fifo: bool, is_revived: bool) -> None:
@@ -280,9 +289,38 @@ def test_backlog_of_groups_is_little_more_than_its_numbers(fifo: bool, is_revive
             image = decode_image(encode_image(image_of(queue)))
             queue = orders(fifo=fifo)
             revive(queue, image)
-        for lane in queue.lanes:
-            for chunk in list(lane.log.resident.values()):
-                lane.log.evict(chunk)
-        return queue
+        return evicted(queue)
 
     assert held_bytes(make) < 60 * count
+
+
+def keyed(size: int) -> Queue:
+    queue = orders(deduplication="id")
+    keys = [f"an id of usual length {number:06}" for number in range(size)]
+    push(queue, batch(*[b""] * size, deduplication_ids=keys), 1_000)
+    commit(queue)
+    return queue
+
+
+def chunked(size: int) -> Queue:
+    queue = orders()
+    for number in range(size):
+        push(queue, batch(*[b""] * SMALL_PUSH_MESSAGES), 1_000 + number)
+        commit(queue)
+    return queue
+
+
+HELD = {**PLACES, "keys": keyed, "chunks": chunked}
+
+
+@pytest.mark.parametrize("what", HELD)
+def test_bookkeeping_is_about_what_it_says(what: str) -> None:
+    known: list[int] = []
+
+    def make() -> Queue:
+        queue = evicted(HELD[what](2_000))
+        known.append(queue.bookkeeping_bytes)
+        return queue
+
+    held = held_bytes(make)
+    assert 0.6 * held < known[0] < 1.5 * held, f"{known[0]} told, {held} held"
