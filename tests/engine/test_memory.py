@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from nexo.engine import memory
+from nexo.vocabulary.attributes import encode_attributes
 from nexo.vocabulary.errors import DataCorrupt, QueueNotFound
 from nexo.vocabulary.limits import (
     READ_AHEAD_CHUNKS,
@@ -99,6 +100,17 @@ async def test_a_backlog_beyond_the_limit_leaves_memory_and_comes_back_in_order(
     assert expected == 50 * BATCH
     assert rig.journal.fetched, "all of it was in memory: the test tests nothing"
     assert resident_bytes(engine) == 0
+
+
+async def test_attributes_count_towards_the_limit(rig: Rig) -> None:
+    engine = await rig.start(LIMIT_BYTES)
+    queue = await engine.create_queue("q")
+    attributes: list[bytes | None] = [encode_attributes({"a": "x" * SIZE})] * BATCH
+    for number in range(30):
+        batch = numbered(BATCH, number * BATCH, 1)
+        await queue.push(msgspec.structs.replace(batch, attributes=attributes))
+    assert LIMIT_BYTES // 2 < engine.memory.resident_bytes <= NEAR_BYTES
+    assert sum(chunk.content is None for log in queue.logs() for chunk in log.chunks.values()) > 15
 
 
 async def test_what_is_needed_first_stays(rig: Rig) -> None:

@@ -65,7 +65,7 @@ class Mover:
         )
         if gone:
             push_moved(target.queue, batch, now_ms)
-            self._context.committer.accept(len(batch.payload))
+            self._context.committer.accept(batch.size)
             self._context.committer.enlist(source)
             self._context.committer.enlist(target)
 
@@ -300,7 +300,7 @@ class MoveTask:
         gone = depart.depart(queue, lease, part, Cause.REDRIVEN, "", now_ms)
         assert gone, "what was picked is there until it departs"
         push_moved(target.queue, batch, now_ms)
-        committer.accept(len(batch.payload))
+        committer.accept(batch.size)
         committer.enlist(target)
         return batch.count
 

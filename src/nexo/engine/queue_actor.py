@@ -86,7 +86,7 @@ class QueueActor:
         if self._gone is not None:
             raise self._gone
         accepted = push(self.queue, batch, self.now_ms(), producer, number)
-        return self._committer.admit(self, len(batch.payload), accepted)
+        return self._committer.admit(self, batch.size, accepted)
 
     def push_one(self, body: bytes, priority: int = 0) -> asyncio.Future[int]:
         """The same for one message that is nothing but a body."""

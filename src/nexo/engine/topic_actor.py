@@ -81,7 +81,7 @@ class TopicActor:
         if self._gone is not None:
             raise self._gone
         offsets = rules.publish(self.topic, batch, self._now_ms(), producer, number)
-        self._committer.accept(len(batch.payload))
+        self._committer.accept(batch.size)
         self._committer.enlist(self)
         return self._committer.when_durable(offsets)
 

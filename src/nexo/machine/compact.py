@@ -51,7 +51,7 @@ def copy_forward(queue: Queue, chunk: Chunk) -> None:
     queue.new_rows.append((row, copied))
     chunk.rows, chunk.row_start = [row], 0
     chunk.seqs = array(TIME_TYPE, live)
-    chunk.payload_bytes = len(copied.payload)
+    chunk.payload_bytes = copied.size
     log.restore(chunk, copied)
     chunk.unsaved += 1
     queue.rewritten.append(chunk)

@@ -93,7 +93,7 @@ class Log:
 
     def append(self, batch: Batch, now_ms: int) -> Chunk:
         """A batch at the end. The chunk's last `batch.count` messages are the new ones."""
-        count, size = batch.count, len(batch.payload)
+        count, size = batch.count, batch.size
         if count >= SMALL_PUSH_MESSAGES or size >= SMALL_PUSH_BYTES:
             if batch.created is not None:  # of an earlier life: here they come together, now
                 batch = msgspec.structs.replace(batch, created=None)
@@ -232,7 +232,7 @@ class Log:
         self.close_open()
         chunk = Chunk(self.end, self.end + batch.count, batch, now_ms)
         chunk.groups = batch.groups
-        chunk.payload_bytes = len(batch.payload)
+        chunk.payload_bytes = batch.size
         self.chunks[chunk.first] = self.resident[chunk.first] = chunk
         self._firsts.append(chunk.first)
         self.end = chunk.end
