@@ -20,7 +20,7 @@ def purge(queue: Queue, now_ms: int) -> int:
     flush(queue)  # what came just before has a record before this one
     for lane in queue.lanes:
         lane.line.clear()
-        lane.aside.clear()
+        lane.scheduled.clear()
         for chunk in list(lane.log.chunks.values()):
             queue.dropped_rows += lane.log.drop(chunk)
     queue.scheduled.clear()

@@ -29,7 +29,7 @@ _IN_FLIGHT = frozenset(
 def check(queue: Queue) -> None:
     """Every message is in exactly one place, and every count agrees with what it counts."""
     ready = [(span, State.READY) for lane in queue.lanes for span in lane.line.spans()]
-    scheduled = [(span, State.SCHEDULED) for lane in queue.lanes for span in lane.aside.spans()]
+    scheduled = [(span, State.SCHEDULED) for lane in queue.lanes for span in lane.scheduled.spans()]
     leased: list[tuple[Span, State]] = []
     for held in queue.leases.values():
         assert held, "an empty lease"
@@ -104,7 +104,7 @@ def _check_found(queue: Queue) -> None:
     """What stands somewhere is found there, and what is to be done is known."""
     entries = {id(span): (due_ms, span) for due_ms, _, span in queue.scheduled}
     for lane in queue.lanes:
-        for span in lane.aside.spans():
+        for span in lane.scheduled.spans():
             assert entries[id(span)][0] == span.deadline_ms, f"{span} is due at another time"
         if not lane.is_awake:
             assert lane.line.head(lane.log.settled) is None, f"lane {lane.priority} sleeps"

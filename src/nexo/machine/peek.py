@@ -104,7 +104,7 @@ def find(queue: Queue, seq: int) -> Glance | None:
     span = lane.line.find(seq, chunk.group(seq) if queue.busy is not None else None)
     if span is not None:
         return Glance(span.first, span.end, chunk, span, State.READY, 0, 0)
-    span = lane.aside.find(seq)
+    span = lane.scheduled.find(seq)
     if span is not None:
         return Glance(span.first, span.end, chunk, span, State.SCHEDULED, span.deadline_ms, 0)
     for lease in reversed((chunk.leases or {}).get(chunk.piece(seq), ())):
@@ -124,7 +124,7 @@ def _in_chunk(queue: Queue, lane: Lane, chunk: Chunk, low: int) -> Iterator[Glan
             (span, State.READY, 0, 0) for span in lane.line.in_chunk(chunk, first, stop)
         ]
         found += [
-            (span, State.SCHEDULED, span.deadline_ms, 0) for span in lane.aside.between(first, stop)
+            (span, State.SCHEDULED, span.deadline_ms, 0) for span in lane.scheduled.between(first, stop)
         ]
         for lease in dict.fromkeys((chunk.leases or {}).get(piece, ())):
             spans = queue.on_lease(lease, first, stop)

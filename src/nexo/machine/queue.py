@@ -44,15 +44,15 @@ TIMED = frozenset({State.SENT, State.RECEIVED, State.CLAIMED})  # these have a d
 
 class Lane:
     """The messages of one priority: their numbers and chunks, the line they wait in, and those that
-    are put aside until their time comes."""
+    are scheduled, in order of number."""
 
-    __slots__ = ("aside", "has_news", "is_awake", "line", "log", "priority")
+    __slots__ = ("has_news", "is_awake", "line", "log", "priority", "scheduled")
 
     def __init__(self, priority: int, log: Log, line: Line | GroupedLine) -> None:
         self.priority = priority
         self.log = log
         self.line = line
-        self.aside = Row()
+        self.scheduled = Row()
         self.has_news = False  # messages came that no commit has collected yet
         self.is_awake = False  # it is one of the queue's `awake`
 
@@ -268,7 +268,7 @@ class Queue:
         span.deadline_ms = due_ms
         heappush(self.scheduled, (due_ms, span.first, span))
         lane = self.lane_of(span.first)
-        lane.aside.add(span)
+        lane.scheduled.add(span)
         if self.busy is not None:
             assert isinstance(lane.line, GroupedLine)
             lane.line.hold(span)
@@ -277,12 +277,12 @@ class Queue:
         """The time of messages has come: their entry is out of the heap. `enter` follows."""
         self.scheduled_count -= span.end - span.first
         lane = self.lane_of(span.first)
-        lane.aside.remove(span)
+        lane.scheduled.remove(span)
         if self.busy is not None:
             assert isinstance(lane.line, GroupedLine)
             lane.line.unhold(span)
 
-    def take_aside(self, span: Span, seq: int) -> None:
+    def cut_scheduled(self, span: Span, seq: int) -> None:
         """Take one message off the schedule. The entry in the heap stays for what is left of the
         span; if that is nothing it is passed over, here and by whoever looks through the heap."""
         end, lane = span.end, self.lane_of(seq)
@@ -295,11 +295,11 @@ class Queue:
             if seq + 1 < end:
                 rest = span.part(seq + 1, end)
                 heappush(self.scheduled, (span.deadline_ms, rest.first, rest))
-                lane.aside.add(rest)
+                lane.scheduled.add(rest)
         elif seq + 1 < end:
             span.first = seq + 1
         else:
-            lane.aside.remove(span)
+            lane.scheduled.remove(span)
             span.end = span.first
             self.emptied += 1
         if self.emptied > 64 + len(self.scheduled) // 2:
