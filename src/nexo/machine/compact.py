@@ -17,32 +17,36 @@ from nexo.vocabulary.limits import SPARSE_CHUNK_BYTES, SPARSE_CHUNK_RATIO
 
 if TYPE_CHECKING:
     from nexo.machine.chunk import Chunk
-    from nexo.machine.queue import Queue
+    from nexo.machine.queue import Lane, Queue
 
 
-def sparse_chunks(queue: Queue) -> list[Chunk]:
-    """The chunks that are worth copying forward."""
-    found = []
-    for lane in queue.lanes:
-        for chunk in lane.log.chunks.values():
-            kept = chunk.end - chunk.first if chunk.seqs is None else len(chunk.seqs)
-            dead_bytes = chunk.payload_bytes * (kept - chunk.live) // max(1, kept)
-            if (
-                chunk.live * SPARSE_CHUNK_RATIO <= kept
-                and dead_bytes >= SPARSE_CHUNK_BYTES
-                and chunk.end <= lane.log.settled
-                and not isinstance(chunk.content, Growing)
-            ):
-                found.append(chunk)
-    return found
+def is_sparse(lane: Lane, chunk: Chunk) -> bool:
+    """Whether the chunk is worth copying forward."""
+    kept = chunk.end - chunk.first if chunk.seqs is None else len(chunk.seqs)
+    if chunk.live * SPARSE_CHUNK_RATIO > kept:
+        return False
+    dead_bytes = chunk.payload_bytes * (kept - chunk.live) // max(1, kept)
+    return (
+        dead_bytes >= SPARSE_CHUNK_BYTES
+        and chunk.end <= lane.log.settled
+        and not isinstance(chunk.content, Growing)
+    )
 
 
-def copy_forward(queue: Queue, chunk: Chunk) -> None:
-    """Write the live messages of a chunk to a new row; its content is in memory."""
+def copy_forward(queue: Queue, *chunks: Chunk) -> None:
+    """Write the live messages of each chunk to a new row; their contents are in memory."""
+    for chunk in chunks:
+        live = [seq for each in in_chunk(queue, chunk) for seq in range(each.first, each.end)]
+        for span in queue.aside.get(chunk, ()):
+            live += range(span.first, span.end)
+        live.sort()
+        _rewrite(queue, chunk, live)
+
+
+def _rewrite(queue: Queue, chunk: Chunk, live: list[int]) -> None:
     content = chunk.content
     assert content is not None
     assert not isinstance(content, Growing)
-    live = [seq for each in in_chunk(queue, chunk) for seq in range(each.first, each.end)]
     log = queue.lane_of(chunk.first).log
     copied = content.select([chunk.index(seq) for seq in live])
     log.evict(chunk)

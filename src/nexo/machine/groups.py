@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from nexo.machine.line import Line
-from nexo.machine.span import Span
+from nexo.machine.span import Span, by_first
 from nexo.vocabulary.limits import GROUP_RUNS_LAID, NOISY_IN_FLIGHT_MIN, NOISY_SHARE
 
 if TYPE_CHECKING:
@@ -337,6 +337,18 @@ class GroupedLine:
             self._list(found)
             self._forget(found)
         return span
+
+    def cut_chunk(self, chunk: Chunk, end: int) -> list[Span]:
+        """Take out the messages of a chunk, up to a number."""
+        taken: list[Span] = []
+        for name in {chunk.group(seq) for seq in range(chunk.first, end)}:
+            group = self._groups.get(name)
+            if group is not None:
+                taken += group.cut_run(chunk.first, end)
+                self._list(group)
+                self._forget(group)
+        self.count -= sum(span.end - span.first for span in taken)
+        return sorted(taken, key=by_first)
 
     def drop_below(self, seq: int) -> list[Span]:
         """Take out everything before `seq`: retention has passed it by."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from nexo.machine.ack import detach
 from nexo.machine.peek import find
 from nexo.machine.pop import tell
+from nexo.machine.unreadable import stands_aside, take_aside
 from nexo.vocabulary.changes import Removed
 from nexo.vocabulary.states import Cause, EventKind, State
 
@@ -28,7 +29,7 @@ def lease_of(queue: Queue, seq: int) -> int | None:
 
 def holds(queue: Queue, seq: int) -> bool:
     """Whether the message is in the queue, whatever its state."""
-    return find(queue, seq) is not None
+    return find(queue, seq) is not None or stands_aside(queue, seq)
 
 
 def discard(queue: Queue, seq: int, now_ms: int) -> bool:
@@ -36,14 +37,17 @@ def discard(queue: Queue, seq: int, now_ms: int) -> bool:
     be. False if there is nothing to remove, or a claim or a move has it."""
     queue.advance(now_ms)
     found = find(queue, seq)
-    if found is None or (found.lease and not _is_consumers(found)):
+    if found is not None and found.lease and not _is_consumers(found):
         return False
-    span = _take(queue, found, seq)
+    span = _take(queue, found, seq) if found is not None else take_aside(queue, seq)
+    if span is None:
+        return False
     queue.totals.acked += 1
     if queue.events is not None:
         tell(queue, EventKind.ACKED, span, now_ms)
     queue.bury(span.chunk, 1)
-    queue.changes.append(Removed(found.lease, Cause.ACKED, (seq, seq + 1)))
+    lease = found.lease if found is not None else 0
+    queue.changes.append(Removed(lease, Cause.ACKED, (seq, seq + 1)))
     return True
 
 

@@ -214,6 +214,10 @@ class Line(Row):
             taken.append(span.part(low, high))
         return taken
 
+    def cut_chunk(self, chunk: Chunk, end: int) -> list[Span]:
+        """Take out the messages of a chunk, up to a number."""
+        return self.cut_run(chunk.first, end)
+
     def cut_all(self, wanted: list[int]) -> list[Span]:
         """Take out these messages, wherever they stand; what is not in line is passed over.
         `wanted` is in order: runs of messages side by side stay one span."""

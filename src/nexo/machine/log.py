@@ -185,6 +185,18 @@ class Log:
             self.evict(chunk)
         return chunk.rows
 
+    def drop_all(self) -> list[int]:
+        """Every message is gone; returns the rows that are no longer needed."""
+        rows = [row for chunk in self.chunks.values() for row in chunk.rows]
+        for chunk in self.resident.values():
+            chunk.content = None
+        self.chunks.clear()
+        self._firsts = []
+        self.resident.clear()
+        self.resident_bytes = 0
+        self._open = None
+        return rows
+
     def evictable(self, chunk: Chunk) -> bool:
         """Whether the content may leave memory: it is all on disk and grows no more."""
         return (

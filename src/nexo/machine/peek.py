@@ -51,6 +51,7 @@ class Info(msgspec.Struct, frozen=True):
     dead_lettered: int
     claimed: dict[str, int]  # messages held by each Spark consumer …
     unsealed: int = 0  # … and how many of all those fall back unless it is heard of
+    unreadable: int = 0  # the disk could not give them: they stand aside
 
 
 def glance(queue: Queue, limit: int) -> list[Glance]:
@@ -124,7 +125,8 @@ def _in_chunk(queue: Queue, lane: Lane, chunk: Chunk, low: int) -> Iterator[Glan
             (span, State.READY, 0, 0) for span in lane.line.in_chunk(chunk, first, stop)
         ]
         found += [
-            (span, State.SCHEDULED, span.deadline_ms, 0) for span in lane.scheduled.between(first, stop)
+            (span, State.SCHEDULED, span.deadline_ms, 0)
+            for span in lane.scheduled.between(first, stop)
         ]
         for lease in dict.fromkeys((chunk.leases or {}).get(piece, ())):
             spans = queue.on_lease(lease, first, stop)
@@ -186,6 +188,7 @@ def info(queue: Queue, now_ms: int) -> Info:
         dead_lettered=totals.dead_lettered,
         claimed=claimed,
         unsealed=unsealed,
+        unreadable=queue.aside_count,
     )
 
 

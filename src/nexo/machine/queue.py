@@ -1,7 +1,8 @@
 """The state of one queue. The rules that change it are one file each: `push`, `pop`, `settle`,
 `ack`, `fail`, `expire`, `claims`, `clear`, `depart`.
 
-Every message is in exactly one place: in a lane's line (ready), in `scheduled`, or in `leases`.
+Every message is in exactly one place: in a lane's line (ready), in `scheduled`, in `leases`, or in
+`aside` while the disk cannot give it.
 Everything a rule does is added to `changes` (for the journal) and, if wanted, to `events`.
 Times never go back: `advance` keeps the latest one seen.
 """
@@ -89,6 +90,8 @@ class Totals:
 
 class Queue:
     __slots__ = (
+        "aside",
+        "aside_count",
         "awake",
         "busy",
         "changes",
@@ -153,6 +156,8 @@ class Queue:
         self.scheduled: list[tuple[int, int, Span]] = []  # a heap by due time, then number
         self.emptied = 0  # entries there whose messages were removed, at most
         self.leases: dict[int, Span | list[Span]] = {}
+        self.aside: dict[Chunk, list[Span]] = {}  # what cannot be read
+        self.aside_count = 0
         # A heap of (deadline, lease, and where on it: first, end), some of them outdated.
         self.deadlines: list[tuple[int, int, int, int]] = []
         self.deadlines_max = 64  # how many there may be before it is swept
@@ -177,7 +182,7 @@ class Queue:
 
     @property
     def ready(self) -> int:
-        return self.depth - self.in_flight - self.scheduled_count
+        return self.depth - self.in_flight - self.scheduled_count - self.aside_count
 
     @property
     def resident_bytes(self) -> int:
