@@ -11,7 +11,7 @@ import pytest
 from nexo.machine import claims
 from nexo.vocabulary import limits
 from nexo.vocabulary.errors import Fenced, InvalidArgument, LeaseLost
-from nexo.vocabulary.limits import READ_AHEAD_CHUNKS
+from nexo.vocabulary.limits import NAME_CHARS_MAX, READ_AHEAD_CHUNKS
 from nexo.vocabulary.settings import QueueSettings
 from tests.engine.rig import Rig, bodies, bodies_of, number_of, numbered, texts
 from tests.engine.virtual_time import settle
@@ -203,6 +203,24 @@ async def test_releasing_to_the_dead_letters(rig: Rig) -> None:
     dead = await rig.engine.queue("q_dlq").peek(100)
     assert [number_of(m.body) for m in dead] == list(range(10))
     assert queue.info().depth == 10
+
+
+async def test_release_to_a_dead_letter_queue_that_cannot_be_changes_nothing(rig: Rig) -> None:
+    """A name of full length has no room for "_dlq"."""
+    name = "q" * NAME_CHARS_MAX
+    engine = await rig.start()
+    queue = await engine.create_queue(name, QueueSettings(max_attempts=None))
+    await queue.push(numbered(20))
+    epoch = await queue.claims.open(NAME)
+    await claim(queue, epoch, 0)
+    await queue.claims.seal(NAME, epoch, 1)
+    with pytest.raises(InvalidArgument, match="no dead-letter queue"):
+        await queue.claims.release(NAME, dead_letter=True)
+    assert await read(queue, epoch, 1) == list(range(10))
+    await engine.edit_queue(name, QueueSettings(max_attempts=None, dead_letter="failed"))
+    assert await queue.claims.release(NAME, dead_letter=True) == 10
+    dead = await engine.queue("failed").peek(100)
+    assert [number_of(m.body) for m in dead] == list(range(10))
 
 
 async def test_each_replay_counts_as_an_attempt(rig: Rig) -> None:

@@ -91,7 +91,8 @@ def _places(queue: Queue) -> Iterator[tuple[Span, State, int, int]]:
         for span in lane.line.spans():
             yield span, State.READY, 0, 0
     for due, _, span in queue.scheduled:
-        yield span, State.SCHEDULED, 0, due
+        if span.first < span.end:
+            yield span, State.SCHEDULED, 0, due
     for lease, held in queue.leases.items():
         for span in held if isinstance(held, list) else (held,):
             yield span, span.state, lease, 0

@@ -1,6 +1,6 @@
 """Small limits, so that short lives reach what takes thousands of messages otherwise."""
 
-from nexo.machine import fold, groups, log, producers
+from nexo.machine import fold, groups, line, log, producers
 from nexo.vocabulary import limits
 
 NOISY_IN_FLIGHT_MIN = 3
@@ -14,6 +14,8 @@ SMALL = (
     (log, "CHUNK_MESSAGES_MAX", 7),
     (log, "CHUNK_BYTES_MAX", 90),
     (groups, "NOISY_IN_FLIGHT_MIN", NOISY_IN_FLIGHT_MIN),
+    (groups, "GROUP_RUNS_LAID", 2),
+    (line, "ROW_BLOCK_SPANS", 2),
     (producers, "PRODUCER_RESULTS_KEPT", PRODUCER_RESULTS_KEPT),
     (fold, "PRODUCER_RESULTS_KEPT", PRODUCER_RESULTS_KEPT),
     (limits, "CLAIM_BATCHES_MAX", CLAIM_BATCHES_MAX),

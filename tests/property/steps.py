@@ -124,7 +124,7 @@ class QueueSteps(RuleBasedStateMachine):
 
     def _check_alarm(self) -> None:
         """The time at which the engine wakes up is not after anything that is due."""
-        due = passing.next_due(self.pair.model, self.pair.times(), self.noisy_min)
+        due = passing.next_due(self.pair.model, self.pair.times())
         alarm = time_rules.next_ms(self.pair.queue)
         if due is not None:
             assert alarm is not None, f"no alarm although something is due at {due}"
@@ -330,7 +330,7 @@ class QueueSteps(RuleBasedStateMachine):
         times = self.pair.times()
         time_rules.expire(queue, self.now)
         passing.expire(model, self.now)
-        passing.retire(model, set(seen(queue)), times, self.noisy_min, queue.busy is not None)
+        passing.retire(model, set(seen(queue)), times)
         alarm = time_rules.next_ms(queue)
         assert alarm is None or alarm > queue.now_ms, f"{alarm} is past, and the alarm is still set"
         self.pair.check()

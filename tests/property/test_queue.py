@@ -89,7 +89,31 @@ class Retention(OperatorSteps):
         self.wait(wait, expire=True, sleep=False)
 
 
-KINDS = [Standard, Priorities, Fifo, Fair, Deduplicated, Limited, Claims, FifoClaims, Retention]
+class FifoRetention(Retention):
+    """The same behind groups that are locked."""
+
+    profile = Profile(
+        groups=("a", "b", None),
+        changed={
+            "fifo": st.just(True),
+            "retention_ms": st.just(1_000),
+            "visibility_timeout_ms": st.just(1_500),
+        },
+    )
+
+
+KINDS = [
+    Standard,
+    Priorities,
+    Fifo,
+    Fair,
+    Deduplicated,
+    Limited,
+    Claims,
+    FifoClaims,
+    Retention,
+    FifoRetention,
+]
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 
 

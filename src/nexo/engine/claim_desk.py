@@ -12,6 +12,7 @@ from nexo.engine.snapshots import SnapshotDesk
 from nexo.machine import claims
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.limits import POP_BYTES_MAX
+from nexo.vocabulary.settings import check_dead_letter
 
 if TYPE_CHECKING:
     from nexo.engine.queue_actor import QueueActor
@@ -98,6 +99,8 @@ class ClaimDesk:
 
     def release(self, consumer: str, dead_letter: bool = False) -> asyncio.Future[int]:
         actor = self._actor
+        if dead_letter:  # a queue whose messages never die by themselves may have no room for one
+            check_dead_letter(actor.name, actor.queue.settings)
         return actor.changed(claims.release(actor.queue, consumer, actor.now_ms(), dead_letter))
 
     def forget(self, consumer: str) -> asyncio.Future[None]:

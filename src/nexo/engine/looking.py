@@ -12,7 +12,7 @@ from nexo.engine.shelf import read_all_back
 from nexo.machine import peek
 from nexo.machine.pop import message_at
 from nexo.vocabulary.batch import OFFSET_TYPE, Batch
-from nexo.vocabulary.identity import message_id, priority_of
+from nexo.vocabulary.identity import message_id
 from nexo.vocabulary.message import Message
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ async def find(actor: QueueActor, seq: int) -> Message | None:
     """The message with this number, if it is in the queue."""
     while True:
         queue = actor.queue
-        seen = next((each for each in peek.everything(queue) if each.first <= seq < each.end), None)
+        seen = peek.find(queue, seq)
         if seen is None:
             return None
         if seen.chunk.content is not None:
@@ -67,9 +67,8 @@ async def find(actor: QueueActor, seq: int) -> Message | None:
 
 def _chosen(queue: Queue, limit: int, bytes_max: int, after: int | None) -> list[Glance]:
     chosen: list[Glance] = []
-    for each in peek.everything(queue):
-        first = each.first if after is None else _behind(each, after)
-        chunk = each.chunk
+    for each in peek.everything(queue, after):
+        first, chunk = each.first, each.chunk
         size = max(1, chunk.payload_bytes // max(1, chunk.end - chunk.first))
         fits = max(bytes_max // size, 0 if chosen else 1)
         end = min(each.end, first + limit, first + fits)
@@ -80,13 +79,6 @@ def _chosen(queue: Queue, limit: int, bytes_max: int, after: int | None) -> list
         if first < each.end and end < each.end:
             break
     return chosen
-
-
-def _behind(seen: Glance, after: int) -> int:
-    """Where those begin that come behind a number: the highest priority is first."""
-    if priority_of(seen.first) != priority_of(after):
-        return seen.first if priority_of(seen.first) < priority_of(after) else seen.end
-    return min(max(seen.first, after + 1), seen.end)
 
 
 def _glimpse(queue: Queue, seen: Glance, seq: int) -> Glimpse:

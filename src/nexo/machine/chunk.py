@@ -13,6 +13,7 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
 from nexo.vocabulary.batch import OFFSET_TYPE, TIME_TYPE, Batch
+from nexo.vocabulary.limits import PIECE_BITS
 
 if TYPE_CHECKING:
     from nexo.vocabulary.batch import Origin
@@ -110,6 +111,7 @@ class Chunk:
         "first",
         "flushed",
         "groups",
+        "leases",
         "live",
         "payload_bytes",
         "row_start",
@@ -132,6 +134,8 @@ class Chunk:
         self.rows: list[int] = []
         self.row_start = 0  # where the chunk begins in its row, if it shares the row
         self.seqs: array[int] | None = None  # which messages are left, once copied forward
+        # Which leases took messages of each piece of it, to find one in flight; some have ended.
+        self.leases: dict[int, list[int]] | None = None
         self.unsaved = 0  # how often it was copied forward to a row that is not on disk yet
 
     def index(self, seq: int) -> int:
@@ -145,6 +149,15 @@ class Chunk:
         if content is None or content.created is None:
             return self.created_last_ms
         return content.created[self.index(seq)]
+
+    def came_ms(self, seq: int) -> int:
+        """From when retention counts for a live message. What a topic shares was published before
+        it came, but is kept as long as the rest."""
+        return max(self.created_ms(seq), self.created_first_ms, self.arrived_ms)
+
+    def piece(self, seq: int) -> int:
+        """A chunk is looked through in pieces: which one holds a message."""
+        return seq - self.first >> PIECE_BITS
 
     def group(self, seq: int) -> str | None:
         groups = self.groups

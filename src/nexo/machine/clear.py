@@ -20,6 +20,7 @@ def purge(queue: Queue, now_ms: int) -> int:
     flush(queue)  # what came just before has a record before this one
     for lane in queue.lanes:
         lane.line.clear()
+        lane.scheduled.clear()
         queue.dropped_rows += lane.log.drop_all()
     queue.scheduled.clear()
     queue.aside.clear()
@@ -33,6 +34,7 @@ def purge(queue: Queue, now_ms: int) -> int:
             batch.lease = 0
     if queue.busy is not None:
         queue.busy.clear()
+    queue.oldest_ms = None
     queue.depth = queue.in_flight = queue.scheduled_count = queue.aside_count = 0
     queue.changes.append(Purged(now_ms))
     if queue.events is not None and count:

@@ -10,16 +10,14 @@ from array import array
 from typing import TYPE_CHECKING
 
 from nexo.machine.chunk import Growing
+from nexo.machine.peek import in_chunk
 from nexo.vocabulary.batch import TIME_TYPE
 from nexo.vocabulary.changes import Rewritten
 from nexo.vocabulary.limits import SPARSE_CHUNK_BYTES, SPARSE_CHUNK_RATIO
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from nexo.machine.chunk import Chunk
     from nexo.machine.queue import Lane, Queue
-    from nexo.machine.span import Span
 
 
 def is_sparse(lane: Lane, chunk: Chunk) -> bool:
@@ -36,16 +34,13 @@ def is_sparse(lane: Lane, chunk: Chunk) -> bool:
 
 
 def copy_forward(queue: Queue, *chunks: Chunk) -> None:
-    """Write the live messages of each chunk to a new row; their contents are in memory. Several
-    at once, since finding the messages is a walk through the queue."""
-    live: dict[Chunk, list[int]] = {chunk: [] for chunk in chunks}
-    for span in _spans(queue):
-        seqs = live.get(span.chunk)
-        if seqs is not None:
-            seqs.extend(range(span.first, span.end))
-    for chunk, seqs in live.items():
-        seqs.sort()
-        _rewrite(queue, chunk, seqs)
+    """Write the live messages of each chunk to a new row; their contents are in memory."""
+    for chunk in chunks:
+        live = [seq for each in in_chunk(queue, chunk) for seq in range(each.first, each.end)]
+        for span in queue.aside.get(chunk, ()):
+            live += range(span.first, span.end)
+        live.sort()
+        _rewrite(queue, chunk, live)
 
 
 def _rewrite(queue: Queue, chunk: Chunk, live: list[int]) -> None:
@@ -65,15 +60,3 @@ def _rewrite(queue: Queue, chunk: Chunk, live: list[int]) -> None:
     chunk.unsaved += 1
     queue.rewritten.append(chunk)
     queue.changes.append(Rewritten(chunk.first, row, live, chunk.payload_bytes))
-
-
-def _spans(queue: Queue) -> Iterator[Span]:
-    """Every span of the queue, wherever its messages are."""
-    for lane in queue.lanes:
-        yield from lane.line.spans()
-    for _, _, span in queue.scheduled:
-        yield span
-    for aside in queue.aside.values():
-        yield from aside
-    for held in queue.leases.values():
-        yield from held if isinstance(held, list) else (held,)

@@ -6,12 +6,14 @@ digest of the body. The window counts from the first message, and holds after it
 
 from __future__ import annotations
 
-from collections import deque
 from hashlib import sha256
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from nexo.machine.accepted import Accepted, ranges_of
+from nexo.vocabulary import limits
 from nexo.vocabulary.changes import Remembered
+from nexo.vocabulary.errors import RateLimited
 from nexo.vocabulary.events import Event
 from nexo.vocabulary.states import EventKind
 
@@ -21,30 +23,50 @@ if TYPE_CHECKING:
     from nexo.vocabulary.settings import QueueSettings
 
 
-class Recent:
-    """The keys of the window and the messages that they stand for."""
+_DIGEST_CHARS = 32  # 128 bits of a digest: no two bodies of a window share them
+_TURN_BITS = 7  # keys are dropped together that are over within 128 ms
 
-    __slots__ = ("_expiry", "seqs_by_key")
+
+class Recent:
+    """The keys of the window and the messages that they stand for. Whether a key is over is asked
+    of the key; when it is dropped is another matter, so that no step has to drop very many."""
+
+    __slots__ = ("_keys_by_turn", "_turns", "seqs_by_key")
 
     def __init__(self) -> None:
         self.seqs_by_key: dict[str, tuple[int, int]] = {}  # key → (until_ms, seq)
-        self._expiry: deque[tuple[int, list[str]]] = deque()
+        # What to drop when: keys by the turn in which the last of them is over, and a heap of the
+        # turns. The window may be made shorter: then keys that come later are over before others.
+        self._keys_by_turn: dict[int, list[str]] = {}
+        self._turns: list[int] = []
 
-    def forget(self, now_ms: int) -> None:
-        """Drop the keys whose window has passed."""
-        expiry = self._expiry
-        while expiry and expiry[0][0] <= now_ms:
-            until_ms, keys = expiry.popleft()
-            for key in keys:
+    def check_room(self, count: int, queue: str) -> None:
+        """A key that is forgotten too early would let a message through twice: rather none comes
+        in. Memory for keys that are over is made by time alone."""
+        if len(self.seqs_by_key) + count > limits.DEDUPLICATION_KEYS_MAX:
+            raise RateLimited(
+                f"queue {queue!r} remembers {len(self.seqs_by_key)} deduplication ids, the most "
+                "that one queue may",
+                "push again when their deduplication window is over, or make it shorter",
+            )
+
+    def forget(self, now_ms: int, keys_max: int = limits.DEDUPLICATION_KEYS_FORGOTTEN) -> None:
+        """Drop keys whose window has passed, up to so many."""
+        turns = self._turns
+        while turns and turns[0] <= now_ms >> _TURN_BITS and keys_max > 0:
+            keys = self._keys_by_turn[turns[0]]
+            taken = keys[-keys_max:]
+            del keys[-keys_max:]
+            keys_max -= len(taken)
+            if not keys:
+                del self._keys_by_turn[heappop(turns)]
+            for key in taken:
                 entry = self.seqs_by_key.get(key)
-                if entry is not None and entry[0] <= until_ms:
+                if entry is not None and entry[0] <= now_ms:
                     del self.seqs_by_key[key]
 
     def sift(self, keys: list[str | None], now_ms: int) -> tuple[list[int], list[int]]:
-        """The indexes of the messages that are new, and of those that repeat another.
-
-        The time is asked again here: after the window was made shorter, keys that are over may
-        stand behind longer ones in `_expiry`."""
+        """The indexes of the messages that are new, and of those that repeat another."""
         fresh, repeated, seen = [], [], set()
         for index, key in enumerate(keys):
             until_ms, _ = self.seqs_by_key.get(key, (0, 0)) if key is not None else (0, 0)
@@ -59,7 +81,13 @@ class Recent:
     def add(self, until_ms: int, keys: list[str], seqs: list[int]) -> None:
         for key, seq in zip(keys, seqs, strict=True):
             self.seqs_by_key[key] = (until_ms, seq)
-        self._expiry.append((until_ms, keys))
+        turn = (until_ms >> _TURN_BITS) + 1
+        known = self._keys_by_turn.get(turn)
+        if known is None:
+            self._keys_by_turn[turn] = list(keys)
+            heappush(self._turns, turn)
+        else:
+            known += keys
 
 
 def recent_of(queue: Queue) -> Recent:
@@ -76,7 +104,7 @@ def keys_of(settings: QueueSettings, batch: Batch, now_ms: int) -> list[str | No
     keys = ids
     if settings.deduplication == "content" or keys is None:
         keys = [
-            (ids[index] if ids else None) or sha256(batch.body(index)).hexdigest()
+            (ids[index] if ids else None) or sha256(batch.body(index)).hexdigest()[:_DIGEST_CHARS]
             for index in range(batch.count)
         ]
     groups = batch.groups

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from nexo.machine.ack import index_of
+from nexo.machine.line import Line
 from nexo.machine.pop import tell
 from nexo.vocabulary.batch import Batch, DeadLetter, Origin, batch_of
 from nexo.vocabulary.changes import Removed
@@ -27,13 +28,10 @@ if TYPE_CHECKING:
 def pick(queue: Queue, count: int) -> list[tuple[int, Span]]:
     """Take messages in line aside for a move: (lease, span) pairs, in line order."""
     picked: list[tuple[int, Span]] = []
-    for lane in queue.lanes:
-        while count > 0 and lane.line.count:
-            if lane.line.head(lane.log.settled) is None:
-                break
-            span = lane.line.take(count, lane.log.settled)
-            picked.append((_aside(queue, span), span))
-            count -= span.end - span.first
+    while count > 0 and (lane := queue.next_lane()) is not None:
+        span = lane.line.take(count, lane.log.settled)
+        picked.append((_aside(queue, span), span))
+        count -= span.end - span.first
     return picked
 
 
@@ -43,8 +41,13 @@ def pick_these(queue: Queue, seqs: list[int]) -> list[tuple[int, Span]]:
     for lane in queue.lanes:
         low, high = first_seq(lane.priority), lane.log.settled
         wanted = seqs[bisect_left(seqs, low) : bisect_left(seqs, high)]
-        if wanted:
-            picked += [(_aside(queue, span), span) for span in lane.line.cut_all(wanted)]
+        if isinstance(lane.line, Line):
+            spans = lane.line.cut_all(wanted)
+        else:
+            chunks = [(seq, lane.log.chunk_of(seq)) for seq in wanted]
+            found = [lane.line.cut(seq, chunk.group(seq)) for seq, chunk in chunks if chunk]
+            spans = [span for span in found if span is not None]
+        picked += [(_aside(queue, span), span) for span in spans]
     return picked
 
 
@@ -53,6 +56,7 @@ def _aside(queue: Queue, span: Span) -> int:
     queue.next_lease += 1
     span.state = State.MOVING
     queue.leases[lease] = span
+    queue.lend(span, lease)
     queue.in_flight += span.end - span.first
     if queue.busy is not None:
         queue.busy.depart(span)
@@ -169,4 +173,5 @@ def split(queue: Queue, lease: int, span: Span, end: int) -> tuple[int, Span]:
     own = queue.next_lease
     queue.next_lease += 1
     queue.leases[own] = part
+    queue.lend(part, own)
     return own, part

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 from nexo.machine.ack import detach, index_of
 from nexo.machine.claims import lapse
 from nexo.machine.fail import come_back, fail
-from nexo.machine.groups import END, GroupedLine
+from nexo.machine.groups import END
 from nexo.machine.pop import tell
 from nexo.vocabulary.changes import Removed
 from nexo.vocabulary.states import Cause, EventKind, State
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from nexo.machine.queue import Lane, Queue
     from nexo.machine.span import Span
 
@@ -32,9 +34,9 @@ def next_ms(queue: Queue) -> int | None:
         times.append(queue.scheduled[0][0])
     if queue.deadlines:
         times.append(queue.deadlines[0][0])
-    oldest = oldest_in_line_ms(queue)
-    if oldest is not None:
-        times.append(oldest + queue.settings.retention_ms)
+    oldest_ms = _known_oldest_ms(queue)
+    if oldest_ms is not None:
+        times.append(oldest_ms + queue.settings.retention_ms)
     return min(times) if times else None
 
 
@@ -48,17 +50,15 @@ def expire(queue: Queue, now_ms: int, spans_max: int = END) -> bool:
             return True
         left -= 1
         span = heappop(queue.scheduled)[2]
-        queue.scheduled_count -= span.end - span.first
-        if queue.busy is not None:
-            line = queue.lane_of(span.first).line
-            assert isinstance(line, GroupedLine)
-            line.unhold(span)
-        queue.enter(span)
+        if span.first < span.end:  # else it was removed meanwhile
+            queue.unschedule(span)
+            queue.enter(span)
     while queue.deadlines and queue.deadlines[0][0] <= now_ms:
         if not left:
             return True
         entry = heappop(queue.deadlines)
-        expired, is_done = _expire_lease(queue, *entry[1:], now_ms, left)
+        _, lease, first, end = entry
+        expired, is_done = _expire_lease(queue, lease, first, end, now_ms, left)
         left = max(0, left - expired)
         if not is_done:
             heappush(queue.deadlines, entry)
@@ -103,7 +103,7 @@ def _expire_old(queue: Queue, now_ms: int) -> None:
     """Retention: what has waited in line for too long goes. What is in flight goes when it comes
     back, and what is scheduled was accepted because its time comes before its end."""
     cutoff_ms = now_ms - queue.settings.retention_ms
-    oldest_ms = oldest_in_line_ms(queue)
+    oldest_ms = _known_oldest_ms(queue)
     if oldest_ms is None or oldest_ms > cutoff_ms:
         return
     for lane in queue.lanes:
@@ -114,6 +114,7 @@ def _expire_old(queue: Queue, now_ms: int) -> None:
             continue
         for span in lane.line.drop_below(seq):
             _retire(queue, span, now_ms)
+    queue.oldest_ms = None
 
 
 def _retire(queue: Queue, span: Span, now_ms: int) -> None:
@@ -148,16 +149,33 @@ def _first_after(lane: Lane, cutoff_ms: int) -> int | None:
     return found
 
 
+def _known_oldest_ms(queue: Queue) -> int | None:
+    """A time before which nothing in line came: `oldest_in_line_ms`, looked for again only when it
+    is over. What comes later is younger, and what comes back is asked when it does (`enter`)."""
+    if not queue.ready:
+        queue.oldest_ms = None
+    if queue.oldest_ms is not None:
+        return queue.oldest_ms
+    oldest_ms, is_exact = None, True
+    for head in _heads(queue):
+        came_ms = head.chunk.came_ms(head.first)
+        oldest_ms = came_ms if oldest_ms is None else min(oldest_ms, came_ms)
+        # While its content is not in memory, a chunk knows only when its last message came.
+        is_exact = is_exact and head.chunk.content is not None
+    if is_exact:
+        queue.oldest_ms = oldest_ms
+    return oldest_ms
+
+
 def oldest_in_line_ms(queue: Queue) -> int | None:
-    """When the oldest message in line came in. Old messages are near the head of their lane."""
-    oldest: int | None = None
-    for lane in queue.lanes:
-        if not lane.line.count:
-            continue
-        head = lane.line.head(lane.log.settled)
+    """When the oldest message in line came in."""
+    return min((head.chunk.came_ms(head.first) for head in _heads(queue)), default=None)
+
+
+def _heads(queue: Queue) -> Iterator[Span]:
+    """The oldest in line of each lane: in order of number they came one after the other. A lane
+    that sleeps has none, but for a FIFO queue's whose groups are locked."""
+    for lane in queue.lanes if queue.settings.fifo else queue.awake:
+        head = lane.line.oldest(lane.log.settled) if lane.line.count else None
         if head is not None:
-            # What a topic shares was published before it came, but is kept as long as the rest.
-            chunk = head.chunk
-            came_ms = max(chunk.created_ms(head.first), chunk.created_first_ms, chunk.arrived_ms)
-            oldest = came_ms if oldest is None else min(oldest, came_ms)
-    return oldest
+            yield head

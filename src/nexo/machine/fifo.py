@@ -8,36 +8,41 @@ that fails again and again does not keep the others from their turn.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections import deque
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING
 
-from nexo.machine.groups import END, Busy, Group, GroupedLine
+from nexo.machine.groups import END, Busy, Flying, Group, GroupedLine
 
 if TYPE_CHECKING:
+    from nexo.machine.log import Log
     from nexo.machine.span import Span
 
-_UNLISTED, _ARRIVING, _IN_TURN = -1, 0, 1  # where a group is entered: `Group.listed`
+# Where a group is entered: `Group.listed`. One that is arriving has the number of its head there.
+_UNLISTED, _IN_TURN = -1, -2
 
 
 class FifoLine(GroupedLine):
     __slots__ = ("_arriving", "_turns")
 
-    def __init__(self, busy: Busy) -> None:
-        super().__init__(busy)
+    def __init__(self, busy: Busy, log: Log) -> None:
+        super().__init__(busy, log)
         # Groups whose first message is not on disk yet, or came back since the last look.
         self._arriving: list[tuple[int, Group]] = []
         self._turns: deque[Group] = deque()
 
     def hold(self, span: Span) -> None:
         """A message of the group waits for a time: all behind it wait too."""
-        insort(self._group(span.group).held, span.first)
+        group = self._group(span.group)
+        if group.held is None:
+            group.held = Flying()
+        group.held.add(span.first, span.end)
 
     def unhold(self, span: Span) -> None:
         """Its time has come; `give_back` follows."""
         held = self._groups[span.group].held
-        del held[bisect_left(held, span.first)]
+        assert held is not None
+        held.remove(range(span.first, span.end))
 
     def head(self, settled: int) -> Span | None:
         group = self._next(settled)
@@ -59,8 +64,13 @@ class FifoLine(GroupedLine):
     def _list(self, group: Group) -> None:
         """Enter the group, or enter it again under a head that is older than it was."""
         head = group.head(END)
-        if head is not None and group.listed != _IN_TURN:
-            group.listed = _ARRIVING
+        if head is None:
+            return
+        if head.first < group.entered:
+            group.entered = head.first
+            heappush(self._order, (head.first, group))
+        if group.listed not in (_IN_TURN, head.first):
+            group.listed = head.first
             heappush(self._arriving, (head.first, group))
 
     def _next(self, settled: int) -> Group | None:
@@ -69,7 +79,7 @@ class FifoLine(GroupedLine):
         arriving, turns = self._arriving, self._turns
         while arriving and arriving[0][0] < settled:
             group = heappop(arriving)[1]
-            if group.listed == _ARRIVING:
+            if group.listed >= 0:
                 group.listed = _IN_TURN
                 turns.append(group)
         while turns:
@@ -86,4 +96,32 @@ class FifoLine(GroupedLine):
     def _limit(self, group: Group, settled: int) -> int:
         """Messages from this number on may not go out."""
         limit = min(settled, self._busy.first(group.name))
-        return min(limit, group.held[0]) if group.held else limit
+        return min(limit, group.held.first()) if group.held else limit
+
+    def _oldest_group(self) -> Group | None:
+        """Here `_order` has every group that has messages in line, its turn or not, under its
+        first number or one before: what was taken since is seen to when somebody asks."""
+        order = self._order
+        while order:
+            entered, group = order[0]
+            head = group.head(END)
+            if entered != group.entered:
+                heappop(order)
+            elif head is None:
+                heappop(order)
+                group.entered = END
+            elif head.first > entered:
+                group.entered = head.first
+                heapreplace(order, (head.first, group))
+            else:
+                return group
+        return None
+
+    def _forget(self, group: Group) -> None:
+        super()._forget(group)
+        order = self._order
+        while order and not order[0][1].count:
+            heappop(order)[1].entered = END
+        if len(order) > 64 + 2 * len(self._groups):
+            self._order = [(g.entered, g) for g in self._groups.values() if g.entered < END]
+            heapify(self._order)

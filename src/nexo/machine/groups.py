@@ -8,19 +8,23 @@ queues.
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left, bisect_right
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from nexo.machine.line import Line
-from nexo.machine.span import Span
-from nexo.vocabulary.limits import NOISY_IN_FLIGHT_MIN, NOISY_SHARE
+from nexo.machine.span import Span, by_first
+from nexo.vocabulary.limits import GROUP_RUNS_LAID, NOISY_IN_FLIGHT_MIN, NOISY_SHARE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from nexo.machine.chunk import Chunk
+    from nexo.machine.log import Log
 
 
+SEQ_TYPE = "q"
 END = 1 << 62  # beyond every sequence number
 
 
@@ -28,11 +32,12 @@ class Busy:
     """How many messages of each group are in flight: shared by the lanes of a queue. A FIFO queue
     has to know which they are."""
 
-    __slots__ = ("_flying", "counts", "total")
+    __slots__ = ("_flying", "aside", "counts", "total")
 
     def __init__(self, fifo: bool = False) -> None:
         self.counts: dict[str | None, int] = {}
         self.total = 0
+        self.aside: dict[str | None, list[GroupedLine]] = {}  # which lines have put a group aside
         self._flying: dict[str | None, Flying] | None = {} if fifo else None
 
     def depart(self, span: Span) -> None:
@@ -62,6 +67,7 @@ class Busy:
 
     def clear(self) -> None:
         self.counts.clear()
+        self.aside.clear()
         self.total = 0
         if self._flying is not None:
             self._flying.clear()
@@ -82,7 +88,7 @@ class Busy:
 
 
 class Flying:
-    """The messages of one group that are in flight, and which of them is the first."""
+    """Messages of one group that are not in line, and which of them is the first."""
 
     __slots__ = ("_heap", "_seqs")
 
@@ -95,8 +101,11 @@ class Flying:
             self._seqs.add(seq)
             heappush(self._heap, seq)
 
+    def __len__(self) -> int:
+        return len(self._seqs)
+
     def remove(self, seqs: Iterable[int]) -> int:
-        """How many of these were in flight."""
+        """How many of these there were."""
         before = len(self._seqs)
         self._seqs.difference_update(seqs)
         return before - len(self._seqs)
@@ -109,45 +118,160 @@ class Flying:
 
 
 class Group(Line):
-    """The line of one group. `held` are the first numbers of its messages that wait for a time."""
+    """The line of one group. `held` are its messages that wait for a time, in a FIFO queue.
 
-    __slots__ = ("aside", "held", "listed", "name")
+    A backlog of many groups is a run a message, so those that wait far from the head and have not
+    lived through anything are numbers alone: first and end of each run. They become spans when
+    their turn comes near. If anything waits so, the head has a span."""
 
-    def __init__(self, name: str | None) -> None:
+    __slots__ = ("_log", "_runs", "aside", "entered", "held", "listed", "name")
+
+    def __init__(self, name: str | None, log: Log) -> None:
         super().__init__()
         self.name = name
-        self.held: list[int] = []
+        self._log = log
+        self._runs: array[int] | None = None
+        self.held: Flying | None = None
         self.listed = -1  # the head under which the group was last entered in the order
+        self.entered = END  # the same in a FIFO queue, or a number before its head
         self.aside = False
 
     def __lt__(self, other: Group) -> bool:
         return False  # in a heap, equal heads are the same group entered twice
 
+    def give_back(self, span: Span) -> None:
+        first, end, runs = span.first, span.end, self._runs
+        is_fresh = span.history is None and not span.delivered_ms
+        if is_fresh and self._head and (runs is not None or first >= self._last().end):
+            if runs is None:
+                self._runs = array(SEQ_TYPE, (first, end))
+            elif first > runs[-1]:
+                runs.extend((first, end))
+            elif first == runs[-1]:
+                runs[-1] = end
+            elif first > runs[0]:
+                at = 2 * bisect_right(range(len(runs) // 2), first, key=lambda at: runs[2 * at])
+                runs[at:at] = array(SEQ_TYPE, (first, end))
+            else:
+                super().give_back(span)
+                return
+            self.count += end - first
+            return
+        if runs is not None and first > runs[0]:
+            self._lay(first)
+        super().give_back(span)
+
+    def find(self, seq: int, group: str | None = None) -> Span | None:
+        return super().find(seq) or next(self._waiting(seq, seq + 1), None)
+
+    def between(self, first: int, end: int) -> Iterator[Span]:
+        yield from super().between(first, end)
+        yield from self._waiting(first, end)
+
+    def cut_run(self, first: int, end: int) -> list[Span]:
+        taken = super().cut_run(first, end)
+        for span in list(self._waiting(first, end)):
+            low, high = max(first, span.first), min(end, span.end)
+            taken.append(span.part(low, high))
+            self._cut_waiting(low, high)
+            self.count -= high - low
+        return taken
+
+    def clear(self) -> None:
+        super().clear()
+        self._runs = None
+
+    def spans(self) -> Iterator[Span]:
+        yield from super().spans()
+        yield from self._waiting(0, END)
+
+    def _replace(self, number: int, at: int, parts: list[Span]) -> None:
+        super()._replace(number, at, parts)
+        if not self._head and self._runs is not None:
+            self._lay(END, GROUP_RUNS_LAID)
+
+    def _lay(self, end: int, runs_max: int = END) -> None:
+        """Make spans of the next runs, those that begin before a number."""
+        runs = self._runs
+        assert runs is not None
+        stop = min(bisect_left(range(len(runs) // 2), end, key=lambda at: runs[2 * at]), runs_max)
+        for span in self._waiting(runs[0], runs[2 * stop - 1]) if stop else ():
+            self._append(span)
+        del runs[: 2 * stop]
+        if not runs:
+            self._runs = None
+
+    def _waiting(self, first: int, end: int) -> Iterator[Span]:
+        """Spans for the messages of a range that are numbers alone. They stand nowhere."""
+        runs = self._runs
+        if runs is None or end <= runs[0] or first >= runs[-1]:
+            return
+        at = bisect_right(range(len(runs) // 2), first, key=lambda at: runs[2 * at]) - 1
+        for index in range(2 * max(0, at), len(runs), 2):
+            low, high = runs[index], runs[index + 1]
+            if low >= end:
+                return
+            while low < high:  # a run may reach from one chunk to the next
+                chunk = self._log.chunk_of(low)
+                assert chunk is not None
+                stop = min(high, chunk.end)
+                if stop > first and low < end:
+                    yield Span(chunk, low, stop, None, self.name)
+                low = stop
+
+    def _cut_waiting(self, first: int, end: int) -> None:
+        """Take a part of one run out."""
+        runs = self._runs
+        assert runs is not None
+        at = 2 * (bisect_right(range(len(runs) // 2), first, key=lambda at: runs[2 * at]) - 1)
+        rest = [(runs[at], first), (end, runs[at + 1])]
+        kept = [bound for each in rest if each[0] < each[1] for bound in each]
+        runs[at : at + 2] = array(SEQ_TYPE, kept)
+        if not runs:
+            self._runs = None
+
+    def _last(self) -> Span:
+        return self._head[-1] if self._later is None else self._later[-1][-1]
+
 
 class GroupedLine:
     """One priority of a queue with groups; the same words as `Line`, plus those for groups."""
 
-    __slots__ = ("_aside", "_busy", "_groups", "_order", "count")
+    __slots__ = ("_aside", "_busy", "_groups", "_log", "_order", "count")
 
-    def __init__(self, busy: Busy) -> None:
+    def __init__(self, busy: Busy, log: Log) -> None:
         self._busy = busy
+        self._log = log
         self._groups: dict[str | None, Group] = {}
         # Both heaps hold (head, group); an entry is stale unless the group is listed under it.
         self._order: list[tuple[int, Group]] = []
         self._aside: list[tuple[int, Group]] = []  # noisy groups, while they are noisy
         self.count = 0
 
+    @property
+    def groups(self) -> int:
+        """How many groups have messages here, in line or waiting for a time."""
+        return len(self._groups)
+
     def append(self, chunk: Chunk, first: int, end: int) -> None:
-        seq = first
+        column, seq = chunk.groups, first
+        if not isinstance(column, list):
+            self.give_back(Span(chunk, first, end, None, column))
+            return
         while seq < end:
-            group, stop = chunk.group(seq), seq + 1
-            while stop < end and chunk.group(stop) == group:
+            name, stop = column[seq - chunk.first], seq + 1
+            while stop < end and column[stop - chunk.first] == name:
                 stop += 1
-            self.give_back(Span(chunk, seq, stop, None, group))
+            self.give_back(Span(chunk, seq, stop, None, name))
             seq = stop
 
     def give_back(self, span: Span) -> None:
         group = self._group(span.group)
+        span.group = group.name
+        column = span.chunk.groups
+        if isinstance(column, list):  # one name for all messages of a group, not one each
+            start = span.first - span.chunk.first
+            column[start : start + span.end - span.first] = [group.name] * (span.end - span.first)
         group.give_back(span)
         self.count += span.end - span.first
         self._list(group)
@@ -163,11 +287,27 @@ class GroupedLine:
         group = self._groups.get(name)
         if group is None:
             return
-        if group.aside and not self._busy.noisy(name):
+        if group.aside:
             group.aside = False
             group.listed = -1
         self._list(group)
-        self._forget(group)
+
+    def find(self, seq: int, group: str | None = None) -> Span | None:
+        """The span that holds a message of a group."""
+        found = self._groups.get(group)
+        return found.find(seq) if found is not None else None
+
+    def in_chunk(self, chunk: Chunk, first: int, end: int) -> Iterator[Span]:
+        """The spans that hold messages of a range, which lies in one chunk, in no order."""
+        for name in {chunk.group(seq) for seq in range(first, end)}:
+            group = self._groups.get(name)
+            if group is not None:
+                yield from group.between(first, end)
+
+    def oldest(self, settled: int) -> Span | None:
+        """The span that came first, whether or not it is its turn."""
+        group = self._oldest_group()
+        return group.head(settled) if group is not None else None
 
     def head(self, settled: int) -> Span | None:
         group = self._next(settled)
@@ -188,38 +328,35 @@ class GroupedLine:
         self._forget(group)
         return span
 
-    def cut(self, seq: int) -> Span | None:
-        """Take out one message, wherever it stands."""
-        for group in self._groups.values():
-            span = group.cut(seq)
-            if span is not None:
-                self.count -= 1
-                self._list(group)
-                self._forget(group)
-                return span
-        return None
+    def cut(self, seq: int, group: str | None = None) -> Span | None:
+        """Take out one message of a group, wherever it stands."""
+        found = self._groups.get(group)
+        span = found.cut(seq) if found is not None else None
+        if found is not None and span is not None:
+            self.count -= 1
+            self._list(found)
+            self._forget(found)
+        return span
 
-    def cut_all(self, wanted: list[int]) -> list[Span]:
-        """Take out these messages, wherever they stand; what is not in line is passed over."""
+    def cut_chunk(self, chunk: Chunk, end: int) -> list[Span]:
+        """Take out the messages of a chunk, up to a number."""
         taken: list[Span] = []
-        for group in list(self._groups.values()):
-            spans = group.cut_all(wanted)
-            if spans:
-                taken += spans
+        for name in {chunk.group(seq) for seq in range(chunk.first, end)}:
+            group = self._groups.get(name)
+            if group is not None:
+                taken += group.cut_run(chunk.first, end)
                 self._list(group)
                 self._forget(group)
         self.count -= sum(span.end - span.first for span in taken)
-        return taken
+        return sorted(taken, key=by_first)
 
     def drop_below(self, seq: int) -> list[Span]:
         """Take out everything before `seq`: retention has passed it by."""
         dropped: list[Span] = []
-        for group in list(self._groups.values()):
-            spans = group.drop_below(seq)
-            if spans:
-                dropped += spans
-                self._list(group)
-                self._forget(group)
+        while (group := self._oldest_group()) is not None and group.head(seq) is not None:
+            dropped += group.drop_below(seq)
+            self._list(group)
+            self._forget(group)
         self.count -= sum(span.end - span.first for span in dropped)
         return dropped
 
@@ -236,7 +373,7 @@ class GroupedLine:
     def _group(self, name: str | None) -> Group:
         group = self._groups.get(name)
         if group is None:
-            group = self._groups[name] = Group(name)
+            group = self._groups[name] = Group(name, self._log)
         return group
 
     def _list(self, group: Group) -> None:
@@ -260,6 +397,7 @@ class GroupedLine:
                 heappop(order)
                 group.aside = True
                 heappush(self._aside, (listed, group))
+                busy.aside.setdefault(group.name, []).append(self)
             else:
                 return group
         aside = self._aside
@@ -270,6 +408,17 @@ class GroupedLine:
             heappop(aside)
         return None
 
+    def _oldest_group(self) -> Group | None:
+        """The group whose first message in line came before all others."""
+        order, aside = self._order, self._aside
+        while order and (order[0][1].listed != order[0][0] or order[0][1].aside):
+            heappop(order)
+        while aside and (aside[0][1].listed != aside[0][0] or not aside[0][1].aside):
+            heappop(aside)
+        if order and aside:
+            return min(order[0], aside[0])[1]
+        return order[0][1] if order else aside[0][1] if aside else None
+
     def _forget(self, group: Group) -> None:
-        if not group.count and not group.held and group.name not in self._busy.counts:
+        if not group.count and not group.held:
             self._groups.pop(group.name, None)

@@ -105,7 +105,11 @@ def image_of(queue: Queue) -> Image:
     leases: dict[int, list[Leased]] = {}
     for lane in queue.lanes:
         free += [Free(s.first, s.end, s.history, 0) for s in lane.line.spans()]
-    free += [Free(s.first, s.end, s.history, due_ms) for due_ms, _, s in queue.scheduled]
+    free += [
+        Free(s.first, s.end, s.history, due_ms)
+        for due_ms, _, s in queue.scheduled
+        if s.first < s.end
+    ]
     free += [Free(s.first, s.end, s.history, 0) for aside in queue.aside.values() for s in aside]
     for lease, held in queue.leases.items():
         for span in held if isinstance(held, list) else (held,):
@@ -233,6 +237,8 @@ def _revive_lease(queue: Queue, finder: _Finder, lease: int, leased: list[Leased
             if queue.busy is not None:
                 queue.busy.depart(span)
     queue.leases[lease] = spans[0] if len(spans) == 1 else spans
+    for span in spans:
+        queue.lend(span, lease)
     for deadline_ms in {span.deadline_ms for span in spans if span.state is not State.SEALED}:
         queue.watch(lease, deadline_ms)
 

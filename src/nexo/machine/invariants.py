@@ -29,7 +29,7 @@ _IN_FLIGHT = frozenset(
 def check(queue: Queue) -> None:
     """Every message is in exactly one place, and every count agrees with what it counts."""
     ready = [(span, State.READY) for lane in queue.lanes for span in lane.line.spans()]
-    scheduled = [(span, State.SCHEDULED) for _, _, span in queue.scheduled]
+    scheduled = [(span, State.SCHEDULED) for lane in queue.lanes for span in lane.scheduled.spans()]
     leased: list[tuple[Span, State]] = []
     for held in queue.leases.values():
         assert held, "an empty lease"
@@ -55,6 +55,7 @@ def check(queue: Queue) -> None:
     assert sum(counts) == queue.depth, f"{sum(counts)} messages, depth {queue.depth}"
     _check_chunks(queue, [span for span, _ in places])
     _check_deadlines(queue)
+    _check_found(queue)
     _check_claims(queue)
     if queue.busy is not None:
         _check_groups(queue)
@@ -100,6 +101,23 @@ def _check_deadlines(queue: Queue) -> None:
                 assert any(low < span.end and span.first < high for low, high in ranges), (
                     f"{span} never expires"
                 )
+
+
+def _check_found(queue: Queue) -> None:
+    """What stands somewhere is found there, and what is to be done is known."""
+    entries = {id(span): (due_ms, span) for due_ms, _, span in queue.scheduled}
+    for lane in queue.lanes:
+        for span in lane.scheduled.spans():
+            assert entries[id(span)][0] == span.deadline_ms, f"{span} is due at another time"
+        if not lane.is_awake:
+            assert lane.line.head(lane.log.settled) is None, f"lane {lane.priority} sleeps"
+        assert (lane in queue.news) == lane.has_news
+    assert queue.awake == [lane for lane in queue.lanes if lane.is_awake]
+    for lease, held in queue.leases.items():
+        for span in held if isinstance(held, list) else (held,):
+            for seq in (span.first, span.end - 1):
+                known = (span.chunk.leases or {}).get(span.chunk.piece(seq), ())
+                assert lease in known, f"{span} is not found on its lease"
 
 
 def _check_claims(queue: Queue) -> None:

@@ -8,6 +8,7 @@ them.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -51,6 +52,7 @@ class Piece(NamedTuple):
 
 class Log:
     __slots__ = (
+        "_firsts",
         "_flushed",
         "_growing",
         "_open",
@@ -72,6 +74,7 @@ class Log:
         self._open: Chunk | None = None  # the chunk that small pushes fill …
         self._growing = Growing()  # … and its content
         self._flushed = first  # every message below this has a row
+        self._firsts: list[int] = []  # where chunks begin, in order; some are gone
 
     def append_one(self, body: bytes, now_ms: int) -> Chunk:
         """One message that is nothing but a body: the shortest way in."""
@@ -126,10 +129,25 @@ class Log:
         chunk.rows, chunk.row_start = list(piece.rows), piece.row_start
         chunk.flushed = self.end = chunk.end
         self.chunks[chunk.first] = chunk
+        self._firsts.append(chunk.first)
         if chunk.content is not None:
             self.resident[chunk.first] = chunk
             self.resident_bytes += chunk.memory_bytes
         return chunk
+
+    def chunk_of(self, seq: int) -> Chunk | None:
+        """The chunk that holds a number."""
+        at = bisect_right(self._firsts, seq) - 1
+        chunk = self.chunks.get(self._firsts[at]) if at >= 0 else None
+        return chunk if chunk is not None and seq < chunk.end else None
+
+    def chunks_from(self, seq: int) -> Iterator[Chunk]:
+        """The chunks from the one that holds a number, or would, in order. Nothing may change
+        meanwhile."""
+        for at in range(max(0, bisect_right(self._firsts, seq) - 1), len(self._firsts)):
+            chunk = self.chunks.get(self._firsts[at])
+            if chunk is not None and seq < chunk.end:
+                yield chunk
 
     def flush(self, rows: Iterator[int]) -> list[Flushed]:
         """Give a row to every message that has none; the journal writes them next."""
@@ -159,6 +177,8 @@ class Log:
     def drop(self, chunk: Chunk) -> list[int]:
         """The last message of a chunk is gone; returns the rows that it no longer needs."""
         del self.chunks[chunk.first]
+        if len(self._firsts) > 64 + 2 * len(self.chunks):
+            self._firsts = list(self.chunks)
         if chunk is self._open:
             self._open = None
         if chunk.content is not None:
@@ -171,6 +191,7 @@ class Log:
         for chunk in self.resident.values():
             chunk.content = None
         self.chunks.clear()
+        self._firsts = []
         self.resident.clear()
         self.resident_bytes = 0
         self._open = None
@@ -209,12 +230,14 @@ class Log:
     def recover(self, chunks: list[Chunk], end: int) -> None:
         """The state after a restart: all of it is on disk, none of it in memory."""
         self.chunks = {chunk.first: chunk for chunk in chunks}
+        self._firsts = sorted(self.chunks)
         self.end = self.settled = self._flushed = end
 
     def _begin(self, now_ms: int) -> Chunk:
         self._growing = Growing()
         self._open = chunk = Chunk(self.end, self.end, self._growing, now_ms)
         self.chunks[chunk.first] = self.resident[chunk.first] = chunk
+        self._firsts.append(chunk.first)
         return chunk
 
     def _add_chunk(self, batch: Batch, now_ms: int) -> Chunk:
@@ -223,6 +246,7 @@ class Log:
         chunk.groups = batch.groups
         chunk.payload_bytes = batch.size
         self.chunks[chunk.first] = self.resident[chunk.first] = chunk
+        self._firsts.append(chunk.first)
         self.end = chunk.end
         self.resident_bytes += chunk.memory_bytes
         return chunk

@@ -12,10 +12,13 @@ from nexo.machine.pop import message_at
 from nexo.machine.span import Span
 from nexo.vocabulary import limits
 from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.identity import priority_of
 from nexo.vocabulary.states import State
 
 if TYPE_CHECKING:
-    from nexo.machine.queue import Queue
+    from collections.abc import Iterator
+
+    from nexo.machine.queue import Lane, Queue
     from nexo.vocabulary.message import Message
 
 
@@ -66,30 +69,77 @@ def glance(queue: Queue, limit: int) -> list[Glance]:
     return shown
 
 
-def everything(queue: Queue) -> list[Glance]:
-    """All messages of the queue that are on disk, in the order of their numbers, the highest
-    priority first."""
-    seen = [
-        Glance(span.first, span.end, span.chunk, span, State.READY, 0, 0)
-        for lane in queue.lanes
-        for span in lane.line.spans()
-    ]
-    seen += [
-        Glance(span.first, span.end, span.chunk, span, State.SCHEDULED, due_ms, 0)
-        for due_ms, _, span in queue.scheduled
-    ]
-    for lease, held in queue.leases.items():
-        for span in held if isinstance(held, list) else (held,):
-            seen.append(Glance(span.first, span.end, span.chunk, span, span.state, 0, lease))
-    settled = {lane.priority: lane.log.settled for lane in queue.lanes}
-    order = {lane.priority: rank for rank, lane in enumerate(queue.lanes)}
-    seen.sort(key=lambda each: (order[queue.lane_of(each.first).priority], each.first))
-    shown = []
-    for each in seen:
-        end = min(each.end, settled[queue.lane_of(each.first).priority])
-        if each.first < end:
-            shown.append(each if end == each.end else msgspec.structs.replace(each, end=end))
-    return shown
+def everything(queue: Queue, after: int | None = None) -> Iterator[Glance]:
+    """All messages of the queue that are on disk, or those behind number `after`, in the order of
+    their numbers, the highest priority first. What is not asked for is not looked at."""
+    last: Glance | None = None
+    for lane in queue.lanes:
+        low = 0 if after is None else after + 1
+        if after is not None and lane.priority != priority_of(after):
+            if lane.priority > priority_of(after):
+                continue
+            low = 0
+        for chunk in lane.log.chunks_from(low):
+            for each in _in_chunk(queue, lane, chunk, low):
+                if last is not None and last.span is each.span and last.end == each.first:
+                    last = msgspec.structs.replace(last, end=each.end)
+                    continue
+                if last is not None:
+                    yield last
+                last = each
+    if last is not None:
+        yield last
+
+
+def in_chunk(queue: Queue, chunk: Chunk) -> Iterator[Glance]:
+    """The messages of one chunk, in order."""
+    return _in_chunk(queue, queue.lane_of(chunk.first), chunk, chunk.first)
+
+
+def find(queue: Queue, seq: int) -> Glance | None:
+    """Where a message is: the span that holds it. None if it is gone, or not on disk yet."""
+    lane = queue.lanes_by_priority.get(seq >> limits.SEQUENCE_BITS)
+    chunk = lane.log.chunk_of(seq) if lane is not None and seq < lane.log.settled else None
+    if lane is None or chunk is None:
+        return None
+    span = lane.line.find(seq, chunk.group(seq) if queue.busy is not None else None)
+    if span is not None:
+        return Glance(span.first, span.end, chunk, span, State.READY, 0, 0)
+    span = lane.scheduled.find(seq)
+    if span is not None:
+        return Glance(span.first, span.end, chunk, span, State.SCHEDULED, span.deadline_ms, 0)
+    for lease in reversed((chunk.leases or {}).get(chunk.piece(seq), ())):
+        for span in queue.on_lease(lease, seq, seq + 1):
+            return Glance(span.first, span.end, chunk, span, span.state, 0, lease)
+    return None
+
+
+def _in_chunk(queue: Queue, lane: Lane, chunk: Chunk, low: int) -> Iterator[Glance]:
+    """The messages of a chunk from a number on, looked for a piece at a time: a peek needs few, and
+    a chunk may have very many."""
+    first, end = max(low, chunk.first), min(chunk.end, lane.log.settled)
+    while first < end:
+        piece = chunk.piece(first)
+        stop = min(end, chunk.first + (piece + 1 << limits.PIECE_BITS))
+        found: list[tuple[Span, State, int, int]] = [
+            (span, State.READY, 0, 0) for span in lane.line.in_chunk(chunk, first, stop)
+        ]
+        found += [
+            (span, State.SCHEDULED, span.deadline_ms, 0)
+            for span in lane.scheduled.between(first, stop)
+        ]
+        for lease in dict.fromkeys((chunk.leases or {}).get(piece, ())):
+            spans = queue.on_lease(lease, first, stop)
+            found += [(span, span.state, 0, lease) for span in spans]
+        found.sort(key=_by_first)
+        for span, state, due_ms, lease in found:
+            start, until = max(first, span.first), min(stop, span.end)
+            yield Glance(start, until, chunk, span, state, due_ms, lease)
+        first = stop
+
+
+def _by_first(place: tuple[Span, State, int, int]) -> int:
+    return place[0].first
 
 
 def show(queue: Queue, glances: list[Glance]) -> list[Message]:

@@ -7,6 +7,7 @@ that are on disk are seen.
 
 from __future__ import annotations
 
+from heapq import heappush
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,6 +21,7 @@ from nexo.vocabulary.changes import Delivered
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.events import Event
 from nexo.vocabulary.identity import message_id, priority_of
+from nexo.vocabulary.limits import PIECE_BITS, PIECE_LEASES_MAX
 from nexo.vocabulary.message import Message
 from nexo.vocabulary.states import EventKind, State
 
@@ -104,20 +106,22 @@ def pop(
 
 def _select_one(queue: Queue) -> tuple[list[Span], Chunk | None]:
     """The same as `select` for one message, without its arithmetic."""
-    for lane in queue.lanes:
+    for lane in queue.awake:
         line, settled = lane.line, lane.log.settled
         head = line.head(settled)
-        if head is not None:
-            if head.chunk.content is None:
-                return [], head.chunk
-            return [line.take(1, settled)], None
-    return [], None
+        if head is None:
+            break
+        if head.chunk.content is None:
+            return [], head.chunk
+        return [line.take(1, settled)], None
+    return select(queue, 1, limits.POP_BYTES_MAX)  # the first lane has nothing: look further
 
 
 def select(queue: Queue, count: int, bytes_max: int) -> tuple[list[Span], Chunk | None]:
     """Take messages out of the line, in the order in which they are due to consumers."""
     spans: list[Span] = []
-    for lane in queue.lanes:
+    while queue.awake:
+        lane = queue.awake[0]
         line, settled = lane.line, lane.log.settled
         while line.count:
             head = line.head(settled)
@@ -145,6 +149,7 @@ def select(queue: Queue, count: int, bytes_max: int) -> tuple[list[Span], Chunk 
             bytes_max -= size_of(content, start, start + taken)
             if count <= 0 or bytes_max <= 0:
                 return spans, None
+        queue.sleep(lane)
     return spans, None
 
 
@@ -173,7 +178,22 @@ def grant(
         span.visibility_ms = visibility_ms
         span.consumer = consumer
         span.timed_out_lease = 0
-        taken += span.end - span.first
+        first, end = span.first, span.end
+        taken += end - first
+        # The same as `lend`, for a piece of a chunk that is known already.
+        chunk = span.chunk
+        leases, base = chunk.leases, chunk.first
+        piece = first - base >> PIECE_BITS
+        if end - 1 - base >> PIECE_BITS != piece:
+            queue.lend(span, lease)
+        elif leases is None:
+            chunk.leases = {piece: [lease]}
+        else:
+            known = leases.get(piece)
+            if known is not None and len(known) < PIECE_LEASES_MAX:
+                known.append(lease)
+            else:
+                queue.lend(span, lease)
     if len(spans) == 1:
         low, high = spans[0].first, spans[0].end
         ranges: tuple[int, ...] = (low, high)
@@ -188,7 +208,9 @@ def grant(
     if queue.events is not None:
         for span in spans:
             tell(queue, EventKind.DELIVERED, span, now_ms)
-    queue.watch(lease, deadline_ms, low, high)
+    heappush(queue.deadlines, (deadline_ms, lease, low, high))  # the same as `watch`
+    if len(queue.deadlines) > queue.deadlines_max:
+        queue.sweep()
     queue.in_flight += taken
     queue.totals.delivered += taken
     if queue.settings.max_receive_rate is not None:

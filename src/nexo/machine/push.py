@@ -49,6 +49,9 @@ def push_one(queue: Queue, body: bytes, now_ms: int, priority: int = 0) -> int:
     log = lane.log
     seq = log.end
     lane.line.append(log.append_one(body, now_ms), seq, seq + 1)
+    if not lane.has_news:
+        lane.has_news = True
+        queue.news.append(lane)
     queue.depth += 1
     queue.totals.pushed += 1
     return seq
@@ -66,8 +69,9 @@ def push(queue: Queue, batch: Batch, now_ms: int, producer: str = "", number: in
     keys = deduplication.keys_of(queue.settings, batch, now_ms)
     if keys is not None:
         recent = deduplication.recent_of(queue)
-        recent.forget(now_ms)
+        recent.forget(now_ms, limits.DEDUPLICATION_KEYS_FORGOTTEN + 2 * batch.count)
         indexes, repeated = recent.sift(keys, now_ms)
+        recent.check_room(sum(keys[index] is not None for index in indexes), queue.name)
         if len(indexes) < batch.count:
             fresh = batch.select(indexes) if indexes else batch.slice(0, 0)
     if queue.settings.max_depth is not None:
@@ -164,8 +168,12 @@ def place(queue: Queue, chunk: Chunk, first: int, end: int, due_ms: int) -> None
     """Messages that have their numbers go in line, or aside until they are due."""
     queue.depth += end - first
     queue.totals.pushed += end - first
+    lane = queue.lane_of(first)
+    if not lane.has_news:
+        lane.has_news = True
+        queue.news.append(lane)
     if not due_ms:
-        queue.lane_of(first).line.append(chunk, first, end)
+        lane.line.append(chunk, first, end)
         return
     queue.unflushed_due.append((first, end, due_ms))
     if queue.busy is None:

@@ -9,17 +9,18 @@ Times never go back: `advance` keeps the latest one seen.
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from heapq import heapify, heappush
 from typing import TYPE_CHECKING
 
 from nexo.machine.fifo import FifoLine
 from nexo.machine.groups import END, Busy, GroupedLine
-from nexo.machine.line import Line
+from nexo.machine.line import Line, Row
 from nexo.machine.log import Log
 from nexo.machine.rate import Rate
-from nexo.machine.span import History
+from nexo.machine.span import History, by_first
 from nexo.vocabulary.identity import first_seq
-from nexo.vocabulary.limits import SEQUENCE_BITS
+from nexo.vocabulary.limits import PIECE_BITS, PIECE_LEASES_MAX, SEQUENCE_BITS
 from nexo.vocabulary.states import State
 
 if TYPE_CHECKING:
@@ -36,18 +37,29 @@ if TYPE_CHECKING:
     from nexo.vocabulary.settings import QueueSettings
 
 
+# What entries take, measured, with what refers to them; names and keys of usual length.
+CHUNK_BYTES, LEASE_BYTES, SCHEDULED_BYTES, KEY_BYTES, SPAN_BYTES = 530, 410, 300, 195, 310
+GROUP_BYTES, GROUPED_MESSAGE_BYTES = 530, 26
 TIMED = frozenset({State.SENT, State.RECEIVED, State.CLAIMED})  # these have a deadline
 
 
 class Lane:
-    """The messages of one priority: their numbers and chunks, and the line they wait in."""
+    """The messages of one priority: their numbers and chunks, the line they wait in, and those that
+    are scheduled, in order of number."""
 
-    __slots__ = ("line", "log", "priority")
+    __slots__ = ("has_news", "is_awake", "line", "log", "priority", "scheduled")
 
-    def __init__(self, priority: int, line: Line | GroupedLine) -> None:
+    def __init__(self, priority: int, log: Log, line: Line | GroupedLine) -> None:
         self.priority = priority
-        self.log = Log(first_seq(priority))
+        self.log = log
         self.line = line
+        self.scheduled = Row()
+        self.has_news = False  # messages came that no commit has collected yet
+        self.is_awake = False  # it is one of the queue's `awake`
+
+
+def _highest_first(lane: Lane) -> int:
+    return -lane.priority
 
 
 class Doomed:
@@ -80,13 +92,16 @@ class Queue:
     __slots__ = (
         "aside",
         "aside_count",
+        "awake",
         "busy",
         "changes",
         "claims",
         "deadlines",
+        "deadlines_max",
         "depth",
         "doomed",
         "dropped_rows",
+        "emptied",
         "events",
         "first_time",
         "in_flight",
@@ -96,8 +111,10 @@ class Queue:
         "leases",
         "name",
         "new_rows",
+        "news",
         "next_lease",
         "now_ms",
+        "oldest_ms",
         "paused",
         "producers",
         "rate",
@@ -108,7 +125,6 @@ class Queue:
         "scheduled",
         "scheduled_count",
         "settings",
-        "swept_spans",
         "totals",
         "unflushed_due",
     )
@@ -130,16 +146,21 @@ class Queue:
         self.paused = False
         self.lanes: list[Lane] = []  # highest priority first
         self.lanes_by_priority: dict[int, Lane] = {}
+        # A queue may have 256 lanes: no step looks at all of them where few have something to do.
+        self.awake: list[Lane] = []  # those that may have a message for a consumer, in that order
+        self.news: list[Lane] = []  # those to which messages came since the last commit
+        self.oldest_ms: int | None = None  # no message on disk and in line came earlier, if known
         self.depth = 0
         self.in_flight = 0
         self.scheduled_count = 0
         self.scheduled: list[tuple[int, int, Span]] = []  # a heap by due time, then number
+        self.emptied = 0  # entries there whose messages were removed, at most
         self.leases: dict[int, Span | list[Span]] = {}
         self.aside: dict[Chunk, list[Span]] = {}  # what cannot be read
         self.aside_count = 0
         # A heap of (deadline, lease, and where on it: first, end), some of them outdated.
         self.deadlines: list[tuple[int, int, int, int]] = []
-        self.swept_spans = 0  # how many were looked at when the heap was last swept
+        self.deadlines_max = 64  # how many there may be before it is swept
         self.first_time = History(1, 0)  # of all first deliveries of the same millisecond
         self.doomed: list[Doomed] = []
         self.busy: Busy | None = Busy(fifo=True) if settings.fifo else None  # None: no groups
@@ -167,13 +188,47 @@ class Queue:
     def resident_bytes(self) -> int:
         return sum(lane.log.resident_bytes for lane in self.lanes)
 
+    @property
+    def bookkeeping_bytes(self) -> int:
+        """What is known of messages besides their payload, whatever the memory limit: an estimate,
+        by what each kind of entry takes."""
+        size = len(self.leases) * LEASE_BYTES + len(self.scheduled) * SCHEDULED_BYTES
+        if self.recent is not None:
+            size += len(self.recent.seqs_by_key) * KEY_BYTES
+        for lane in self.lanes:
+            chunks = len(lane.log.chunks)
+            size += chunks * CHUNK_BYTES
+            if isinstance(lane.line, Line):
+                size += max(0, len(lane.line) - chunks) * SPAN_BYTES
+            else:
+                size += lane.line.groups * GROUP_BYTES + lane.line.count * GROUPED_MESSAGE_BYTES
+        return size
+
     def has_ready(self) -> bool:
         """Whether a pop would find a message (a rate limit aside)."""
-        if self.paused:
-            return False
-        return any(lane.line.count and lane.line.head(lane.log.settled) for lane in self.lanes)
+        return not self.paused and self.next_lane() is not None
 
     # -- Small steps that several rules share -------------------------------------------------
+
+    def next_lane(self) -> Lane | None:
+        """The lane of the highest priority that has a message for a consumer. Those that have none
+        sleep until a message comes to them, comes back or is on disk, or a group is opened."""
+        awake = self.awake
+        while awake:
+            lane = awake[0]
+            if lane.line.count and lane.line.head(lane.log.settled) is not None:
+                return lane
+            self.sleep(lane)
+        return None
+
+    def sleep(self, lane: Lane) -> None:
+        self.awake.remove(lane)
+        lane.is_awake = False
+
+    def wake(self, lane: Lane) -> None:
+        if not lane.is_awake:
+            lane.is_awake = True
+            insort(self.awake, lane, key=_highest_first)
 
     def advance(self, now_ms: int) -> int:
         """The time of this step: never before an earlier one."""
@@ -185,13 +240,15 @@ class Queue:
         lane = self.lanes_by_priority.get(priority)
         if lane is None:
             line: Line | GroupedLine
+            log = Log(first_seq(priority))
             if self.busy is None:
                 line = Line()
+            elif self.settings.fifo:
+                line = FifoLine(self.busy, log)
             else:
-                line = FifoLine(self.busy) if self.settings.fifo else GroupedLine(self.busy)
-            lane = self.lanes_by_priority[priority] = Lane(priority, line)
-            self.lanes.append(lane)
-            self.lanes.sort(key=lambda each: -each.priority)
+                line = GroupedLine(self.busy, log)
+            lane = self.lanes_by_priority[priority] = Lane(priority, log, line)
+            insort(self.lanes, lane, key=_highest_first)
         return lane
 
     def lane_of(self, seq: int) -> Lane:
@@ -204,7 +261,7 @@ class Queue:
             for span in held if isinstance(held, list) else (held,):
                 self.busy.depart(span)
         for lane in self.lanes:
-            line = GroupedLine(self.busy)
+            line = GroupedLine(self.busy, lane.log)
             for span in lane.line.spans():
                 line.give_back(span)
             lane.line = line
@@ -213,36 +270,119 @@ class Queue:
         """Put messages aside until their time comes."""
         self.scheduled_count += span.end - span.first
         span.state = State.SCHEDULED
+        span.deadline_ms = due_ms
         heappush(self.scheduled, (due_ms, span.first, span))
+        lane = self.lane_of(span.first)
+        lane.scheduled.add(span)
         if self.busy is not None:
-            line = self.lane_of(span.first).line
-            assert isinstance(line, GroupedLine)
-            line.hold(span)
+            assert isinstance(lane.line, GroupedLine)
+            lane.line.hold(span)
+
+    def unschedule(self, span: Span) -> None:
+        """The time of messages has come: their entry is out of the heap. `enter` follows."""
+        self.scheduled_count -= span.end - span.first
+        lane = self.lane_of(span.first)
+        lane.scheduled.remove(span)
+        if self.busy is not None:
+            assert isinstance(lane.line, GroupedLine)
+            lane.line.unhold(span)
+
+    def cut_scheduled(self, span: Span, seq: int) -> None:
+        """Take one message off the schedule. The entry in the heap stays for what is left of the
+        span; if that is nothing it is passed over, here and by whoever looks through the heap."""
+        end, lane = span.end, self.lane_of(seq)
+        if self.busy is not None:
+            assert isinstance(lane.line, GroupedLine)
+            lane.line.unhold(span.part(seq, seq + 1))
+        self.scheduled_count -= 1
+        if span.first < seq:
+            span.end = seq
+            if seq + 1 < end:
+                rest = span.part(seq + 1, end)
+                heappush(self.scheduled, (span.deadline_ms, rest.first, rest))
+                lane.scheduled.add(rest)
+        elif seq + 1 < end:
+            span.first = seq + 1
+        else:
+            lane.scheduled.remove(span)
+            span.end = span.first
+            self.emptied += 1
+        if self.emptied > 64 + len(self.scheduled) // 2:
+            self.scheduled = [entry for entry in self.scheduled if entry[2].first < entry[2].end]
+            heapify(self.scheduled)
+            self.emptied = 0
 
     def enter(self, span: Span) -> None:
         """Put messages in line, at the place of their numbers."""
         span.state = State.READY
-        self.lane_of(span.first).line.give_back(span)
+        span.deadline_ms = 0
+        lane = self.lane_of(span.first)
+        if span.chunk.content is None:  # it does not know exactly when the message came
+            self.oldest_ms = None
+        elif self.oldest_ms is not None:
+            self.oldest_ms = min(self.oldest_ms, span.chunk.came_ms(span.first))
+        lane.line.give_back(span)
+        self.wake(lane)
+
+    def lend(self, span: Span, lease: int) -> None:
+        """Messages go on a lease. The chunk notes that, so that they are found again."""
+        chunk = span.chunk
+        if chunk.leases is None:
+            chunk.leases = {}
+        leases = chunk.leases
+        for piece in range(chunk.piece(span.first), chunk.piece(span.end - 1) + 1):
+            known = leases.get(piece)
+            if known is None:
+                leases[piece] = [lease]
+            elif known[-1] != lease:
+                known.append(lease)
+                if len(known) > PIECE_LEASES_MAX:  # most of them have ended, or hold others only
+                    low = chunk.first + (piece << PIECE_BITS)
+                    high = low + (1 << PIECE_BITS)
+                    leases[piece] = [each for each in known if self.on_lease(each, low, high)]
+
+    def on_lease(self, lease: int, first: int, end: int) -> list[Span]:
+        """The spans of a lease that hold messages of a range."""
+        held = self.leases.get(lease)
+        if held is None:
+            return []
+        spans = held if isinstance(held, list) else [held]
+        found = []
+        for at in range(max(0, bisect_right(spans, first, key=by_first) - 1), len(spans)):
+            span = spans[at]
+            if span.first >= end:
+                break
+            if span.end > first:
+                found.append(span)
+        return found
 
     def watch(self, lease: int, deadline_ms: int, first: int = 0, end: int = END) -> None:
         """Expire the messages of the lease in that range which have this deadline. Outdated
-        entries are skipped there, and swept out here before they are most of the heap, so that
-        acked leases leave nothing behind."""
-        deadlines = self.deadlines
-        heappush(deadlines, (deadline_ms, lease, first, end))
-        # The second condition: one lease may have a deadline a message, and all of them current.
-        if len(deadlines) > 64 + 4 * len(self.leases) and len(deadlines) > 2 * self.swept_spans:
-            current: dict[tuple[int, int], tuple[int, int]] = {}
-            self.swept_spans = 0
-            for lease, held in self.leases.items():
-                for span in held if isinstance(held, list) else (held,):
-                    self.swept_spans += 1
-                    if span.state in TIMED:
-                        key = (span.deadline_ms, lease)
-                        first, _ = current.get(key, (span.first, 0))
-                        current[key] = (first, span.end)
-            self.deadlines = [(*key, *bounds) for key, bounds in current.items()]
-            heapify(self.deadlines)
+        entries are skipped there."""
+        heappush(self.deadlines, (deadline_ms, lease, first, end))
+        if len(self.deadlines) > self.deadlines_max:
+            self.sweep()
+
+    def sweep(self) -> None:
+        """Drop the deadlines that are outdated, before they are most of the heap: acked leases
+        leave nothing behind. The next time is after as many steps as this one took."""
+        deadlines = []
+        spans = len(self.leases)
+        for lease, held in self.leases.items():
+            if not isinstance(held, list):
+                if held.state in TIMED:
+                    deadlines.append((held.deadline_ms, lease, held.first, held.end))
+                continue
+            spans += len(held)
+            bounds: dict[int, tuple[int, int]] = {}
+            for span in held:
+                if span.state in TIMED:
+                    first, _ = bounds.get(span.deadline_ms, (span.first, 0))
+                    bounds[span.deadline_ms] = (first, span.end)
+            deadlines += [(deadline_ms, lease, *each) for deadline_ms, each in bounds.items()]
+        heapify(deadlines)
+        self.deadlines = deadlines
+        self.deadlines_max = 64 + 4 * spans
 
     def land(self, span: Span) -> None:
         """Messages are no longer in flight. In a FIFO queue their group stays locked until that
@@ -258,12 +398,18 @@ class Queue:
 
     def calm(self, group: str | None, count: int = 0) -> None:
         """Fewer messages of a group are in flight: `count` fewer, if that is not noted yet."""
-        assert self.busy is not None
+        busy = self.busy
+        assert busy is not None
         if count:
-            self.busy.add(group, -count)
-        for lane in self.lanes:
-            assert isinstance(lane.line, GroupedLine)
-            lane.line.calm(group)
+            busy.add(group, -count)
+        if self.settings.fifo:
+            for lane in self.lanes:  # there is one: FIFO queues have no priorities
+                assert isinstance(lane.line, GroupedLine)
+                lane.line.calm(group)
+                self.wake(lane)
+        elif group in busy.aside and not busy.noisy(group):
+            for line in busy.aside.pop(group):
+                line.calm(group)
 
     def bury(self, chunk: Chunk, count: int) -> None:
         """Messages of a chunk are gone; with the last one the chunk goes, and its rows."""

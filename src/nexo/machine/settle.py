@@ -6,10 +6,12 @@ on disk, `settle` with the mark lets consumers see what came in with it.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from nexo.machine.groups import END
 from nexo.vocabulary.changes import Pushed
 from nexo.vocabulary.events import Event
 from nexo.vocabulary.states import EventKind
@@ -39,7 +41,10 @@ class Collected(NamedTuple):
 def collect(queue: Queue) -> Collected:
     """Everything that the next commit has to write for this queue."""
     flushed = flush(queue)
-    ends = [(lane, lane.log.end) for lane in queue.lanes if lane.log.settled != lane.log.end]
+    ends = [(lane, lane.log.end) for lane in queue.news]
+    for lane in queue.news:
+        lane.has_news = False
+    queue.news = []
     mark = Mark(ends, queue.released, queue.rewritten)
     collected = Collected(queue.changes, queue.new_rows, flushed, queue.dropped_rows, mark)
     queue.changes, queue.new_rows, queue.dropped_rows = [], [], []
@@ -50,12 +55,12 @@ def collect(queue: Queue) -> Collected:
 def flush(queue: Queue) -> list[Flushed]:
     """Give rows to the messages that came since the last time, and tell of them."""
     flushed: list[Flushed] = []
-    for lane in queue.lanes:
-        if lane.log.end != lane.log.settled:
-            came = lane.log.flush(queue.row_numbers)
-            if lane.priority and queue.settings.archive:
-                came = [_with_priority(each, lane.priority) for each in came]
-            flushed += came
+    for lane in queue.news:
+        came = lane.log.flush(queue.row_numbers)
+        if lane.priority and queue.settings.archive:
+            came = [_with_priority(each, lane.priority) for each in came]
+        flushed += came
+    dues = sorted(queue.unflushed_due)
     for each in flushed:
         row, chunk, first, end, batch = each
         queue.new_rows.append((row, batch))
@@ -69,7 +74,7 @@ def flush(queue: Queue) -> list[Flushed]:
                 end,
                 created_first_ms,
                 created_last_ms,
-                _due(queue, first, end),
+                _due(dues, first, end),
                 batch.groups,
                 batch.size,
             )
@@ -98,6 +103,8 @@ def settle(queue: Queue, mark: Mark) -> None:
     """The commit is on disk: what it brought may be seen, and locked groups go on."""
     for lane, end in mark.ends:
         lane.log.settled = end
+        if not lane.is_awake and lane.line.count:
+            queue.wake(lane)
     for chunk in mark.rewritten:
         chunk.unsaved -= 1
     if mark.released:
@@ -118,15 +125,19 @@ def times_of(flushed: Flushed) -> tuple[int, int]:
     return created[0], created[-1]
 
 
-def _due(queue: Queue, first: int, end: int) -> int | list[int]:
-    """When each of the messages is due: one number if they agree, 0 for now."""
-    dues = [entry for entry in queue.unflushed_due if entry[0] < end and entry[1] > first]
-    if not dues:
-        return 0
-    if len(dues) == 1 and dues[0][0] <= first and dues[0][1] >= end:
-        return dues[0][2]
-    by_message = [0] * (end - first)
-    for start, stop, due_ms in dues:
-        for seq in range(max(start, first), min(stop, end)):
-            by_message[seq - first] = due_ms
-    return by_message
+def _due(dues: list[tuple[int, int, int]], first: int, end: int) -> int | list[int]:
+    """When each of the messages is due: one number if they agree, 0 for now. `dues` is in order."""
+    at = max(0, bisect_right(dues, (first, END)) - 1)
+    by_message: list[int] | None = None
+    while at < len(dues) and dues[at][0] < end:
+        start, stop, due_ms = dues[at]
+        at += 1
+        if stop <= first:
+            continue
+        if start <= first and stop >= end:
+            return due_ms
+        if by_message is None:
+            by_message = [0] * (end - first)
+        low, high = max(start, first), min(stop, end)
+        by_message[low - first : high - first] = [due_ms] * (high - low)
+    return 0 if by_message is None else by_message

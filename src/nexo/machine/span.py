@@ -75,6 +75,16 @@ class Span:
         part.timed_out_lease = self.timed_out_lease
         return part
 
+    def is_like(self, other: Span) -> bool:
+        """Whether messages in line have lived through the same, so that neighbours may be one."""
+        return (
+            self.chunk is other.chunk
+            and self.timed_out_lease == other.timed_out_lease
+            and self.delivered_ms == other.delivered_ms
+            and self.history == other.history
+            and self.group == other.group
+        )
+
     def __repr__(self) -> str:
         return f"Span({self.first}..{self.end} {self.state.name} {self.history})"
 

@@ -26,7 +26,7 @@ def set_aside(queue: Queue, chunk: Chunk) -> int:
     while (head := line.head(settled)) is not None and head.chunk is chunk:
         spans.append(line.take(chunk.end - chunk.first, settled))
     if not spans:
-        spans = line.cut_all(list(range(chunk.first, min(chunk.end, settled))))
+        spans = line.cut_chunk(chunk, min(chunk.end, settled))
     if spans:
         queue.aside.setdefault(chunk, []).extend(spans)
     count = sum(span.end - span.first for span in spans)
@@ -39,6 +39,11 @@ def bring_back(queue: Queue, chunk: Chunk) -> None:
     for span in queue.aside.pop(chunk, ()):
         queue.aside_count -= span.end - span.first
         queue.enter(span)
+
+
+def stands_aside(queue: Queue, seq: int) -> bool:
+    """Whether a message is one of these."""
+    return any(span.first <= seq < span.end for spans in queue.aside.values() for span in spans)
 
 
 def take_aside(queue: Queue, seq: int) -> Span | None:

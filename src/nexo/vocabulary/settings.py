@@ -101,8 +101,19 @@ def check_queue_settings(name: str, settings: QueueSettings) -> None:
             raise InvalidArgument("backoff's max is not shorter than the retention")
     if settings.max_attempts is None and settings.dead_letter == QueueSettings().dead_letter:
         return  # nothing becomes a dead letter by itself; a long name may have no room for "_dlq"
+    check_dead_letter(name, settings)
+
+
+def check_dead_letter(name: str, settings: QueueSettings) -> None:
+    """Refuse a dead-letter queue that cannot be: messages on their way to it would be nowhere."""
     target = dead_letter_name(name, settings.dead_letter)
-    check_name(target)
+    try:
+        check_name(target)
+    except InvalidArgument as error:
+        raise InvalidArgument(
+            f"queue {name!r} has no dead-letter queue: {error.message}",
+            "set its dead_letter to the name of one",
+        ) from error
     if target == name:
         raise InvalidArgument(f"queue {name!r} cannot be its own dead-letter queue")
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from nexo.vocabulary.batch import DeadLetter, Origin
 from nexo.vocabulary.identity import message_id
 from nexo.vocabulary.states import Cause, State
-from tests.property.model.delivery import come_back_unseen, fail, in_line
-from tests.property.model.state import IN_FLIGHT
+from tests.property.model.delivery import come_back_unseen, fail
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,58 +50,38 @@ def lapse(model: Model, item: Item) -> None:
     come_back_unseen(model, item)
 
 
-def retire(
-    model: Model, left: set[int], times: dict[int, int], noisy_min: int | None, grouped: bool
-) -> None:
+def retire(model: Model, left: set[int], times: dict[int, int]) -> None:
     """Check what retention took; `left` are the messages that the rules still have.
 
-    Only what waits in line may go. While the content of a message is not in memory the rules know
-    only when the last one of its chunk came, and count from that: `times`. In a queue with groups
-    they look at the head of the line only, so what stands behind a locked or noisy group may stay
-    until its group has its turn: all that is too old goes, or nothing."""
+    Only what waits in line may go, and all that is too old must, whether or not it is its turn.
+    While the content of a message is not in memory the rules know only when the last one of its
+    chunk came, and count from that: `times`."""
     cutoff = model.now - model.settings.retention_ms
-    waiting = [item for item in model.in_state(State.READY) if item.settled]
+    waiting = _waiting(model)
     # A failed message whose jitter may have made its wait nothing can be in line already.
     perhaps = [i for i in model.in_state(State.SCHEDULED) if i.due_latest and i.due <= model.now]
     may = {item.seq for item in (*waiting, *perhaps) if item.arrived <= cutoff}
     must = {item.seq for item in waiting if times[item.seq] <= cutoff}
-    old = [times[item.seq] <= cutoff for item in heads(model, noisy_min)]
-    head_is_old = bool(old) and all(old) if model.settings.fifo else any(old)
     gone = set(model.items) - left
     assert gone <= may, f"retention took {sorted(gone - may)}, which are young or not in line"
-    if must - gone:
-        assert grouped, f"retention left {sorted(must - gone)}, which are too old"
-        assert not head_is_old, f"retention left {sorted(must - gone)} although the head is too old"
-        assert not gone, f"retention took {sorted(gone)} and left {sorted(must - gone)}"
+    assert must <= gone, f"retention left {sorted(must - gone)}, which are too old"
     for seq in gone:
         del model.items[seq]
     model.totals["expired"] += len(gone)
 
 
-def heads(model: Model, noisy_min: int | None) -> list[Item]:
-    """The first message in line of each priority; in a fair queue, of a group that is quiet. In a
-    FIFO queue the first of each group: the rules say whose turn it is."""
-    if model.settings.fifo:
-        firsts: dict[str | None, Item] = {}
-        for item in in_line(model):
-            firsts.setdefault(item.group, item)
-        return list(firsts.values())
-    found: dict[int, Item] = {}
-    flying = Counter(item.group for item in model.in_state(*IN_FLIGHT))
-    for item in in_line(model):
-        if noisy_min is None or item.group is None or flying[item.group] < noisy_min:
-            found.setdefault(item.priority, item)
-    return list(found.values())
-
-
-def next_due(model: Model, times: dict[int, int], noisy_min: int | None) -> int | None:
+def next_due(model: Model, times: dict[int, int]) -> int | None:
     """When something has to happen next, by the promises of the queue."""
     due = [item.due for item in model.in_state(State.SCHEDULED)]
     leased = model.in_state(State.SENT, State.RECEIVED, State.CLAIMED)
     due += [item.deadline for item in leased]
-    ends = [times[item.seq] + model.settings.retention_ms for item in heads(model, noisy_min)]
-    due += [max(ends)] if ends and model.settings.fifo else ends
+    due += [times[item.seq] + model.settings.retention_ms for item in _waiting(model)]
     return min(due, default=None)
+
+
+def _waiting(model: Model) -> list[Item]:
+    """What is in line and on disk."""
+    return [item for item in model.in_state(State.READY) if item.settled]
 
 
 # -- Moves ------------------------------------------------------------------------------------

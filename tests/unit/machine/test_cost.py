@@ -15,13 +15,16 @@ from typing import Any, NamedTuple
 import pytest
 
 from nexo import machine
+from nexo.machine import late, peek
 from nexo.machine.ack import ack, extend, received
-from nexo.machine.expire import expire
+from nexo.machine.expire import expire, next_ms
 from nexo.machine.fail import give_back, nack
+from nexo.machine.image import decode_image, encode_image, image_of, revive
 from nexo.machine.pop import pop
-from nexo.machine.push import push
+from nexo.machine.push import push, push_one
 from nexo.machine.queue import Queue
 from nexo.machine.settle import collect, settle
+from nexo.vocabulary.limits import SMALL_PUSH_MESSAGES
 from tests.unit.machine.orders import batch, orders
 
 SMALL, LARGE = 500, 5_000
@@ -126,3 +129,198 @@ def test_one_of_many_deadlines_of_a_lease_passes() -> None:
         return lambda: expire(queue, 2_000)
 
     hold(world)
+
+
+# -- Backlogs ---------------------------------------------------------------------------------
+
+
+def backlog(size: int, **settings: Any) -> Queue:
+    """Each message is a span by itself: it came at a time of its own, and waits for another."""
+    queue = orders(**settings)
+    for number in range(size):
+        push(queue, batch(b"body", delay_ms=size - number), 1_000 + number)
+        if number % 100 == 99:
+            commit(queue)
+    commit(queue)
+    return queue
+
+
+def in_flight(size: int) -> Queue:
+    queue = backlog(size)
+    expire(queue, 100_000)
+    for number in range(size):
+        pop(queue, 1, 100_000 + number, one_ack=True)
+    commit(queue)
+    return queue
+
+
+def failed(size: int) -> Queue:
+    """Each message in line has a history of its own."""
+    queue = in_flight(size)
+    expire(queue, 1_000_000)
+    commit(queue)
+    return queue
+
+
+PLACES: dict[str, Callable[[int], Queue]] = {
+    "scheduled": backlog,
+    "in line": failed,
+    "in flight": in_flight,
+    "grouped": lambda size: filled(size, fifo=True),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_peek_at_the_first_of_many(place: str) -> None:
+    def world(size: int) -> Step:
+        queue = PLACES[place](size)
+        return lambda: peek.glance(queue, 3)
+
+    hold(world, 1_500, 15_000 if place == "grouped" else 6_000)
+
+
+@pytest.mark.parametrize("place", ["scheduled", "in line", "in flight"])
+def test_late_word_on_one_of_many(place: str) -> None:
+    def world(size: int) -> Step:
+        queue = PLACES[place](size)
+        first = queue.lanes[0].log.settled - size
+
+        def step() -> None:
+            for seq in (first, first + size // 2, first + size - 1):
+                assert late.discard(queue, seq, 1_000_000)
+            commit(queue)
+
+        return step
+
+    hold(world, 1_500, 6_000)
+
+
+def test_message_of_one_of_many_priorities() -> None:
+    def world(size: int) -> Step:
+        queue = orders()
+        for priority in range(size):
+            push(queue, batch(b"body", b"body", priority=priority), 1_000)
+        commit(queue)
+
+        def step() -> None:
+            push_one(queue, b"body", 1_001, 3)
+            commit(queue)
+            next_ms(queue)
+            delivery = pop(queue, 1, 1_001, one_ack=True)
+            first = delivery.parts[0].first
+            ack(queue, delivery.lease, first, first + 1, 1_001)
+            nack(queue, pop(queue, 1, 1_001, one_ack=True).lease, 0, 1 << 62, 1_001)
+            queue.has_ready()
+            next_ms(queue)
+            commit(queue)
+
+        next_ms(queue)
+        return step
+
+    hold(world, 8, 256)
+
+
+def test_commit_of_many_delays_costs_what_it_holds() -> None:
+    """Ten times as many batches may cost ten times as much, not a hundred times."""
+
+    def world(size: int) -> Step:
+        queue = orders()
+        for number in range(size):
+            delays = [1_000 + 32 * number + each for each in range(32)]
+            push(queue, batch(*[b"body"] * 32, delay_ms=delays), 1_000)
+        return lambda: commit(queue)
+
+    less, more = cost(world(20)), cost(world(200))
+    assert more.lines <= 12 * less.lines, f"{less} for 20 batches, {more} for 200"
+
+
+def test_look_at_retention_behind_many_locked_groups() -> None:
+    def world(size: int) -> Step:
+        queue = filled(size, fifo=True, retention_ms=5_000)
+        pop(queue, 50, 1_000, one_ack=True)
+        next_ms(queue)
+
+        def step() -> None:
+            push_one(queue, b"body", 2_000)
+            commit(queue)
+            next_ms(queue)
+            expire(queue, 3_000)
+
+        return step
+
+    hold(world)
+
+
+# -- Memory -----------------------------------------------------------------------------------
+
+
+def held_bytes(make: Callable[[], object]) -> int:
+    """What is kept of something, besides contents: those leave memory when they are too much."""
+    gc.collect()
+    tracemalloc.start()
+    kept = make()
+    gc.collect()
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert kept is not None
+    return held
+
+
+def evicted(queue: Queue) -> Queue:
+    for lane in queue.lanes:
+        for chunk in list(lane.log.resident.values()):
+            if lane.log.evictable(chunk):
+                lane.log.evict(chunk)
+    return queue
+
+
+@pytest.mark.parametrize("fifo", [True, False])
+@pytest.mark.parametrize("is_revived", [False, True])
+def test_backlog_of_groups_is_little_more_than_its_numbers(fifo: bool, is_revived: bool) -> None:
+    count, groups = 20_000, 200
+
+    def make() -> Queue:
+        queue = orders(fifo=fifo)
+        for number in range(0, count, 100):
+            names = [f"group {each % groups}" for each in range(number, number + 100)]
+            push(queue, batch(*[b""] * 100, groups=names), 1_000)
+            commit(queue)
+        if is_revived:
+            image = decode_image(encode_image(image_of(queue)))
+            queue = orders(fifo=fifo)
+            revive(queue, image)
+        return evicted(queue)
+
+    assert held_bytes(make) < 60 * count
+
+
+def keyed(size: int) -> Queue:
+    queue = orders(deduplication="id")
+    keys = [f"an id of usual length {number:06}" for number in range(size)]
+    push(queue, batch(*[b""] * size, deduplication_ids=keys), 1_000)
+    commit(queue)
+    return queue
+
+
+def chunked(size: int) -> Queue:
+    queue = orders()
+    for number in range(size):
+        push(queue, batch(*[b""] * SMALL_PUSH_MESSAGES), 1_000 + number)
+        commit(queue)
+    return queue
+
+
+HELD = {**PLACES, "keys": keyed, "chunks": chunked}
+
+
+@pytest.mark.parametrize("what", HELD)
+def test_bookkeeping_is_about_what_it_says(what: str) -> None:
+    known: list[int] = []
+
+    def make() -> Queue:
+        queue = evicted(HELD[what](2_000))
+        known.append(queue.bookkeeping_bytes)
+        return queue
+
+    held = held_bytes(make)
+    assert 0.6 * held < known[0] < 1.5 * held, f"{known[0]} told, {held} held"

@@ -2,10 +2,15 @@
 not stored."""
 
 import msgspec
+import pytest
 
 from nexo.machine.ack import ack
 from nexo.machine.clear import purge
+from nexo.machine.expire import expire
 from nexo.machine.push import push
+from nexo.vocabulary import limits
+from nexo.vocabulary.errors import RateLimited
+from nexo.vocabulary.limits import DEDUPLICATION_KEYS_FORGOTTEN
 from tests.unit.machine.orders import batch, orders, put, take
 
 BY_ID = {"deduplication": "id", "deduplication_window_ms": 100}
@@ -69,6 +74,55 @@ def test_shorter_window_holds_for_what_comes_then() -> None:
     put(queue, b"b", deduplication_ids=["short"])
     assert push(queue, batch(b"b", deduplication_ids=["short"]), 1_010).duplicates == 0
     assert push(queue, batch(b"a", deduplication_ids=["long"]), 1_010).duplicates == 1
+
+
+def test_shorter_window_lets_keys_go_in_its_own_time() -> None:
+    """They do not wait for those of the longer window that came before them."""
+    queue = orders(**{**BY_ID, "deduplication_window_ms": 100_000})
+    put(queue, b"a", deduplication_ids=["long"])
+    queue.settings = msgspec.structs.replace(queue.settings, deduplication_window_ms=10)
+    for number in range(100):
+        push(queue, batch(b"b", deduplication_ids=[f"short {number}"]), 1_000 + 10 * number)
+    expire(queue, 3_000)
+    assert queue.recent is not None
+    assert list(queue.recent.seqs_by_key) == ["long"]
+    expire(queue, 102_000)
+    assert not queue.recent.seqs_by_key
+
+
+def test_many_keys_go_in_many_steps() -> None:
+    queue = orders(**BY_ID)
+    count = 3 * DEDUPLICATION_KEYS_FORGOTTEN
+    keys = [f"key {number}" for number in range(count)]
+    put(queue, *[b""] * count, deduplication_ids=keys)
+    assert queue.recent is not None
+    for left in (2, 1, 0):
+        expire(queue, 2_000)
+        assert len(queue.recent.seqs_by_key) == left * DEDUPLICATION_KEYS_FORGOTTEN
+    again = push(queue, batch(b"", deduplication_ids=[keys[0]]), 2_000)
+    assert again.duplicates == 0
+
+
+def test_key_that_is_over_may_come_again_before_it_is_dropped() -> None:
+    queue = orders(**BY_ID)
+    push(queue, batch(b"a", deduplication_ids=["x"]), 1_000)
+    again = push(queue, batch(b"b", deduplication_ids=["x"]), 1_100)
+    assert again.duplicates == 0
+    expire(queue, 1_199)
+    assert push(queue, batch(b"c", deduplication_ids=["x"]), 1_199).seqs() == again.seqs()
+
+
+def test_too_many_keys_are_refused_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To forget one of them early would let a message through twice."""
+    monkeypatch.setattr(limits, "DEDUPLICATION_KEYS_MAX", 2)
+    queue = orders(**BY_ID)
+    put(queue, b"a", b"b", deduplication_ids=["x", "y"])
+    with pytest.raises(RateLimited, match="remembers 2 deduplication ids"):
+        push(queue, batch(b"c", deduplication_ids=["z"]), 1_050)
+    assert queue.depth == 2
+    assert push(queue, batch(b"b", deduplication_ids=["y"]), 1_050).duplicates == 1
+    put(queue, b"no key", now_ms=1_050)
+    assert push(queue, batch(b"c", deduplication_ids=["z"]), 1_300).duplicates == 0
 
 
 def test_duplicates_need_no_room() -> None:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from nexo.machine.ack import ack
 from nexo.machine.clear import purge
 from nexo.machine.depart import (
@@ -147,3 +149,21 @@ def test_purge_takes_everything_and_numbers_go_on() -> None:
     assert (queue.doomed, queue.leases, queue.deadlines) == ([], {}, [])
     assert put(queue, b"next") == [4]
     ack(queue, take(queue).lease, 4, 5, 1_000)
+
+
+@pytest.mark.parametrize("delays", ["one", "each"])
+def test_what_moves_does_not_wait_out_its_old_delay_again(delays: str) -> None:
+    """Neither that nor the delay of the queue it goes to: it has been waiting long enough."""
+    queue, target = orders(max_attempts=1), orders(delay_ms=7_000)
+    count = SMALL_PUSH_MESSAGES  # a batch of this size stays as it came, with all its columns
+    delay_ms = 500 if delays == "one" else [500] * count
+    put(queue, *[b"body"] * count, delay_ms=delay_ms)
+    expire(queue, 1_500)
+    nack(queue, take(queue, count, now_ms=1_500).lease, 0, count, 1_500)
+    bury(queue, target, 2_000)
+    assert (target.ready, target.scheduled_count) == (count, 0)
+    ((lease, span),) = pick(target, count)
+    back = redriven(target, span)
+    assert depart(target, lease, span, Cause.REDRIVEN, "", 2_000)
+    push_moved(queue, back, 2_000)
+    assert (queue.ready, queue.scheduled_count) == (count, 0)

@@ -3,12 +3,14 @@
 from array import array
 
 from nexo.machine.ack import ack
+from nexo.machine.bind import push_kept
 from nexo.machine.compact import copy_forward
 from nexo.machine.expire import expire, next_ms
 from nexo.machine.fail import nack
+from nexo.machine.log import Piece
 from nexo.machine.push import push_shared
 from nexo.vocabulary.batch import TIME_TYPE, Batch
-from tests.unit.machine.orders import bodies, commit, orders, put, take
+from tests.unit.machine.orders import batch, bodies, commit, orders, put, take
 
 KEEP = {"retention_ms": 10_000}
 
@@ -75,4 +77,29 @@ def test_content_on_disk_is_kept_until_the_last_of_its_chunk_is_old() -> None:
     expire(queue, 12_999)
     assert queue.depth == 2
     expire(queue, 13_000)
+    assert queue.depth == 0
+
+
+def test_what_stands_behind_a_locked_group_grows_old_too() -> None:
+    queue = orders(fifo=True, retention_ms=10_000, visibility_timeout_ms=60_000)
+    put(queue, b"0", b"1", b"2", groups=["a", "a", "b"])
+    take(queue, 1)
+    put(queue, b"3", groups="a", now_ms=5_000)
+    assert next_ms(queue) == 11_000
+    expire(queue, 11_000)
+    commit(queue)
+    assert (queue.depth, queue.in_flight, queue.totals.expired) == (2, 1, 2)
+    assert next_ms(queue) == 15_000
+
+
+def test_what_a_topic_had_kept_counts_from_when_it_came_to_the_queue() -> None:
+    """Published before the message that stands in front of it, it does not go with that."""
+    queue = orders(**KEEP)
+    put(queue, b"old", now_ms=1_000)
+    push_kept(queue, Piece([77], 0, 2, 4, None, 100, 500, batch(b"ke", b"pt")), 5_000)
+    commit(queue)
+    assert next_ms(queue) == 11_000
+    expire(queue, 11_000)
+    assert (queue.depth, next_ms(queue)) == (2, 15_000)
+    expire(queue, 15_000)
     assert queue.depth == 0

@@ -63,6 +63,7 @@ def whole_lines(engine: Engine, surroundings: Surroundings, usage: Usage) -> str
         (f.UNSETTLED, engine.committer.unsettled_bytes),
         (f.PAYLOAD_MEMORY, memory.resident_bytes),
         (f.PAYLOAD_LIMIT, memory.limit_bytes),
+        (f.BOOKKEEPING, sum(each.queue.bookkeeping_bytes for each in engine.queues.values())),
         (f.RESIDENT, _resident_bytes()),
         (f.CPU, time.process_time()),
         (f.STARTED, _STARTED_S),
