@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from nexo.engine.desk import Desk
     from nexo.engine.memory import Memory
     from nexo.engine.queue_actor import QueueActor
+    from nexo.engine.recorder import Recorders
     from nexo.engine.rows import SharedRows
     from nexo.journal.port import Journal
     from nexo.machine.log import Piece
@@ -31,6 +32,7 @@ class Context:
     desk: Desk
     committer: Committer
     memory: Memory
+    recorders: Recorders
     meters: Meters
     rows: SharedRows
     row_numbers: Iterator[int]

@@ -6,6 +6,7 @@ messages between queues.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from nexo.engine.keys import Keys
 from nexo.engine.memory import Memory
 from nexo.engine.moves import Mover, MoveTask, MoveTasks
 from nexo.engine.queue_actor import QueueActor
-from nexo.engine.recorder import Recorder
+from nexo.engine.recorder import Recorder, Recorders
 from nexo.engine.recovery import new_queue, recover
 from nexo.engine.rows import SharedRows
 from nexo.engine.supervisor import Supervisor
@@ -31,7 +32,7 @@ from nexo.machine.catalog import Catalog, encode_catalog_image
 from nexo.machine.clear import purge
 from nexo.telemetry.meters import Meters
 from nexo.vocabulary.changes import Dropped
-from nexo.vocabulary.errors import InvalidArgument, NotReady, QueueNotFound
+from nexo.vocabulary.errors import InvalidArgument, NotReady, QueueNotFound, ReadOnly
 from nexo.vocabulary.limits import MEMORY_LIMIT_BYTES
 from nexo.vocabulary.names import check_name, dead_letter_name
 from nexo.vocabulary.settings import QueueSettings, TopicSettings
@@ -74,7 +75,6 @@ class Engine:
         self._catalog = Catalog()
         self._queues: dict[str, QueueActor] = {}
         self._queues_by_owner: dict[int, QueueActor] = {}
-        self._recorder = Recorder(CATALOG)
         context = self._context = Context()
         context.clock = clock or SystemClock()
         context.journal = journal
@@ -94,6 +94,8 @@ class Engine:
             self._topics.landed,
             context.meters.committed,
         )
+        context.recorders = Recorders(context.committer.enlist_lazily, {})
+        self._recorder = Recorder(context.recorders, CATALOG, self)
         self._mover = Mover(context, self._dead_letters_of)
         context.on_doomed = self._mover.bury
         self.keys = Keys(
@@ -124,6 +126,9 @@ class Engine:
         try:
             if self._context.refusal is None:
                 await self.drain()
+                with suppress(ReadOnly):  # the next start can fold what does not fit any more
+                    self._context.recorders.fold_all()
+                    await self.drain()
         finally:
             self._context.committer.stop()
             stopped = NotReady("the broker has stopped", "try again when it is back")
@@ -369,7 +374,8 @@ class Engine:
         context.rows.recount(recovered.held_rows)
         self._catalog = recovered.catalog
         self.keys.tell()
-        self._recorder = Recorder(CATALOG)
+        context.recorders = Recorders(context.committer.enlist_lazily, recovered.stored)
+        self._recorder = Recorder(context.recorders, CATALOG, self)
         context.committer.resume()
         self._load_queues(recovered.queues)
         self._topics.load(recovered.topics)

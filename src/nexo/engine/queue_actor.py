@@ -58,7 +58,7 @@ class QueueActor:
         self._timer = Timer(context.clock, self.tick)
         self._shelf = Shelf(context.memory, self)
         self.pins = self._shelf.pins
-        self._recorder = Recorder(owner)
+        self._recorder = Recorder(context.recorders, owner, self)
         self._gone: NexoError | None = None  # why nothing is taken any more
         self.claims = ClaimDesk(self)
         self.late = LateDesk(self)
@@ -327,7 +327,7 @@ class QueueActor:
     def adopt(self, queue: Queue) -> None:
         """The state was loaded anew from the journal; consumers stay."""
         self.queue = queue
-        self._recorder = Recorder(self.owner)
+        self._recorder = Recorder(self._context.recorders, self.owner, self)
         for waiter in self.room.subscriptions:
             waiter.leases &= queue.leases.keys()
         self.begin()
@@ -342,6 +342,7 @@ class QueueActor:
         """No more of it: tell those who wait, and those who come later."""
         self._gone = gone
         self._timer.cancel()
+        self._recorder.close()
         self.room.close(gone)
 
     def changed(self, result: Any) -> asyncio.Future[Any]:

@@ -55,7 +55,7 @@ class TopicActor:
         self._now_ms = context.clock.now_ms
         self._timer = Timer(context.clock, self.tick)
         self._shelf = Shelf(context.memory, self)
-        self._recorder = Recorder(owner)
+        self._recorder = Recorder(context.recorders, owner, self)
         self._listeners: set[Callable[[], None]] = set()
         self._gone: NexoError | None = None  # why nothing is taken any more
 
@@ -206,7 +206,7 @@ class TopicActor:
     def adopt(self, topic: Topic) -> None:
         """The state was loaded anew from the journal; readers stay."""
         self.topic = topic
-        self._recorder = Recorder(self.owner)
+        self._recorder = Recorder(self._context.recorders, self.owner, self)
         self.begin()
 
     def begin(self) -> None:
@@ -217,6 +217,7 @@ class TopicActor:
         """No more of it: those who listen read again, and are told."""
         self._gone = gone
         self._timer.cancel()
+        self._recorder.close()
         for listener in list(self._listeners):
             listener()
 

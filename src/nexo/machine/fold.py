@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from functools import singledispatchmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nexo.machine.fail import TIMED_OUT, history_after
 from nexo.machine.image import (
@@ -31,7 +30,7 @@ from nexo.vocabulary.limits import (
 from nexo.vocabulary.states import Cause
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 
 def fold(image: Image, records: Iterable[Sequence[c.QueueChange]]) -> Image:
@@ -39,7 +38,11 @@ def fold(image: Image, records: Iterable[Sequence[c.QueueChange]]) -> Image:
     folding = _Folding(image)
     for record in records:
         for change in record:
-            folding.apply(change)
+            try:
+                step = _STEPS[type(change)]
+            except KeyError:
+                raise _unknown(change) from None
+            step(folding, change)
         folding.end_record()
     return folding.image()
 
@@ -81,12 +84,7 @@ class _Folding:
                 self._chunk_firsts.remove(first)
         self._dying.clear()
 
-    @singledispatchmethod
-    def apply(self, change: c.QueueChange) -> None:
-        raise DataCorrupt(f"the journal has a change that this version does not know: {change}")
-
-    @apply.register
-    def _(self, change: c.Pushed) -> None:
+    def pushed(self, change: c.Pushed) -> None:
         self._at(max(change.created_last_ms, change.arrived_ms))
         self._grow_chunk(change)
         dues = change.due_ms
@@ -100,8 +98,7 @@ class _Folding:
         ends[lane] = max(change.end, ends.get(lane, 0))
         self._image.totals.pushed += change.end - change.first
 
-    @apply.register
-    def _(self, change: c.Delivered) -> None:
+    def delivered(self, change: c.Delivered) -> None:
         self._at(change.at_ms)
         spans = self._leases.setdefault(change.lease, [])
         for first, end in _pairs(change.ranges):
@@ -120,8 +117,7 @@ class _Folding:
                 )
             self._image.totals.delivered += end - first
 
-    @apply.register
-    def _(self, change: c.Moved) -> None:
+    def moved(self, change: c.Moved) -> None:
         for first, end in _pairs(change.ranges):
             for leased in self._carve_lease(change.lease, first, end):
                 leased.state = change.state
@@ -131,8 +127,7 @@ class _Folding:
                 self._leases.setdefault(change.lease, []).append(leased)
             self._count(change.failed, end - first)
 
-    @apply.register
-    def _(self, change: c.Removed) -> None:
+    def removed(self, change: c.Removed) -> None:
         totals = self._image.totals
         for first, end in _pairs(change.ranges):
             if change.lease:
@@ -147,8 +142,7 @@ class _Folding:
             elif change.cause is Cause.DEAD_LETTERED:
                 totals.dead_lettered += end - first
 
-    @apply.register
-    def _(self, change: c.Returned) -> None:
+    def returned(self, change: c.Returned) -> None:
         self._at(change.at_ms)
         for first, end in _pairs(change.ranges):
             for leased in self._carve_lease(change.lease, first, end):
@@ -156,8 +150,7 @@ class _Folding:
                 self._insert(Free(leased.first, leased.end, history, change.due_ms))
             self._count(change.cause, end - first)
 
-    @apply.register
-    def _(self, change: c.Purged) -> None:
+    def purged(self, change: c.Purged) -> None:
         self._at(change.at_ms)
         for store in (self._free, self._firsts, self._leases, self._chunks, self._live):
             store.clear()
@@ -167,55 +160,45 @@ class _Folding:
         for claim in self._image.claims.values():
             claim.batches = {n: (0, s, lapsed) for n, (_, s, lapsed) in claim.batches.items()}
 
-    @apply.register
-    def _(self, change: c.Rewritten) -> None:
+    def rewritten(self, change: c.Rewritten) -> None:
         chunk = self._chunks[change.first]
         chunk.rows, chunk.row_start = [change.row], 0
         chunk.payload_bytes = change.payload_bytes
         chunk.seqs = array(TIME_TYPE, change.seqs).tobytes()
 
-    @apply.register
-    def _(self, change: c.Remembered) -> None:
+    def remembered(self, change: c.Remembered) -> None:
         for key, seq in zip(change.keys, change.seqs, strict=True):
             self._image.recent[key] = (change.until_ms, seq)
 
-    @apply.register
-    def _(self, change: c.Produced) -> None:
+    def produced(self, change: c.Produced) -> None:
         fold_produced(self._image.producers, change)
 
-    @apply.register
-    def _(self, change: c.ClaimOpened) -> None:
+    def claim_opened(self, change: c.ClaimOpened) -> None:
         claim = self._image.claims.setdefault(change.consumer, ClaimImage(0, 0, {}))
         claim.epoch = change.epoch
 
-    @apply.register
-    def _(self, change: c.Claimed) -> None:
+    def claimed(self, change: c.Claimed) -> None:
         claim = self._image.claims[change.consumer]
         claim.batches[change.number] = (change.lease, False, False)
 
-    @apply.register
-    def _(self, change: c.Sealed) -> None:
+    def sealed(self, change: c.Sealed) -> None:
         claim = self._image.claims[change.consumer]
         claim.batches[change.number] = (claim.batches[change.number][0], True, False)
 
-    @apply.register
-    def _(self, change: c.ClaimAcked) -> None:
+    def claim_acked(self, change: c.ClaimAcked) -> None:
         claim = self._image.claims[change.consumer]
         claim.acked_through = change.through
         claim.batches = {n: b for n, b in claim.batches.items() if n > change.through}
 
-    @apply.register
-    def _(self, change: c.ClaimEmptied) -> None:
+    def claim_emptied(self, change: c.ClaimEmptied) -> None:
         claim = self._image.claims[change.consumer]
         _, sealed, _ = claim.batches[change.number]
         claim.batches[change.number] = (0, sealed, change.lapsed)
 
-    @apply.register
-    def _(self, change: c.ClaimForgotten) -> None:
+    def claim_forgotten(self, change: c.ClaimForgotten) -> None:
         del self._image.claims[change.consumer]
 
-    @apply.register
-    def _(self, change: c.PauseSet) -> None:
+    def pause_set(self, change: c.PauseSet) -> None:
         self._image.paused = change.paused
 
     def _count(self, failed: Cause | None, count: int) -> None:
@@ -308,6 +291,26 @@ class _Folding:
             first, at = stop, at + 1
 
 
+_STEPS: dict[type[Any], Callable[[_Folding, Any], None]] = {
+    c.Pushed: _Folding.pushed,
+    c.Delivered: _Folding.delivered,
+    c.Moved: _Folding.moved,
+    c.Removed: _Folding.removed,
+    c.Returned: _Folding.returned,
+    c.Purged: _Folding.purged,
+    c.Rewritten: _Folding.rewritten,
+    c.Remembered: _Folding.remembered,
+    c.Produced: _Folding.produced,
+    c.ClaimOpened: _Folding.claim_opened,
+    c.Claimed: _Folding.claimed,
+    c.Sealed: _Folding.sealed,
+    c.ClaimAcked: _Folding.claim_acked,
+    c.ClaimEmptied: _Folding.claim_emptied,
+    c.ClaimForgotten: _Folding.claim_forgotten,
+    c.PauseSet: _Folding.pause_set,
+}
+
+
 def fold_produced(producers: dict[str, ProducerImage], change: c.Produced) -> None:
     """The same bookkeeping as `producers.Producers.remember`, on an image."""
     known = producers.pop(change.producer, None) or ProducerImage(0, {})
@@ -334,6 +337,10 @@ def extend_chunk(chunk: ChunkImage, change: c.Pushed | c.Published) -> None:
     chunk.rows.append(change.row)
     chunk.end = change.end
     chunk.payload_bytes += change.payload_bytes
+
+
+def _unknown(change: object) -> DataCorrupt:
+    return DataCorrupt(f"the journal has a change that this version does not know: {change}")
 
 
 def _part(span: Leased, first: int, end: int) -> Leased:
