@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from nexo.engine.recorder import Recorders
     from nexo.engine.rows import SharedRows
     from nexo.journal.port import Journal
-    from nexo.machine.log import Piece
+    from nexo.machine.log import Piece, Place
     from nexo.telemetry.meters import Meters
     from nexo.vocabulary.batch import Batch
     from nexo.vocabulary.errors import NexoError
@@ -41,7 +41,7 @@ class Context:
     on_doomed: Callable[[QueueActor], None]
     on_events: Callable[[list[Event], bool], None] | None
     queues_bound_to: Callable[[int], list[tuple[QueueActor, dict[str, str] | None]]]
-    archive: Callable[[QueueActor, Batch, int, int], None]
+    archive: Callable[[QueueActor, Batch, Place], None]
     archive_kept: Callable[[QueueActor, Piece], None]
 
     def boot(self, epoch: int) -> None:

@@ -25,6 +25,7 @@ from nexo.machine.bind import push_kept
 from nexo.machine.expire import expire, next_ms
 from nexo.machine.fail import give_back, give_back_lease, nack
 from nexo.machine.image import encode_image, image_of
+from nexo.machine.log import Place
 from nexo.machine.pop import messages, pop
 from nexo.machine.push import push, push_one, push_shared
 from nexo.vocabulary.limits import POP_BYTES_MAX
@@ -102,10 +103,10 @@ class QueueActor:
         seq = push_one(self.queue, body, self.now_ms(), priority)
         return self._committer.admit(self, len(body), seq)
 
-    def arrive(self, batch: Batch, row: int, row_start: int) -> None:
+    def arrive(self, batch: Batch, place: Place) -> None:
         """Messages of a bound topic, in the commit that the topic is part of."""
-        push_shared(self.queue, batch, row, row_start, self.now_ms())
-        self._context.archive(self, batch, row, row_start)
+        push_shared(self.queue, batch, place, self.now_ms())
+        self._context.archive(self, batch, place)
         self._committer.enlist(self)
 
     def arrive_kept(self, piece: Piece) -> None:
@@ -259,13 +260,13 @@ class QueueActor:
     def flush(self) -> None:
         """Give rows to what came in since the last commit; the archive shares them."""
         for flushed in settle.flush(self.queue):
-            self._context.archive(self, flushed.batch, flushed.row, 0)
+            self._context.archive(self, flushed.batch, Place(flushed.row))
 
     def collect(self, draft: Draft) -> Mark:
         queue = self.queue
         collected = settle.collect(queue)
         for flushed in collected.flushed:
-            self._context.archive(self, flushed.batch, flushed.row, 0)
+            self._context.archive(self, flushed.batch, Place(flushed.row))
         draft.rows += collected.rows
         draft.dropped_rows += collected.dropped_rows
         if self._recorder.write(draft, collected.changes, lambda: encode_image(image_of(queue))):

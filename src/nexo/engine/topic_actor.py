@@ -17,6 +17,7 @@ from nexo.engine.shelf import Shelf
 from nexo.engine.timer import Timer
 from nexo.machine import topic as rules
 from nexo.machine.bind import archive_kept, wanted_runs
+from nexo.machine.log import Place
 from nexo.machine.topic_image import encode_topic_image, image_of_topic
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.limits import POP_BYTES_MAX
@@ -142,10 +143,10 @@ class TopicActor:
         self._listeners.add(listener)
         return lambda: self._listeners.discard(listener)
 
-    def archive(self, batch: Batch, row: int, row_start: int) -> None:
+    def archive(self, batch: Batch, place: Place) -> None:
         """Keep what came into an archived queue, in the commit that the queue is part of."""
-        rules.archive(self.topic, batch, row, row_start, self._now_ms())
-        self._context.rows.share(row)
+        rules.archive(self.topic, batch, place, self._now_ms())
+        self._context.rows.share(place.row)
         self._committer.enlist(self)
 
     def archive_kept(self, piece: Piece) -> None:
@@ -178,7 +179,8 @@ class TopicActor:
             for queue, where in self._context.queues_bound_to(self.owner):
                 for start, stop in wanted_runs(flushed.batch, 0, where):
                     self._context.rows.share(flushed.row)
-                    queue.arrive(flushed.batch.slice(start, stop), flushed.row, start)
+                    place = Place(flushed.row, start, stop - start == flushed.batch.count)
+                    queue.arrive(flushed.batch.slice(start, stop), place)
 
     def collect(self, draft: Draft) -> Any:
         self.fan_out()

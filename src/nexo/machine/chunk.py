@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from nexo.vocabulary.batch import OFFSET_TYPE, TIME_TYPE, Batch
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from nexo.vocabulary.batch import Origin
 
 
@@ -33,6 +35,7 @@ class Growing:
         "origins",
         "payload",
         "plain",
+        "priorities",
     )
 
     def __init__(self) -> None:
@@ -44,6 +47,7 @@ class Growing:
         self.deduplication_ids: list[str | None] | None = None
         self.attributes: list[bytes | None] | None = None
         self.origins: list[Origin | None] | None = None
+        self.priorities: bytearray | None = None  # of an archive; elsewhere numbers tell them
 
     @property
     def count(self) -> int:
@@ -61,9 +65,10 @@ class Growing:
                 if column is not None:
                     column.append(None)
 
-    def add(self, batch: Batch, now_ms: int) -> None:
+    def add(self, batch: Batch, times: Sequence[int]) -> None:
+        """A batch whose messages came at these times."""
         before, added, shift = self.count, batch.count, len(self.payload)
-        self.created.extend([now_ms] * added)
+        self.created.extend(times)
         self.payload += batch.payload
         if added == 1:
             self.offsets.append(len(self.payload))
@@ -76,6 +81,14 @@ class Growing:
         self.attributes = _grow(self.attributes, batch.attributes, before, added)
         self.origins = _grow(self.origins, batch.origins, before, added)
         self.plain = not (self.groups or self.deduplication_ids or self.attributes or self.origins)
+
+    def prioritise(self, priority: int | bytes, added: int) -> None:
+        """The priorities of the messages added last."""
+        if self.priorities is None:
+            if not priority:
+                return
+            self.priorities = bytearray(self.count - added)
+        self.priorities += bytes([priority]) * added if isinstance(priority, int) else priority
 
     def cut(self, start: int, stop: int) -> Batch:
         """A frozen copy of some of the messages."""
@@ -91,6 +104,7 @@ class Growing:
             deduplication_ids=self.deduplication_ids and self.deduplication_ids[start:stop],
             attributes=self.attributes and self.attributes[start:stop],
             origins=self.origins and self.origins[start:stop],
+            priority=0 if self.priorities is None else bytes(self.priorities[start:stop]),
             created=self.created[start:stop],
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Any
 
 from nexo.machine.fail import TIMED_OUT, history_after
@@ -81,7 +81,7 @@ class _Folding:
         for first in self._dying:
             if self._live[first] == 0:
                 del self._live[first], self._chunks[first]
-                self._chunk_firsts.remove(first)
+                del self._chunk_firsts[bisect_left(self._chunk_firsts, first)]
         self._dying.clear()
 
     def pushed(self, change: c.Pushed) -> None:

@@ -16,6 +16,7 @@ from nexo.machine.chunk import COLUMN_BYTES, Chunk, Growing
 from nexo.vocabulary.limits import (
     CHUNK_BYTES_MAX,
     CHUNK_MESSAGES_MAX,
+    CHUNK_ROWS_MAX,
     SMALL_PUSH_BYTES,
     SMALL_PUSH_MESSAGES,
 )
@@ -34,6 +35,14 @@ class Flushed(NamedTuple):
     first: int
     end: int
     batch: Batch
+
+
+class Place(NamedTuple):
+    """Where a batch lies that another owner writes: in a row, from its message `row_start` on."""
+
+    row: int
+    row_start: int = 0
+    is_whole: bool = True  # it is all of the row
 
 
 class Piece(NamedTuple):
@@ -55,6 +64,7 @@ class Log:
         "_growing",
         "_open",
         "chunks",
+        "copies_many",
         "end",
         "evicts_oldest",
         "resident",
@@ -62,8 +72,9 @@ class Log:
         "settled",
     )
 
-    def __init__(self, first: int, evicts_oldest: bool = False) -> None:
+    def __init__(self, first: int, evicts_oldest: bool = False, copies_many: bool = False) -> None:
         self.evicts_oldest = evicts_oldest  # else the newest, which is needed last
+        self.copies_many = copies_many  # a batch is small by its bytes alone, so chunks are few
         self.end = first  # the number that the next message gets
         self.settled = first
         self.chunks: dict[int, Chunk] = {}  # by first number, oldest first
@@ -91,30 +102,59 @@ class Log:
     def append(self, batch: Batch, now_ms: int) -> Chunk:
         """A batch at the end. The chunk's last `batch.count` messages are the new ones."""
         count, size = batch.count, batch.size
-        if count >= SMALL_PUSH_MESSAGES or size >= SMALL_PUSH_BYTES:
+        is_many = count >= SMALL_PUSH_MESSAGES and not self.copies_many
+        if is_many or size >= SMALL_PUSH_BYTES:
             if batch.created is not None:  # of an earlier life: here they come together, now
                 batch = msgspec.structs.replace(batch, created=None)
             return self._add_chunk(batch, now_ms)
         chunk = self._open or self._begin(now_ms)
-        self._growing.add(batch, now_ms)
+        self._growing.add(batch, [now_ms] * count)
+        self._grown(chunk, count, size, now_ms)
+        return chunk
+
+    def _grown(self, chunk: Chunk, count: int, size: int, created_ms: int) -> None:
+        """The open chunk got a batch."""
         chunk.groups = self._growing.groups
         self.end += count
         chunk.end += count
         chunk.live += count
         chunk.payload_bytes += size
-        chunk.created_last_ms = now_ms
+        chunk.created_last_ms = max(chunk.created_last_ms, created_ms)
         self.resident_bytes += size + COLUMN_BYTES * count
         if chunk.payload_bytes >= CHUNK_BYTES_MAX or chunk.end - chunk.first >= CHUNK_MESSAGES_MAX:
             self.close_open()
-        return chunk
 
-    def share(self, batch: Batch, row: int, row_start: int, now_ms: int) -> Chunk:
+    def share(self, batch: Batch, place: Place, now_ms: int) -> Chunk:
         """A batch whose row another owner writes: no payload is copied."""
         chunk = self._add_chunk(batch, now_ms)
-        chunk.rows.append(row)
-        chunk.row_start = row_start
-        chunk.flushed = chunk.end
+        chunk.row_start = place.row_start
+        self._add_row(chunk, place.row)
         return chunk
+
+    def gather(self, batch: Batch, place: Place, now_ms: int) -> Chunk:
+        """The same for an archive. It is kept for days, so a small batch is copied into the open
+        chunk: a chunk of its own would take more. The chunk's last `batch.count` messages are the
+        new ones."""
+        count, size, created = batch.count, batch.size, batch.created
+        is_small = count < SMALL_PUSH_MESSAGES and size < SMALL_PUSH_BYTES
+        # The rows of a chunk are read back as a whole, one after the other, and with their times.
+        if not is_small or not place.is_whole or created is None:
+            return self.share(batch, place, now_ms)
+        if self._open is not None and self._open.flushed < self._open.end:
+            self.close_open()  # what came before gets a later row
+        chunk = self._open or self._begin(created[0])
+        self._growing.add(batch, created)
+        self._growing.prioritise(batch.priority, count)
+        self._grown(chunk, count, size, created[-1])
+        self._add_row(chunk, place.row)
+        return chunk
+
+    def _add_row(self, chunk: Chunk, row: int) -> None:
+        """All messages of the chunk that had no row have this one."""
+        chunk.rows.append(row)
+        chunk.flushed = chunk.end
+        if chunk is self._open and len(chunk.rows) >= CHUNK_ROWS_MAX:
+            self.close_open()
 
     def adopt(self, piece: Piece) -> Chunk:
         """Messages that another owner has written, in memory or not."""
@@ -152,8 +192,7 @@ class Log:
         batch = content.cut(start, stop) if isinstance(content, Growing) else content
         if batch is content and start:
             batch = content.slice(start, stop)  # the chunk closed since its last row was written
-        chunk.rows.append(row)
-        chunk.flushed = chunk.end
+        self._add_row(chunk, row)
         return Flushed(row, chunk, first, chunk.end, batch)
 
     def drop(self, chunk: Chunk) -> list[int]:

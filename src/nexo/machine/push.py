@@ -23,6 +23,7 @@ from nexo.vocabulary.errors import InvalidArgument, MessageTooLarge, QueueFull
 
 if TYPE_CHECKING:
     from nexo.machine.chunk import Chunk
+    from nexo.machine.log import Place
     from nexo.machine.queue import Queue
     from nexo.vocabulary.batch import Batch
 
@@ -84,23 +85,22 @@ def push(queue: Queue, batch: Batch, now_ms: int, producer: str = "", number: in
     return accepted
 
 
-def push_shared(queue: Queue, batch: Batch, row: int, row_start: int, now_ms: int) -> None:
+def push_shared(queue: Queue, batch: Batch, at: Place, now_ms: int) -> None:
     """Messages of a topic arrive through a binding. Their row is the topic's: nothing is copied.
 
     Priorities, deduplication and depth are not asked: the topic has accepted them already."""
     now_ms = queue.advance(now_ms)
     if batch.groups is not None and queue.busy is None:
         queue.begin_groups()
-    lane = queue.lane(0)
-    chunk = lane.log.share(batch, row, row_start, now_ms)
+    chunk = queue.lane(0).log.share(batch, at, now_ms)
     due_ms = now_ms + queue.settings.delay_ms if queue.settings.delay_ms else 0
     place(queue, chunk, chunk.first, chunk.end, due_ms)
     if queue.events is not None:
         tell_pushed(queue, chunk.first, chunk.end, now_ms, now_ms)
     queue.changes.append(
         Pushed(
-            row,
-            row_start,
+            at.row,
+            at.row_start,
             chunk.first,
             chunk.first,
             chunk.end,

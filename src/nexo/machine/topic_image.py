@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -45,19 +46,22 @@ def image_of_topic(topic: Topic) -> TopicImage:
 def fold_topic(image: TopicImage, records: Iterable[Sequence[c.TopicChange]]) -> TopicImage:
     """The image after these records; the one given is used up."""
     chunks = {chunk.first: chunk for chunk in image.chunks}
+    kept, dropped = sorted(chunks), 0  # they come at the end and go at the beginning
     for record in records:
         for change in record:
             if isinstance(change, c.Published):
-                _fold_published(chunks, change)
+                if _fold_published(chunks, change):
+                    insort(kept, change.chunk)
                 image.end = max(image.end, change.end)
                 image.now_ms = max(image.now_ms, change.created_last_ms)
             elif isinstance(change, c.Trimmed):
                 image.start = change.start
             elif isinstance(change, c.Produced):
                 fold_produced(image.producers, change)
-        for first in [first for first, chunk in chunks.items() if chunk.end <= image.start]:
-            del chunks[first]
-    image.chunks = [chunks[first] for first in sorted(chunks)]
+        while dropped < len(kept) and chunks[kept[dropped]].end <= image.start:
+            del chunks[kept[dropped]]
+            dropped += 1
+    image.chunks = [chunks[first] for first in kept[dropped:]]
     return image
 
 
@@ -74,11 +78,12 @@ def revive_topic(topic: Topic, image: TopicImage) -> None:
             producer.seen_ms, producer.answers = known.seen_ms, dict(known.answers)
 
 
-def _fold_published(chunks: dict[int, ChunkImage], change: c.Published) -> None:
+def _fold_published(chunks: dict[int, ChunkImage], change: c.Published) -> bool:
+    """Whether it is a chunk of its own."""
     known = chunks.get(change.chunk)
     if known is not None:
         extend_chunk(known, change)
-        return
+        return False
     chunks[change.chunk] = ChunkImage(
         change.first,
         change.end,
@@ -90,3 +95,4 @@ def _fold_published(chunks: dict[int, ChunkImage], change: c.Published) -> None:
         change.payload_bytes,
         arrived_ms=change.arrived_ms,
     )
+    return True

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 USERS = {
     "CHUNK_BYTES_MAX": ("nexo.machine.log",),
     "CHUNK_MESSAGES_MAX": ("nexo.machine.log",),
+    "CHUNK_ROWS_MAX": ("nexo.machine.log",),
     "SMALL_PUSH_BYTES": ("nexo.machine.log",),
     "SMALL_PUSH_MESSAGES": ("nexo.machine.log",),
     "SPARSE_CHUNK_BYTES": ("nexo.machine.compact",),
@@ -32,6 +33,7 @@ USERS = {
 _CHOICES = {
     "CHUNK_BYTES_MAX": (300, 2_000, 256 * 1024),
     "CHUNK_MESSAGES_MAX": (3, 8, 40, 4_096),
+    "CHUNK_ROWS_MAX": (1, 3, 512),
     "SMALL_PUSH_BYTES": (200, 1_000, 32 * 1024),
     "SMALL_PUSH_MESSAGES": (2, 4, 12, 32),
     "SPARSE_CHUNK_BYTES": (1, 100, 64 * 1024),
