@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from nexo.machine.fail import TIMED_OUT, history_after
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
 
+_first = attrgetter("first")
+
+
 def fold(image: Image, records: Iterable[Sequence[c.QueueChange]]) -> Image:
     """The image after these records; the one given is used up."""
     folding = _Folding(image)
@@ -43,46 +47,49 @@ def fold(image: Image, records: Iterable[Sequence[c.QueueChange]]) -> Image:
             except KeyError:
                 raise _unknown(change) from None
             step(folding, change)
-        folding.end_record()
     return folding.image()
 
 
 class _Folding:
-    """An image being brought forward: free spans sorted by number, chunks with live counts."""
+    """An image being brought forward: free spans sorted by number, chunks by their first one."""
 
     def __init__(self, image: Image) -> None:
         self._image = image
-        self._free = sorted(image.free, key=lambda span: span.first)
+        self._free = image.free
         self._firsts = [span.first for span in self._free]
-        self._leases = {lease: list(spans) for lease, spans in image.leases.items()}
+        if self._firsts != sorted(self._firsts):
+            self._free.sort(key=_first)
+            self._firsts.sort()
+        self._leases = image.leases
         self._chunks = {chunk.first: chunk for chunk in image.chunks}
-        self._live = dict.fromkeys(self._chunks, 0)
-        self._chunk_firsts = sorted(self._chunks)
-        for span in self._free:
-            self._count_live(span.first, span.end, +1)
-        for spans in self._leases.values():
-            for leased in spans:
-                self._count_live(leased.first, leased.end, +1)
-        self._dying: set[int] = set()
 
     def image(self) -> Image:
         image = self._image
-        image.free = merged_free(
-            Free(s.first, s.end, s.history, s.due_ms if s.due_ms > image.now_ms else 0)
-            for s in self._free
-        )
+        now_ms = image.now_ms
+        for span in self._free:
+            if 0 < span.due_ms <= now_ms:
+                span.due_ms = 0
+        image.free = merged_free(self._free)
         image.leases = {lease: merged_leased(s) for lease, s in self._leases.items()}
-        image.chunks = [self._chunks[first] for first in self._chunk_firsts]
-        image.recent = {k: v for k, v in image.recent.items() if v[0] > image.now_ms}
+        image.chunks = self._live_chunks()
+        image.recent = {k: v for k, v in image.recent.items() if v[0] > now_ms}
         return image
 
-    def end_record(self) -> None:
-        """A chunk is dead only when the whole commit leaves none of its messages alive."""
-        for first in self._dying:
-            if self._live[first] == 0:
-                del self._live[first], self._chunks[first]
-                del self._chunk_firsts[bisect_left(self._chunk_firsts, first)]
-        self._dying.clear()
+    def _live_chunks(self) -> list[ChunkImage]:
+        """Those that hold a message. Numbers are never used twice, so a dead one stays dead."""
+        image = self._image
+        leased = sorted([s for spans in image.leases.values() for s in spans], key=_first)
+        places: tuple[Sequence[Free] | Sequence[Leased], ...] = (image.free, leased)
+        firsts = [[span.first for span in spans] for spans in places]
+        live = []
+        for first in sorted(self._chunks):
+            chunk = self._chunks[first]
+            for spans, begin in zip(places, firsts, strict=True):
+                at = bisect_left(begin, chunk.end) - 1  # the last one that begins before its end
+                if at >= 0 and spans[at].end > first:
+                    live.append(chunk)
+                    break
+        return live
 
     def pushed(self, change: c.Pushed) -> None:
         self._at(max(change.created_last_ms, change.arrived_ms))
@@ -134,7 +141,6 @@ class _Folding:
                 self._carve_lease(change.lease, first, end)
             else:
                 self._carve(first, end)
-            self._count_live(first, end, -1)
             if change.cause is Cause.ACKED:
                 totals.acked += end - first
             elif change.cause is Cause.RETENTION:
@@ -152,10 +158,8 @@ class _Folding:
 
     def purged(self, change: c.Purged) -> None:
         self._at(change.at_ms)
-        for store in (self._free, self._firsts, self._leases, self._chunks, self._live):
+        for store in (self._free, self._firsts, self._leases, self._chunks):
             store.clear()
-        self._chunk_firsts.clear()
-        self._dying.clear()
         self._image.recent.clear()
         for claim in self._image.claims.values():
             claim.batches = {n: (0, s, lapsed) for n, (_, s, lapsed) in claim.batches.items()}
@@ -223,12 +227,8 @@ class _Folding:
                 change.payload_bytes,
                 arrived_ms=change.arrived_ms,
             )
-            self._live[change.chunk] = 0
-            at = bisect_right(self._chunk_firsts, change.chunk)
-            self._chunk_firsts.insert(at, change.chunk)
         else:
             extend_chunk(chunk, change)
-        self._live[change.chunk] += change.end - change.first
 
     def _insert(self, span: Free) -> None:
         at = bisect_right(self._firsts, span.first)
@@ -277,18 +277,6 @@ class _Folding:
             self._leases.pop(lease, None)
         _check(sum(span.end - span.first for span in carved) == end - first, first, end)
         return carved
-
-    def _count_live(self, first: int, end: int, sign: int) -> None:
-        at = bisect_right(self._chunk_firsts, first) - 1
-        while first < end:
-            _check(0 <= at < len(self._chunk_firsts), first, end)
-            chunk = self._chunks[self._chunk_firsts[at]]
-            stop = min(end, chunk.end)
-            _check(first < stop, first, end)
-            self._live[chunk.first] += sign * (stop - first)
-            if sign < 0 and self._live[chunk.first] == 0:
-                self._dying.add(chunk.first)
-            first, at = stop, at + 1
 
 
 _STEPS: dict[type[Any], Callable[[_Folding, Any], None]] = {
