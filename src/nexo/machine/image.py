@@ -17,7 +17,7 @@ import msgspec
 from nexo.machine.chunk import Chunk
 from nexo.machine.claims import ClaimedBatch, Consumer
 from nexo.machine.deduplication import Recent
-from nexo.machine.producers import Producer, Producers
+from nexo.machine.producers import Producers
 from nexo.machine.span import History, Span
 from nexo.vocabulary.batch import TIME_TYPE
 from nexo.vocabulary.errors import DataCorrupt
@@ -135,7 +135,7 @@ def image_of(queue: Queue) -> Image:
         leases={lease: merged_leased(spans) for lease, spans in leases.items()},
         recent=dict(queue.recent.seqs_by_key) if queue.recent is not None else {},
         producers={
-            name: ProducerImage(producer.seen_ms, dict(producer.answers))
+            name: ProducerImage(producer.seen_ms, producer.answers())
             for name, producer in queue.producers.by_name.items()
         }
         if queue.producers is not None
@@ -262,8 +262,7 @@ def _revive_memory(queue: Queue, image: Image) -> None:
     if image.producers:
         queue.producers = Producers()
         for name, known in image.producers.items():
-            queue.producers.by_name[name] = producer = Producer()
-            producer.seen_ms, producer.answers = known.seen_ms, dict(known.answers)
+            queue.producers.recall(name, known.seen_ms, known.answers)
     for name, claim in image.claims.items():
         queue.claims[name] = consumer = Consumer()
         consumer.epoch, consumer.acked_through = claim.epoch, claim.acked_through

@@ -13,7 +13,7 @@ import msgspec
 
 from nexo.machine import deduplication
 from nexo.machine.accepted import Accepted, ranges_of
-from nexo.machine.producers import Producers
+from nexo.machine.producers import Producers, check_number
 from nexo.machine.settle import tell_pushed
 from nexo.machine.span import Span
 from nexo.vocabulary import limits
@@ -58,8 +58,9 @@ def push_one(queue: Queue, body: bytes, now_ms: int, priority: int = 0) -> int:
 def push(queue: Queue, batch: Batch, now_ms: int, producer: str = "", number: int = 0) -> Accepted:
     """A batch. With a producer, a number that was accepted before gets the same answer again."""
     now_ms = queue.advance(now_ms)
-    if producer and queue.producers is not None:
-        known = queue.producers.answer(producer, number)
+    if producer:
+        check_number(number)
+        known = queue.producers.answer(producer, number) if queue.producers is not None else None
         if known is not None:
             return Accepted(known, batch.count)
     _check(queue, batch)

@@ -15,7 +15,7 @@ import msgspec
 from nexo.machine.chunk import Chunk
 from nexo.machine.log import Flushed, Log
 from nexo.machine.pop import Part
-from nexo.machine.producers import Producers
+from nexo.machine.producers import Producers, check_number
 from nexo.machine.settle import times_of
 from nexo.machine.span import History
 from nexo.vocabulary import limits
@@ -92,8 +92,9 @@ def publish(
 ) -> tuple[int, int]:
     """Add a batch; returns the range of its offsets. A producer's repeated number adds nothing."""
     now_ms = topic.advance(now_ms)
-    if producer and topic.producers is not None:
-        known = topic.producers.answer(producer, number)
+    if producer:
+        check_number(number)
+        known = topic.producers.answer(producer, number) if topic.producers is not None else None
         if known is not None:
             return (known[0], known[1]) if known else (0, 0)
     _check(topic, batch)

@@ -9,7 +9,7 @@ import msgspec
 
 from nexo.machine.fold import extend_chunk, fold_produced
 from nexo.machine.image import ChunkImage, ProducerImage, chunk_image, revived_chunk
-from nexo.machine.producers import Producer, Producers
+from nexo.machine.producers import Producers
 from nexo.machine.topic import drop_before
 from nexo.vocabulary import changes as c
 
@@ -39,7 +39,7 @@ def image_of_topic(topic: Topic) -> TopicImage:
         topic.start,
         topic.log.end,
         [chunk_image(chunk) for chunk in topic.log.chunks.values()],
-        {n: ProducerImage(p.seen_ms, dict(p.answers)) for n, p in producers.items()},
+        {n: ProducerImage(p.seen_ms, p.answers()) for n, p in producers.items()},
     )
 
 
@@ -74,8 +74,7 @@ def revive_topic(topic: Topic, image: TopicImage) -> None:
     if image.producers:
         topic.producers = Producers()
         for name, known in image.producers.items():
-            topic.producers.by_name[name] = producer = Producer()
-            producer.seen_ms, producer.answers = known.seen_ms, dict(known.answers)
+            topic.producers.recall(name, known.seen_ms, known.answers)
 
 
 def _fold_published(chunks: dict[int, ChunkImage], change: c.Published) -> bool:

@@ -35,6 +35,7 @@ TOKENS_MAX = 10_000  # tokens and access keys of a broker; they are all in memor
 RECEIVE_BURST_MS = 100  # a rate limit lets through what 100 ms allow at once
 NOISY_IN_FLIGHT_MIN = 30  # a tenant below this is never noisy (fair queues)
 NOISY_SHARE = 0.1  # a tenant above this share of what is in flight is noisy
+PRODUCER_NUMBER_MAX = 2**64 - 1  # what a frame has room for
 PRODUCER_RESULTS_KEPT = 64  # a client may have this many unconfirmed pushes
 PRODUCERS_MAX = 10_000  # producers remembered by a queue, the longest silent forgotten first
 PRODUCER_IDLE_MS = 7 * 24 * 3_600_000  # a Spark query may come back after days
