@@ -60,8 +60,8 @@ READ_AHEAD_CHUNKS = 4  # evicted chunks read back before their turn
 # -- The journal and the engine ---------------------------------------------------------------
 
 UNSETTLED_BYTES_MAX = 64 * 1024 * 1024  # what may wait for the disk before pushes wait
-UNFOLDED_BYTES_MAX = 2 * 1024 * 1024  # records beyond the snapshots, of all owners: some 50,000
-SNAPSHOT_BYTES_MIN = 512  # a smaller snapshot counts as this much: it takes a page all the same
+UNFOLDED_BYTES_MAX = 1024 * 1024  # records beyond the snapshots, of all owners: some 30,000 changes
+SNAPSHOT_BYTES_MIN = 256  # a smaller snapshot counts as this much: it takes a row all the same
 SPARSE_CHUNK_RATIO = 4  # a chunk with fewer live messages than 1/4 is copied forward …
 SPARSE_CHUNK_BYTES = 64 * 1024  # … if that frees at least this much
 WAITERS_MAX = 100_000  # consumers waiting on one queue
