@@ -1,6 +1,6 @@
 """Small limits, so that short lives reach what takes thousands of messages otherwise."""
 
-from nexo.machine import fold, groups, log, producers
+from nexo.machine import chunk, fold, groups, log, producers
 from nexo.vocabulary import limits
 
 NOISY_IN_FLIGHT_MIN = 3
@@ -14,6 +14,7 @@ SMALL = (
     (log, "CHUNK_MESSAGES_MAX", 7),
     (log, "CHUNK_BYTES_MAX", 90),
     (log, "CHUNK_ROWS_MAX", 3),
+    (chunk, "PACKED_ROWS_MIN", 2),
     (groups, "NOISY_IN_FLIGHT_MIN", NOISY_IN_FLIGHT_MIN),
     (producers, "PRODUCER_RESULTS_KEPT", PRODUCER_RESULTS_KEPT),
     (fold, "PRODUCER_RESULTS_KEPT", PRODUCER_RESULTS_KEPT),

@@ -130,11 +130,13 @@ class Memory:
         for each in chunks:
             self._fetching[each] = []
         self._fetching[chunk].append(done)
-        rows = [row for each in chunks for row in each.rows]
+        rows_by_chunk = [list(each.rows) for each in chunks]
+        rows = [row for of_chunk in rows_by_chunk for row in of_chunk]
+        counts = [len(of_chunk) for of_chunk in rows_by_chunk]
 
         def finished(batches: list[Batch], error: BaseException | None) -> None:
             if error is None:
-                self._arrived(holder, log, chunks, batches)
+                self._arrived(holder, log, chunks, counts, batches)
             else:
                 self._failed(holder, log, chunks, error)
 
@@ -149,11 +151,18 @@ class Memory:
             chunks.append(following)
         return chunks
 
-    def _arrived(self, holder: Holder, log: Log, chunks: list[Chunk], batches: list[Batch]) -> None:
+    def _arrived(
+        self,
+        holder: Holder,
+        log: Log,
+        chunks: list[Chunk],
+        row_counts: list[int],
+        batches: list[Batch],
+    ) -> None:
         at = 0
-        for chunk in chunks:
-            content = concatenate(batches[at : at + len(chunk.rows)])
-            at += len(chunk.rows)
+        for chunk, rows in zip(chunks, row_counts, strict=True):
+            content = concatenate(batches[at : at + rows])
+            at += rows
             count = chunk.end - chunk.first if chunk.seqs is None else len(chunk.seqs)
             log.restore(chunk, content.slice(chunk.row_start, chunk.row_start + count))
             self._read_back[chunk] = (holder, log)

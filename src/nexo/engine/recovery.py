@@ -33,7 +33,7 @@ class Recovered(msgspec.Struct, frozen=True):
     queues: dict[int, Queue]
     topics: dict[int, Topic]
     latest_ms: int  # the latest time that the journal knows of
-    held_rows: list[int]  # every row as often as a chunk holds it
+    held_rows: list[list[int]]  # of every chunk
     stored: dict[int, StoredBytes]  # what it was loaded from, by owner
 
 
@@ -55,14 +55,14 @@ def recover(journal: Journal, row_numbers: Iterator[int], first_lease: int) -> R
         revive(queue, image)
         queues[defined.owner] = queue
         latest_ms = max(latest_ms, image.now_ms)
-        held += [row for chunk in image.chunks for row in chunk.rows]
+        held += [chunk.rows for chunk in image.chunks]
     for topic_defined in catalog.topics.values():
         topic_image = load_topic(load(topic_defined.owner))
         topic = new_topic(topic_defined, row_numbers)
         revive_topic(topic, topic_image)
         topics[topic_defined.owner] = topic
         latest_ms = max(latest_ms, topic_image.now_ms)
-        held += [row for chunk in topic_image.chunks for row in chunk.rows]
+        held += [chunk.rows for chunk in topic_image.chunks]
     return Recovered(catalog, queues, topics, latest_ms, held, stored)
 
 

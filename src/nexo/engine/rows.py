@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
 
 class SharedRows:
     """A row that a topic and the queues bound to it hold goes with its last holder."""
@@ -24,9 +29,13 @@ class SharedRows:
             self._holders[row] = holders - 1
         return False
 
-    def recount(self, rows: list[int]) -> None:
-        """Start anew from the rows of all chunks, each as often as it is held."""
-        counts: dict[int, int] = {}
-        for row in rows:
-            counts[row] = counts.get(row, 0) + 1
-        self._holders = {row: count for row, count in counts.items() if count > 1}
+    def recount(self, rows_by_chunk: Iterable[Collection[int]]) -> None:
+        """Start anew from the rows of all chunks. Most have one holder, so they are looked at as
+        sets, and only those that were met before are counted one by one."""
+        self._holders = {}
+        seen: set[int] = set()
+        for rows in rows_by_chunk:
+            if not seen.isdisjoint(rows):
+                for row in seen.intersection(rows):
+                    self.share(row)
+            seen.update(rows)

@@ -12,10 +12,13 @@ from array import array
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from nexo.vocabulary.batch import OFFSET_TYPE, TIME_TYPE, Batch
+from nexo.vocabulary.limits import PACKED_ROWS_MIN
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from nexo.vocabulary.batch import Origin
 
@@ -112,6 +115,46 @@ class Growing:
 Content = Batch | Growing
 
 
+class PackedRows:
+    """The rows of a chunk that gets no more of them, as a snapshot has them: an archive of a
+    message a commit has a row a message, and keeps them for days."""
+
+    __slots__ = ("packed",)
+
+    def __init__(self, rows: Iterable[int]) -> None:
+        self.packed = _encode_rows(list(rows))
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(_decode_rows(self.packed))
+
+    def __len__(self) -> int:
+        return len(_decode_rows(self.packed))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, (list, PackedRows)) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"PackedRows({list(self)})"
+
+
+_encode_rows = msgspec.msgpack.Encoder().encode
+_decode_rows = msgspec.msgpack.Decoder(list[int]).decode
+
+
+def packed(rows: list[int] | PackedRows) -> list[int] | PackedRows:
+    """Rows in as little memory as they need."""
+    return PackedRows(rows) if len(rows) >= PACKED_ROWS_MIN else rows
+
+
+def as_packed(rows: object) -> msgspec.Raw:
+    """For an encoder: rows are packed as it would pack them."""
+    if isinstance(rows, PackedRows):
+        return msgspec.Raw(rows.packed)
+    raise NotImplementedError(f"{type(rows)} cannot be encoded")
+
+
 class Chunk:
     """Messages `first` to `end` of a log. `live` counts those that are not gone."""
 
@@ -143,7 +186,7 @@ class Chunk:
         self.groups: str | list[str | None] | None = None
         self.payload_bytes = 0  # with attributes, ids and origins: `size_of` all messages
         self.flushed = first  # messages below this have a row
-        self.rows: list[int] = []
+        self.rows: list[int] | PackedRows = []
         self.row_start = 0  # where the chunk begins in its row, if it shares the row
         self.seqs: array[int] | None = None  # which messages are left, once copied forward
         self.unsaved = 0  # how often it was copied forward to a row that is not on disk yet

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from nexo.machine.chunk import Chunk
+from nexo.machine.chunk import Chunk, PackedRows, as_packed, packed
 from nexo.machine.claims import ClaimedBatch, Consumer
 from nexo.machine.deduplication import Recent
 from nexo.machine.producers import Producers
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 class ChunkImage(msgspec.Struct, array_like=True, gc=False):
     first: int
     end: int
-    rows: list[int]
+    rows: list[int]  # or `PackedRows`, until they are encoded
     row_start: int
     created_first_ms: int
     created_last_ms: int
@@ -97,7 +97,7 @@ class Image(msgspec.Struct):
     totals: TotalsImage = msgspec.field(default_factory=TotalsImage)
 
 
-encode_image = msgspec.msgpack.Encoder().encode
+encode_image = msgspec.msgpack.Encoder(enc_hook=as_packed).encode
 decode_image = msgspec.msgpack.Decoder(Image).decode
 
 
@@ -321,7 +321,7 @@ def chunk_image(chunk: Chunk) -> ChunkImage:
     return ChunkImage(
         chunk.first,
         chunk.end,
-        list(chunk.rows),
+        chunk.rows if isinstance(chunk.rows, PackedRows) else list(chunk.rows),  # type: ignore[arg-type]
         chunk.row_start,
         chunk.created_first_ms,
         chunk.created_last_ms,
@@ -335,7 +335,7 @@ def chunk_image(chunk: Chunk) -> ChunkImage:
 def revived_chunk(image: ChunkImage) -> Chunk:
     chunk = Chunk(image.first, image.end, None, image.created_first_ms)
     chunk.created_last_ms = image.created_last_ms
-    chunk.rows = list(image.rows)
+    chunk.rows = packed(image.rows)
     chunk.row_start = image.row_start
     chunk.groups = image.groups
     chunk.payload_bytes = image.payload_bytes

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from nexo.machine.chunk import COLUMN_BYTES, Chunk, Growing
+from nexo.machine.chunk import COLUMN_BYTES, Chunk, Growing, packed
 from nexo.vocabulary.limits import (
     CHUNK_BYTES_MAX,
     CHUNK_MESSAGES_MAX,
@@ -22,7 +22,7 @@ from nexo.vocabulary.limits import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from nexo.vocabulary.batch import Batch
 
@@ -151,9 +151,12 @@ class Log:
 
     def _add_row(self, chunk: Chunk, row: int) -> None:
         """All messages of the chunk that had no row have this one."""
+        assert isinstance(chunk.rows, list), "a chunk that is full and on disk got a row"
         chunk.rows.append(row)
         chunk.flushed = chunk.end
-        if chunk is self._open and len(chunk.rows) >= CHUNK_ROWS_MAX:
+        if chunk is not self._open:
+            chunk.rows = packed(chunk.rows)
+        elif len(chunk.rows) >= CHUNK_ROWS_MAX:
             self.close_open()
 
     def adopt(self, piece: Piece) -> Chunk:
@@ -163,7 +166,7 @@ class Log:
         chunk.created_last_ms = piece.created_last_ms
         chunk.groups = piece.groups
         chunk.payload_bytes = piece.payload_bytes
-        chunk.rows, chunk.row_start = list(piece.rows), piece.row_start
+        chunk.rows, chunk.row_start = packed(list(piece.rows)), piece.row_start
         chunk.flushed = self.end = chunk.end
         self.chunks[chunk.first] = chunk
         if chunk.content is not None:
@@ -195,7 +198,7 @@ class Log:
         self._add_row(chunk, row)
         return Flushed(row, chunk, first, chunk.end, batch)
 
-    def drop(self, chunk: Chunk) -> list[int]:
+    def drop(self, chunk: Chunk) -> Iterable[int]:
         """The last message of a chunk is gone; returns the rows that it no longer needs."""
         del self.chunks[chunk.first]
         if chunk is self._open:
@@ -231,6 +234,8 @@ class Log:
         if chunk is not None:
             chunk.content = content = self._growing.cut(0, chunk.end - chunk.first)
             chunk.groups = content.groups
+            if chunk.flushed == chunk.end:
+                chunk.rows = packed(chunk.rows)
             self._open = None
             self._growing = Growing()
 

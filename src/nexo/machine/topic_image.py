@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from nexo.machine.chunk import as_packed
 from nexo.machine.fold import extend_chunk, fold_produced
 from nexo.machine.image import ChunkImage, ProducerImage, chunk_image, revived_chunk
 from nexo.machine.producers import Producers
@@ -27,7 +28,7 @@ class TopicImage(msgspec.Struct):
     producers: dict[str, ProducerImage] = {}
 
 
-encode_topic_image = msgspec.msgpack.Encoder().encode
+encode_topic_image = msgspec.msgpack.Encoder(enc_hook=as_packed).encode
 decode_topic_image = msgspec.msgpack.Decoder(TopicImage).decode
 
 

@@ -53,6 +53,7 @@ SMALL_PUSH_BYTES = 32 * 1024
 CHUNK_MESSAGES_MAX = 4_096  # … which closes when it reaches either of these
 CHUNK_BYTES_MAX = 256 * 1024
 CHUNK_ROWS_MAX = 512  # … or has this many rows, each of which is a read when it comes back
+PACKED_ROWS_MIN = 8  # fewer rows of a full chunk are not worth packing
 MEMORY_LIMIT_BYTES = 512 * 1024 * 1024  # default of `memory_limit`
 GIVEN_BACK_BYTES_MIN = 32 * 1024 * 1024  # less memory is kept for the next backlog
 READ_AHEAD_CHUNKS = 4  # evicted chunks read back before their turn
