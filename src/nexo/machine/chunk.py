@@ -67,9 +67,11 @@ class Growing:
             for column in columns:
                 if column is not None:
                     column.append(None)
+            if self.priorities is not None:
+                self.priorities.append(0)
 
-    def add(self, batch: Batch, times: Sequence[int]) -> None:
-        """A batch whose messages came at these times."""
+    def add(self, batch: Batch, times: Sequence[int], priority: int | bytes = 0) -> None:
+        """A batch whose messages came at these times, with the priority that is to be shown."""
         before, added, shift = self.count, batch.count, len(self.payload)
         self.created.extend(times)
         self.payload += batch.payload
@@ -83,15 +85,12 @@ class Growing:
         )
         self.attributes = _grow(self.attributes, batch.attributes, before, added)
         self.origins = _grow(self.origins, batch.origins, before, added)
-        self.plain = not (self.groups or self.deduplication_ids or self.attributes or self.origins)
-
-    def prioritise(self, priority: int | bytes, added: int) -> None:
-        """The priorities of the messages added last."""
-        if self.priorities is None:
-            if not priority:
-                return
-            self.priorities = bytearray(self.count - added)
-        self.priorities += bytes([priority]) * added if isinstance(priority, int) else priority
+        if priority and self.priorities is None:
+            self.priorities = bytearray(before)
+        if self.priorities is not None:
+            self.priorities += bytes([priority]) * added if isinstance(priority, int) else priority
+        columns = (self.groups, self.deduplication_ids, self.attributes, self.origins)
+        self.plain = not (any(columns) or self.priorities)
 
     def cut(self, start: int, stop: int) -> Batch:
         """A frozen copy of some of the messages."""

@@ -143,8 +143,7 @@ class Log:
         if self._open is not None and self._open.flushed < self._open.end:
             self.close_open()  # what came before gets a later row
         chunk = self._open or self._begin(created[0])
-        self._growing.add(batch, created)
-        self._growing.prioritise(batch.priority, count)
+        self._growing.add(batch, created, batch.priority)
         self._grown(chunk, count, size, created[-1])
         self._add_row(chunk, place.row)
         return chunk
