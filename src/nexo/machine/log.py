@@ -62,6 +62,7 @@ class Log:
     __slots__ = (
         "_flushed",
         "_growing",
+        "_keeps_groups",
         "_open",
         "chunks",
         "copies_many",
@@ -74,6 +75,7 @@ class Log:
 
     def __init__(self, first: int, evicts_oldest: bool = False, copies_many: bool = False) -> None:
         self.evicts_oldest = evicts_oldest  # else the newest, which is needed last
+        self._keeps_groups = not evicts_oldest  # a topic's readers find them in the content
         self.copies_many = copies_many  # a batch is small by its bytes alone, so chunks are few
         self.end = first  # the number that the next message gets
         self.settled = first
@@ -114,7 +116,8 @@ class Log:
 
     def _grown(self, chunk: Chunk, count: int, size: int, created_ms: int) -> None:
         """The open chunk got a batch."""
-        chunk.groups = self._growing.groups
+        if self._keeps_groups:
+            chunk.groups = self._growing.groups
         self.end += count
         chunk.end += count
         chunk.live += count
@@ -163,7 +166,7 @@ class Log:
         self.close_open()
         chunk = Chunk(self.end, self.end + piece.messages, piece.content, piece.created_first_ms)
         chunk.created_last_ms = piece.created_last_ms
-        chunk.groups = piece.groups
+        chunk.groups = piece.groups if self._keeps_groups else None
         chunk.payload_bytes = piece.payload_bytes
         chunk.rows, chunk.row_start = packed(list(piece.rows)), piece.row_start
         chunk.flushed = self.end = chunk.end
@@ -232,7 +235,8 @@ class Log:
         chunk = self._open
         if chunk is not None:
             chunk.content = content = self._growing.cut(0, chunk.end - chunk.first)
-            chunk.groups = content.groups
+            if self._keeps_groups:
+                chunk.groups = content.groups
             if chunk.flushed == chunk.end:
                 chunk.rows = packed(chunk.rows)
             self._open = None
@@ -252,7 +256,7 @@ class Log:
     def _add_chunk(self, batch: Batch, now_ms: int) -> Chunk:
         self.close_open()
         chunk = Chunk(self.end, self.end + batch.count, batch, now_ms)
-        chunk.groups = batch.groups
+        chunk.groups = batch.groups if self._keeps_groups else None
         chunk.payload_bytes = batch.size
         self.chunks[chunk.first] = self.resident[chunk.first] = chunk
         self.end = chunk.end
