@@ -19,6 +19,7 @@ from bench import (
     journal,
     operations,
     peers,
+    restart,
     rpc,
     rules,
     sqs,
@@ -36,6 +37,7 @@ CASES = (
     "journal",
     "durable",
     "backlog",
+    "restart",
     "rpc",
     "sqs",
     "udp",
@@ -57,6 +59,8 @@ def measure(case: str, directory: Path, messages: int) -> Iterable[Result]:
         return durable.run(directory)
     if case == "backlog":
         return backlog.run(directory, messages)
+    if case == "restart":
+        return restart.run(directory)
     if case == "spark":
         from bench import spark  # which loads PySpark
 
