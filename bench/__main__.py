@@ -20,6 +20,7 @@ from bench import (
     journal,
     operations,
     peers,
+    restart,
     rpc,
     rules,
     sqs,
@@ -38,6 +39,7 @@ CASES = (
     "journal",
     "durable",
     "backlog",
+    "restart",
     "rpc",
     "sqs",
     "udp",
@@ -60,6 +62,8 @@ def measure(case: str, directory: Path, messages: int, minutes: float) -> Iterab
         return durable.run(directory)
     if case == "backlog":
         return backlog.run(directory, messages)
+    if case == "restart":
+        return restart.run(directory)
     if case == "spark":
         from bench import spark  # which loads PySpark
 

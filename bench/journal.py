@@ -23,7 +23,7 @@ from nexo.journal.connection import Tuning
 from nexo.journal.port import Commit, Write
 from nexo.journal.sqlite import SqliteJournal
 from nexo.vocabulary.batch import Batch, batch_of
-from nexo.vocabulary.limits import RECORD_BYTES_BEFORE_SNAPSHOT
+from nexo.vocabulary.limits import UNFOLDED_BYTES_MAX
 
 BODY_BYTES = 100
 RECORD_BYTES = 60
@@ -99,7 +99,7 @@ class JournalContender:
         end = self._row - BACKLOG_COMMITS * self._rows
         if self._number % DROP_COMMITS == 0 and end > 0:
             dropped = list(range(max(1, end - DROP_COMMITS * self._rows + 1), end + 1))
-        records_before_snapshot = RECORD_BYTES_BEFORE_SNAPSHOT // RECORD_BYTES
+        records_before_snapshot = UNFOLDED_BYTES_MAX // RECORD_BYTES
         folded = bytes(1_000) if self._number % records_before_snapshot == 0 else None
         # A thousand queues take turns, unless there is one.
         first = self._number * self._owners % 1_000 if self._owners > 1 else 0

@@ -137,7 +137,7 @@ class Load:
 
 
 async def main(directory: str, life: int, seed: int, next_number: int) -> None:
-    recorder.RECORD_BYTES_BEFORE_SNAPSHOT = 20_000  # type: ignore[attr-defined]
+    recorder.UNFOLDED_BYTES_MAX = 20_000  # type: ignore[attr-defined]
     random = Random(f"{seed}/{life}")
     journal = SqliteJournal(directory, reserve_bytes=RESERVE_BYTES)
     engine = Engine(

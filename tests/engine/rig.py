@@ -183,8 +183,6 @@ class Rig:
             for topic in engine.topics.values():
                 image, living = load_topic(journal.load(topic.owner)), image_of_topic(topic.topic)
                 image.now_ms = living.now_ms
-                for chunk in living.chunks:
-                    chunk.groups = None  # only queues need them, and they have their own
                 assert image == living, f"topic {topic.name}: journal != memory"
                 held |= {row for chunk in image.chunks for row in chunk.rows}
             owners = {0, *[each.owner for each in engine.queues.values()]}

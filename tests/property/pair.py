@@ -173,7 +173,8 @@ class Pair:
         self.under_way = []
         self.on_disk = replace(point, model=self.model.copy(), mark=None)
         # Folding the same records once more must find what was revived, whatever it has dropped.
-        _check_same(image_of(self.queue), fold(decode_image(point.snapshot), point.records))
+        revived = decode_image(encode_image(image_of(self.queue)))
+        _check_same(revived, fold(decode_image(point.snapshot), point.records))
 
     # -- Content that leaves memory -----------------------------------------------------------
 

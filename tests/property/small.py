@@ -1,6 +1,6 @@
 """Small limits, so that short lives reach what takes thousands of messages otherwise."""
 
-from nexo.machine import fold, groups, line, log, producers
+from nexo.machine import chunk, fold, groups, line, log, producers
 from nexo.vocabulary import limits
 
 NOISY_IN_FLIGHT_MIN = 3
@@ -13,6 +13,8 @@ SMALL = (
     (log, "SMALL_PUSH_BYTES", 60),
     (log, "CHUNK_MESSAGES_MAX", 7),
     (log, "CHUNK_BYTES_MAX", 90),
+    (log, "CHUNK_ROWS_MAX", 3),
+    (chunk, "PACKED_ROWS_MIN", 2),
     (groups, "NOISY_IN_FLIGHT_MIN", NOISY_IN_FLIGHT_MIN),
     (groups, "GROUP_RUNS_LAID", 2),
     (line, "ROW_BLOCK_SPANS", 2),

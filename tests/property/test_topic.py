@@ -17,6 +17,7 @@ from nexo.machine import settle, topic_image
 from nexo.machine import topic as rules
 from nexo.machine.fold import fold
 from nexo.machine.image import Image, image_of, revive
+from nexo.machine.log import Place
 from nexo.machine.pop import messages, pop
 from nexo.machine.queue import Queue
 from nexo.vocabulary.attributes import encode_attributes
@@ -32,6 +33,7 @@ from tests.property.test_queue import LIVES, LONG_LIVES, SHRINKING
 if TYPE_CHECKING:
     from nexo.machine.chunk import Chunk
     from nexo.machine.log import Log
+    from nexo.machine.pop import Part
     from nexo.vocabulary.batch import Batch
     from nexo.vocabulary.changes import TopicChange
 
@@ -77,6 +79,7 @@ class TopicSteps(RuleBasedStateMachine):
         self.under_way: list[Point] = []
         self.now = 1_000
         self.serial = 0
+        self.priorities: dict[int, int] = {}  # by offset, of what came from a queue
 
     # -- Coming in ----------------------------------------------------------------------------
 
@@ -106,18 +109,35 @@ class TopicSteps(RuleBasedStateMachine):
         if durable:
             self.disk("commit")
 
-    @rule(bodies=st.lists(BODIES, min_size=1, max_size=8), start=st.sampled_from([0, 1]))
-    def archive(self, bodies: list[bytes], start: int) -> None:
-        """From a queue, whose row it shares; the messages keep the times of their push."""
-        times = array(TIME_TYPE, [max(self.now, self.topic.now_ms) - 3] * len(bodies))
-        batch = msgspec.structs.replace(self.batch(bodies), created=times if start else None)
-        start = start if start < batch.count else 0
+    @rule(
+        bodies=st.lists(BODIES, min_size=1, max_size=8),
+        start=st.sampled_from([0, 0, 1]),
+        left=st.sampled_from([0, 0, 1]),
+        ago=st.sampled_from([None, 0, 1, 3]),
+        priority=st.sampled_from([0, 0, 4, 9]),
+    )
+    def archive(
+        self, bodies: list[bytes], start: int, left: int, ago: int | None, priority: int
+    ) -> None:
+        """From a queue, whose row it shares, or a part of it; the messages keep the times of their
+        push, which go back where the next priority begins."""
+        latest = max(self.now, self.topic.now_ms)
+        times = None
+        if ago is not None:
+            times = array(TIME_TYPE, [latest - ago] * (len(bodies) - 1) + [latest])
+        batch = msgspec.structs.replace(self.batch(bodies), created=times, priority=priority)
+        start, stop = (
+            (start, batch.count - left) if start + left < batch.count else (0, batch.count)
+        )
         row = next(self.row_numbers)
         self.topic.new_rows.append((row, batch))
-        part = batch.slice(start, batch.count)
-        rules.archive(self.topic, part, row, start, self.now)
+        part = batch.slice(start, stop)
+        place = Place(row, start, part.count == batch.count)
+        rules.archive(self.topic, part, place, self.now)
         created = part.created or [self.topic.now_ms] * part.count
+        first = len(self.plain.messages)
         self.plain.messages += zip(part.bodies(), created, strict=True)
+        self.priorities.update(dict.fromkeys(range(first, first + part.count), priority))
 
     def batch(self, bodies: list[bytes]) -> Batch:
         """Every third message is red, and its body says so."""
@@ -163,7 +183,16 @@ class TopicSteps(RuleBasedStateMachine):
             self.read_back(got.missing)
             expected = expected[: len(found)]
         assert found == expected, f"from {offset}:\n{found}\nexpected:\n{expected}"
+        for part in got.parts:
+            self.check_priorities(part)
         assert got.next == first + len(found), f"goes on at {got.next}, not {first + len(found)}"
+
+    def check_priorities(self, part: Part) -> None:
+        column = part.batch().priority
+        shown = [column] * part.count if isinstance(column, int) else list(column)
+        offsets = range(part.first, part.first + part.count)
+        expected = [self.priorities.get(offset, 0) for offset in offsets]
+        assert shown == expected, f"priorities {shown}, not {expected}"
 
     @rule(ago=st.sampled_from([-5, 0, 1, 50, 400, 2_000]))
     def find_a_time(self, ago: int) -> None:
@@ -311,6 +340,7 @@ class TopicSteps(RuleBasedStateMachine):
         self.under_way = []
         self.plain = point.plain.copy()
         self.plain.settled = point.end
+        self.priorities = {at: each for at, each in self.priorities.items() if at < point.end}
         assert self.topic.log.end == len(self.plain.messages) == point.end
         assert self.topic.start == self.plain.start
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from nexo.engine.committer import Draft
+    from nexo.engine.recorder import StoredBytes
     from nexo.machine.catalog import Catalog
 
 
@@ -26,11 +27,10 @@ class CatalogRecord:
     """A snapshot is due when the records since the last one are twice its size, so taking it
     costs a fixed share of the writing however many definitions there are."""
 
-    def __init__(self, on_snapshot: Callable[[], None]) -> None:
+    def __init__(self, on_snapshot: Callable[[], None], stored: StoredBytes) -> None:
         """`on_snapshot` is told when a snapshot waits for a commit to be written with."""
         self._on_snapshot = on_snapshot
-        self._record_bytes = 0
-        self._snapshot_bytes = 0
+        self._snapshot_bytes, self._record_bytes = stored
         self._pieces: Iterator[bytes] | None = None  # those to come of a snapshot under way …
         self._encoded = bytearray()  # … what is there of it: it grows without being copied …
         self._since: list[bytes] = []  # … and the records that come behind it

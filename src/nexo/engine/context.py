@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from nexo.engine.desk import Desk
     from nexo.engine.memory import Memory
     from nexo.engine.queue_actor import QueueActor
+    from nexo.engine.recorder import Recorders
     from nexo.engine.rows import SharedRows
     from nexo.engine.topic_actor import TopicActor
     from nexo.journal.port import Journal
-    from nexo.machine.log import Piece
+    from nexo.machine.log import Piece, Place
     from nexo.telemetry.meters import Meters
     from nexo.vocabulary.batch import Batch
     from nexo.vocabulary.errors import NexoError
@@ -33,6 +34,7 @@ class Context:
     desk: Desk
     committer: Committer
     memory: Memory
+    recorders: Recorders
     meters: Meters
     rows: SharedRows
     row_numbers: Iterator[int]
@@ -45,7 +47,7 @@ class Context:
     on_news: Callable[[str, int], None]  # a topic has something new from this offset on
     check_fed: Callable[[QueueActor | TopicActor], None]
     queues_bound_to: Callable[[int], list[tuple[QueueActor, dict[str, str] | None]]]
-    archive: Callable[[QueueActor, Batch, int, int], None]
+    archive: Callable[[QueueActor, Batch, Place], None]
     archive_kept: Callable[[QueueActor, Piece], None]
 
     def boot(self, epoch: int) -> None:

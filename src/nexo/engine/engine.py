@@ -7,6 +7,7 @@ messages between queues.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from nexo.engine.listing import Named
 from nexo.engine.memory import Memory
 from nexo.engine.moves import Mover, MoveTask, MoveTasks
 from nexo.engine.queue_actor import QueueActor
+from nexo.engine.recorder import Recorders, StoredBytes
 from nexo.engine.recovery import load_queue, load_topic, new_queue, new_topic, recover
 from nexo.engine.rows import SharedRows
 from nexo.engine.supervisor import Supervisor, report
@@ -37,7 +39,7 @@ from nexo.machine.topic_image import TopicImage, revive_topic
 from nexo.telemetry.meters import Meters
 from nexo.vocabulary import limits
 from nexo.vocabulary.changes import Dropped
-from nexo.vocabulary.errors import InvalidArgument, NotReady, QueueNotFound
+from nexo.vocabulary.errors import InvalidArgument, NotReady, QueueNotFound, ReadOnly
 from nexo.vocabulary.limits import CLOSE_MS, COMMIT_OVERDUE_MS
 from nexo.vocabulary.names import archive_name, check_name, dead_letter_name
 from nexo.vocabulary.settings import QueueSettings, TopicSettings, check_filter, check_room
@@ -81,7 +83,7 @@ class Engine:
         self._catalog = Catalog()
         self._queues: Named[QueueActor] = Named()
         self._queues_by_owner: dict[int, QueueActor] = {}
-        self._record = CatalogRecord(self._enlist)
+        self._record = CatalogRecord(self._enlist, StoredBytes())
         context = self._context = Context()
         context.clock = clock or SystemClock()
         context.journal = journal
@@ -105,6 +107,7 @@ class Engine:
             self._topics.landed,
             context.meters.committed,
         )
+        context.recorders = Recorders(context.committer.enlist_lazily, {})
         self._mover = Mover(context, self._dead_letters_of)
         context.on_doomed = self._mover.bury
         self.keys = Keys(
@@ -137,6 +140,9 @@ class Engine:
                 await self.backups.close()
                 if self._context.refusal is None:
                     await self.drain()
+                    with suppress(ReadOnly):  # the next start can fold what does not fit any more
+                        self._context.recorders.fold_all()
+                        await self.drain()
                 if desk.is_busy:
                     await desk.call(lambda: None)
         except TimeoutError as error:
@@ -493,8 +499,9 @@ class Engine:
         context.rows.recount(recovered.held_rows)
         self._catalog = recovered.catalog
         self.keys.tell()
+        context.recorders = Recorders(context.committer.enlist_lazily, recovered.stored)
         self._record.close()
-        self._record = CatalogRecord(self._enlist)
+        self._record = CatalogRecord(self._enlist, recovered.stored.pop(CATALOG, StoredBytes()))
         context.committer.resume()
         self._load_queues(recovered.queues)
         self._topics.load(recovered.topics)

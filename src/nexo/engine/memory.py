@@ -211,7 +211,7 @@ class Memory:
         whole, rows = None, list[int]()
         for chunk in chunks:
             if whole is None or chunk.rows != rows:
-                rows = chunk.rows
+                rows = list(chunk.rows)
                 whole = concatenate([reading.batches[row] for row in rows])
             log.restore(chunk, whole.slice(chunk.row_start, chunk.row_start + _kept(chunk)))
             self._read_back[chunk] = (holder, log)
@@ -321,7 +321,7 @@ class Pins:
 def _rows_of(chunks: list[Chunk]) -> list[int]:
     """The rows of all these, once each: what a filtered binding chose lies in the same ones."""
     rows: dict[int, None] = {}
-    before: list[int] = []
+    before = None
     for chunk in chunks:
         if chunk.rows != before:
             rows.update(dict.fromkeys(chunk.rows))

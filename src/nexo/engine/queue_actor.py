@@ -28,6 +28,7 @@ from nexo.machine.bind import push_kept
 from nexo.machine.expire import expire, next_ms
 from nexo.machine.fail import give_back, give_back_lease, nack
 from nexo.machine.image import encode_image, image_of
+from nexo.machine.log import Place
 from nexo.machine.pop import messages, pop
 from nexo.machine.push import push, push_one, push_shared
 from nexo.vocabulary.errors import DataCorrupt, NexoError, NotReady
@@ -70,7 +71,7 @@ class QueueActor:
         self._retry: asyncio.TimerHandle | None = None  # of what could not be read
         self._copying: asyncio.Task[None] | None = None
         self.pins = self._shelf.pins
-        self._recorder = Recorder(owner)
+        self._recorder = Recorder(context.recorders, owner, self)
         self._gone: NexoError | None = None  # why nothing is taken any more
         self._is_serving = False
         self._serves_later = False
@@ -132,10 +133,10 @@ class QueueActor:
         if self._context.out_of_service:
             self._context.check_fed(self)
 
-    def arrive(self, batch: Batch, row: int, row_start: int) -> None:
+    def arrive(self, batch: Batch, place: Place) -> None:
         """Messages of a bound topic, in the commit that the topic is part of."""
-        push_shared(self.queue, batch, row, row_start, self.now_ms())
-        self._context.archive(self, batch, row, row_start)
+        push_shared(self.queue, batch, place, self.now_ms())
+        self._context.archive(self, batch, place)
         self._committer.enlist(self)
 
     def arrive_kept(self, piece: Piece) -> None:
@@ -297,7 +298,7 @@ class QueueActor:
     def flush(self) -> None:
         """Give rows to what came in since the last commit; the archive shares them."""
         for flushed in settle.flush(self.queue):
-            self._context.archive(self, flushed.batch, flushed.row, 0)
+            self._context.archive(self, flushed.batch, Place(flushed.row))
 
     def collect(self, draft: Draft) -> Mark:
         queue = self.queue
@@ -308,7 +309,7 @@ class QueueActor:
             asyncio.get_running_loop().call_soon(self._begin_copying)
         # Not before: what cannot be written must not take the archive along.
         for flushed in collected.flushed:
-            self._context.archive(self, flushed.batch, flushed.row, 0)
+            self._context.archive(self, flushed.batch, Place(flushed.row))
         if queue.events and self._context.on_events is not None:
             events, queue.events = queue.events, []
             self._context.on_events(events, False)
@@ -409,7 +410,7 @@ class QueueActor:
     def adopt(self, queue: Queue) -> None:
         """The state was loaded anew from the journal; consumers stay."""
         self.queue = queue
-        self._recorder = Recorder(self.owner)
+        self._recorder = self._recorder.renewed(self._context.recorders)
         self._gone = self._context.out_of_service.get(self.owner)
         if self._gone is not None:
             self._timer.cancel()
@@ -444,6 +445,7 @@ class QueueActor:
             self._retry.cancel()
         if self._copying is not None:
             self._copying.cancel()
+        self._recorder.close()
         self.room.close(gone)
 
     def changed(self, result: Any) -> asyncio.Future[Any]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from nexo.engine.recorder import StoredBytes
 from nexo.journal.port import CATALOG
 from nexo.machine.catalog import Catalog, CatalogImage, decode_catalog_image, fold_catalog
 from nexo.machine.fold import fold
@@ -32,29 +33,37 @@ class Recovered(msgspec.Struct, frozen=True):
     queues: dict[int, Queue]
     topics: dict[int, Topic]
     latest_ms: int  # the latest time that the journal knows of
-    held_rows: list[int]  # every row as often as a chunk holds it
+    held_rows: list[list[int]]  # of every chunk
+    stored: dict[int, StoredBytes]  # what it was loaded from, by owner
 
 
 def recover(journal: Journal, row_numbers: Iterator[int], first_lease: int) -> Recovered:
     """Load everything. Raises `DataCorrupt` if the journal contradicts itself."""
-    catalog = load_catalog(journal.load(CATALOG))
+    stored: dict[int, StoredBytes] = {}
+
+    def load(owner: int) -> Stored:
+        found = journal.load(owner)
+        stored[owner] = StoredBytes(len(found.snapshot or b""), sum(map(len, found.records)))
+        return found
+
+    catalog = load_catalog(load(CATALOG))
     queues, topics, held = {}, {}, []
     latest_ms = 0
     for defined in catalog.queues.values():
-        image = load_queue(journal.load(defined.owner))
+        image = load_queue(load(defined.owner))
         queue = new_queue(defined, row_numbers, first_lease)
         revive(queue, image)
         queues[defined.owner] = queue
         latest_ms = max(latest_ms, image.now_ms)
-        held += [row for chunk in image.chunks for row in chunk.rows]
+        held += [chunk.rows for chunk in image.chunks]
     for topic_defined in catalog.topics.values():
-        topic_image = load_topic(journal.load(topic_defined.owner))
+        topic_image = load_topic(load(topic_defined.owner))
         topic = new_topic(topic_defined, row_numbers)
         revive_topic(topic, topic_image)
         topics[topic_defined.owner] = topic
         latest_ms = max(latest_ms, topic_image.now_ms)
-        held += [row for chunk in topic_image.chunks for row in chunk.rows]
-    return Recovered(catalog, queues, topics, latest_ms, held)
+        held += [chunk.rows for chunk in topic_image.chunks]
+    return Recovered(catalog, queues, topics, latest_ms, held, stored)
 
 
 def new_queue(defined: QueueDefined, row_numbers: Iterator[int], first_lease: int) -> Queue:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from nexo.machine.chunk import COLUMN_BYTES
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
     from nexo.vocabulary.batch import Batch
 
 
@@ -32,12 +34,16 @@ class SharedRows:
             self._holders[row] = holders - 1
         return False
 
-    def recount(self, rows: list[int]) -> None:
-        """Start anew from the rows of all chunks, each as often as it is held."""
-        counts: dict[int, int] = {}
-        for row in rows:
-            counts[row] = counts.get(row, 0) + 1
-        self._holders = {row: count for row, count in counts.items() if count > 1}
+    def recount(self, rows_by_chunk: Iterable[Collection[int]]) -> None:
+        """Start anew from the rows of all chunks. Most have one holder, so they are looked at as
+        sets, and only those that were met before are counted one by one."""
+        self._holders = {}
+        seen: set[int] = set()
+        for rows in rows_by_chunk:
+            if not seen.isdisjoint(rows):
+                for row in seen.intersection(rows):
+                    self.share(row)
+            seen.update(rows)
 
 
 class RecentRows:

@@ -18,6 +18,7 @@ from nexo.engine.supervisor import outcome_of, report
 from nexo.engine.timer import Timer
 from nexo.machine import topic as rules
 from nexo.machine.bind import archive_kept, wanted_runs
+from nexo.machine.log import Place
 from nexo.machine.topic_image import encode_topic_image, image_of_topic
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.limits import POP_BYTES_MAX
@@ -56,7 +57,7 @@ class TopicActor:
         self._now_ms = context.clock.now_ms
         self._timer = Timer(context.clock, self.tick)
         self._shelf = Shelf(context.memory, self, lambda _: 0)
-        self._recorder = Recorder(owner)
+        self._recorder = Recorder(context.recorders, owner, self)
         self._listeners: set[Callable[[], None]] = set()
         self._gone: NexoError | None = None  # why nothing is taken any more
 
@@ -156,10 +157,10 @@ class TopicActor:
         self._listeners.add(listener)
         return lambda: self._listeners.discard(listener)
 
-    def archive(self, batch: Batch, row: int, row_start: int) -> None:
+    def archive(self, batch: Batch, place: Place) -> None:
         """Keep what came into an archived queue, in the commit that the queue is part of."""
-        rules.archive(self.topic, batch, row, row_start, self._now_ms())
-        self._context.rows.share(row)
+        rules.archive(self.topic, batch, place, self._now_ms())
+        self._context.rows.share(place.row)
         self._committer.enlist(self)
 
     def archive_kept(self, piece: Piece) -> None:
@@ -196,7 +197,8 @@ class TopicActor:
                 for start, stop in wanted_runs(flushed.batch, 0, where):
                     self._committer.tie(self, queue)
                     self._context.rows.share(flushed.row)
-                    queue.arrive(flushed.batch.slice(start, stop), flushed.row, start)
+                    place = Place(flushed.row, start, stop - start == flushed.batch.count)
+                    queue.arrive(flushed.batch.slice(start, stop), place)
 
     def collect(self, draft: Draft) -> Any:
         self.fan_out()
@@ -226,7 +228,7 @@ class TopicActor:
         seen, self.topic = self.topic.log.settled, topic
         if topic.log.settled > seen:  # the commit that seemed to fail did not
             self._tell(seen)
-        self._recorder = Recorder(self.owner)
+        self._recorder = self._recorder.renewed(self._context.recorders)
         self._gone = self._context.out_of_service.get(self.owner)
         if self._gone is None:
             self.begin()
@@ -251,6 +253,7 @@ class TopicActor:
         """No more of it: those who listen read again, and are told."""
         self._gone = gone
         self._timer.cancel()
+        self._recorder.close()
         self._tell_listeners()
 
     def _tell_listeners(self) -> None:

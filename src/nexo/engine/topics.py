@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from nexo.engine.queue_actor import QueueActor
     from nexo.machine.catalog import Catalog
     from nexo.machine.chunk import Chunk
-    from nexo.machine.log import Piece
+    from nexo.machine.log import Piece, Place
     from nexo.machine.topic import Topic
     from nexo.vocabulary.batch import Batch
     from nexo.vocabulary.changes import TopicDefined
@@ -142,13 +142,13 @@ class Topics:
         if isinstance(actor, EventsActor):
             self._context.guard(actor, actor.landed)
 
-    def _archive(self, queue: QueueActor, batch: Batch, row: int, row_start: int) -> None:
+    def _archive(self, queue: QueueActor, batch: Batch, place: Place) -> None:
         """Keep what came into a queue, if it has an archive."""
         if queue.queue.settings.archive:
             topic = self.actors.get(archive_name(queue.name))
             if topic is not None:
                 self._context.committer.tie(queue, topic)
-                topic.archive(batch, row, row_start)
+                topic.archive(batch, place)
 
     def _archive_kept(self, queue: QueueActor, piece: Piece) -> None:
         if queue.queue.settings.archive:

@@ -82,7 +82,7 @@ def piece_of(chunk: Chunk, run: Run) -> Piece:
     elif content is not None:
         batch = content.slice(run.start, run.stop)
     return Piece(
-        chunk.rows,
+        list(chunk.rows),
         chunk.row_start + run.start,
         run.stop - run.start,
         run.payload_bytes,

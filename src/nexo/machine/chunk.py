@@ -12,10 +12,14 @@ from array import array
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from nexo.vocabulary.batch import OFFSET_TYPE, TIME_TYPE, Batch
-from nexo.vocabulary.limits import PIECE_BITS
+from nexo.vocabulary.limits import PACKED_ROWS_MIN, PIECE_BITS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
     from nexo.vocabulary.batch import Origin
 
 
@@ -34,6 +38,7 @@ class Growing:
         "origins",
         "payload",
         "plain",
+        "priorities",
     )
 
     def __init__(self) -> None:
@@ -45,6 +50,7 @@ class Growing:
         self.deduplication_ids: list[str | None] | None = None
         self.attributes: list[bytes | None] | None = None
         self.origins: list[Origin | None] | None = None
+        self.priorities: bytearray | None = None  # of an archive; elsewhere numbers tell them
 
     @property
     def count(self) -> int:
@@ -61,10 +67,13 @@ class Growing:
             for column in columns:
                 if column is not None:
                     column.append(None)
+            if self.priorities is not None:
+                self.priorities.append(0)
 
-    def add(self, batch: Batch, now_ms: int) -> None:
+    def add(self, batch: Batch, times: Sequence[int], priority: int | bytes = 0) -> None:
+        """A batch whose messages came at these times, with the priority that is to be shown."""
         before, added, shift = self.count, batch.count, len(self.payload)
-        self.created.extend([now_ms] * added)
+        self.created.extend(times)
         self.payload += batch.payload
         if added == 1:
             self.offsets.append(len(self.payload))
@@ -76,7 +85,12 @@ class Growing:
         )
         self.attributes = _grow(self.attributes, batch.attributes, before, added)
         self.origins = _grow(self.origins, batch.origins, before, added)
-        self.plain = not (self.groups or self.deduplication_ids or self.attributes or self.origins)
+        if priority and self.priorities is None:
+            self.priorities = bytearray(before)
+        if self.priorities is not None:
+            self.priorities += bytes([priority]) * added if isinstance(priority, int) else priority
+        columns = (self.groups, self.deduplication_ids, self.attributes, self.origins)
+        self.plain = not (any(columns) or self.priorities)
 
     def cut(self, start: int, stop: int) -> Batch:
         """A frozen copy of some of the messages."""
@@ -92,11 +106,52 @@ class Growing:
             deduplication_ids=self.deduplication_ids and self.deduplication_ids[start:stop],
             attributes=self.attributes and self.attributes[start:stop],
             origins=self.origins and self.origins[start:stop],
+            priority=0 if self.priorities is None else bytes(self.priorities[start:stop]),
             created=self.created[start:stop],
         )
 
 
 Content = Batch | Growing
+
+
+class PackedRows:
+    """The rows of a chunk that gets no more of them, as a snapshot has them: an archive of a
+    message a commit has a row a message, and keeps them for days."""
+
+    __slots__ = ("packed",)
+
+    def __init__(self, rows: Iterable[int]) -> None:
+        self.packed = _encode_rows(list(rows))
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(_decode_rows(self.packed))
+
+    def __len__(self) -> int:
+        return len(_decode_rows(self.packed))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, (list, PackedRows)) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"PackedRows({list(self)})"
+
+
+_encode_rows = msgspec.msgpack.Encoder().encode
+_decode_rows = msgspec.msgpack.Decoder(list[int]).decode
+
+
+def packed(rows: list[int] | PackedRows) -> list[int] | PackedRows:
+    """Rows in as little memory as they need."""
+    return PackedRows(rows) if len(rows) >= PACKED_ROWS_MIN else rows
+
+
+def as_packed(rows: object) -> msgspec.Raw:
+    """For an encoder: rows are packed as it would pack them."""
+    if isinstance(rows, PackedRows):
+        return msgspec.Raw(rows.packed)
+    raise NotImplementedError(f"{type(rows)} cannot be encoded")
 
 
 class Chunk:
@@ -131,7 +186,7 @@ class Chunk:
         self.groups: str | list[str | None] | None = None
         self.payload_bytes = 0  # with attributes, ids and origins: `size_of` all messages
         self.flushed = first  # messages below this have a row
-        self.rows: list[int] = []
+        self.rows: list[int] | PackedRows = []
         self.row_start = 0  # where the chunk begins in its row, if it shares the row
         self.seqs: array[int] | None = None  # which messages are left, once copied forward
         # Which leases took messages of each piece of it, to find one in flight; some have ended.

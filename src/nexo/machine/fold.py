@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
-from functools import singledispatchmethod
-from typing import TYPE_CHECKING
+from bisect import bisect_left, bisect_right
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 from nexo.machine.fail import TIMED_OUT, history_after
 from nexo.machine.image import (
@@ -31,7 +31,10 @@ from nexo.vocabulary.limits import (
 from nexo.vocabulary.states import Cause
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+
+_first = attrgetter("first")
 
 
 def fold(image: Image, records: Iterable[Sequence[c.QueueChange]]) -> Image:
@@ -39,54 +42,56 @@ def fold(image: Image, records: Iterable[Sequence[c.QueueChange]]) -> Image:
     folding = _Folding(image)
     for record in records:
         for change in record:
-            folding.apply(change)
-        folding.end_record()
+            try:
+                step = _STEPS[type(change)]
+            except KeyError:
+                raise _unknown(change) from None
+            step(folding, change)
     return folding.image()
 
 
 class _Folding:
-    """An image being brought forward: free spans sorted by number, chunks with live counts."""
+    """An image being brought forward: free spans sorted by number, chunks by their first one."""
 
     def __init__(self, image: Image) -> None:
         self._image = image
-        self._free = sorted(image.free, key=lambda span: span.first)
+        self._free = image.free
         self._firsts = [span.first for span in self._free]
-        self._leases = {lease: list(spans) for lease, spans in image.leases.items()}
+        if self._firsts != sorted(self._firsts):
+            self._free.sort(key=_first)
+            self._firsts.sort()
+        self._leases = image.leases
         self._chunks = {chunk.first: chunk for chunk in image.chunks}
-        self._live = dict.fromkeys(self._chunks, 0)
-        self._chunk_firsts = sorted(self._chunks)
-        for span in self._free:
-            self._count_live(span.first, span.end, +1)
-        for spans in self._leases.values():
-            for leased in spans:
-                self._count_live(leased.first, leased.end, +1)
-        self._dying: set[int] = set()
 
     def image(self) -> Image:
         image = self._image
-        image.free = merged_free(
-            Free(s.first, s.end, s.history, s.due_ms if s.due_ms > image.now_ms else 0)
-            for s in self._free
-        )
+        now_ms = image.now_ms
+        for span in self._free:
+            if 0 < span.due_ms <= now_ms:
+                span.due_ms = 0
+        image.free = merged_free(self._free)
         image.leases = {lease: merged_leased(s) for lease, s in self._leases.items()}
-        image.chunks = [self._chunks[first] for first in self._chunk_firsts]
-        image.recent = {k: v for k, v in image.recent.items() if v[0] > image.now_ms}
+        image.chunks = self._live_chunks()
+        image.recent = {k: v for k, v in image.recent.items() if v[0] > now_ms}
         return image
 
-    def end_record(self) -> None:
-        """A chunk is dead only when the whole commit leaves none of its messages alive."""
-        for first in self._dying:
-            if self._live[first] == 0:
-                del self._live[first], self._chunks[first]
-                self._chunk_firsts.remove(first)
-        self._dying.clear()
+    def _live_chunks(self) -> list[ChunkImage]:
+        """Those that hold a message. Numbers are never used twice, so a dead one stays dead."""
+        image = self._image
+        leased = sorted([s for spans in image.leases.values() for s in spans], key=_first)
+        places: tuple[Sequence[Free] | Sequence[Leased], ...] = (image.free, leased)
+        firsts = [[span.first for span in spans] for spans in places]
+        live = []
+        for first in sorted(self._chunks):
+            chunk = self._chunks[first]
+            for spans, begin in zip(places, firsts, strict=True):
+                at = bisect_left(begin, chunk.end) - 1  # the last one that begins before its end
+                if at >= 0 and spans[at].end > first:
+                    live.append(chunk)
+                    break
+        return live
 
-    @singledispatchmethod
-    def apply(self, change: c.QueueChange) -> None:
-        raise DataCorrupt(f"the journal has a change that this version does not know: {change}")
-
-    @apply.register
-    def _(self, change: c.Pushed) -> None:
+    def pushed(self, change: c.Pushed) -> None:
         self._at(max(change.created_last_ms, change.arrived_ms))
         self._grow_chunk(change)
         dues = change.due_ms
@@ -100,8 +105,7 @@ class _Folding:
         ends[lane] = max(change.end, ends.get(lane, 0))
         self._image.totals.pushed += change.end - change.first
 
-    @apply.register
-    def _(self, change: c.Delivered) -> None:
+    def delivered(self, change: c.Delivered) -> None:
         self._at(change.at_ms)
         spans = self._leases.setdefault(change.lease, [])
         for first, end in _pairs(change.ranges):
@@ -120,8 +124,7 @@ class _Folding:
                 )
             self._image.totals.delivered += end - first
 
-    @apply.register
-    def _(self, change: c.Moved) -> None:
+    def moved(self, change: c.Moved) -> None:
         for first, end in _pairs(change.ranges):
             for leased in self._carve_lease(change.lease, first, end):
                 leased.state = change.state
@@ -131,15 +134,13 @@ class _Folding:
                 self._leases.setdefault(change.lease, []).append(leased)
             self._count(change.failed, end - first)
 
-    @apply.register
-    def _(self, change: c.Removed) -> None:
+    def removed(self, change: c.Removed) -> None:
         totals = self._image.totals
         for first, end in _pairs(change.ranges):
             if change.lease:
                 self._carve_lease(change.lease, first, end)
             else:
                 self._carve(first, end)
-            self._count_live(first, end, -1)
             if change.cause is Cause.ACKED:
                 totals.acked += end - first
             elif change.cause is Cause.RETENTION:
@@ -147,8 +148,7 @@ class _Folding:
             elif change.cause is Cause.DEAD_LETTERED:
                 totals.dead_lettered += end - first
 
-    @apply.register
-    def _(self, change: c.Returned) -> None:
+    def returned(self, change: c.Returned) -> None:
         self._at(change.at_ms)
         for first, end in _pairs(change.ranges):
             for leased in self._carve_lease(change.lease, first, end):
@@ -156,66 +156,53 @@ class _Folding:
                 self._insert(Free(leased.first, leased.end, history, change.due_ms))
             self._count(change.cause, end - first)
 
-    @apply.register
-    def _(self, change: c.Purged) -> None:
+    def purged(self, change: c.Purged) -> None:
         self._at(change.at_ms)
-        for store in (self._free, self._firsts, self._leases, self._chunks, self._live):
+        for store in (self._free, self._firsts, self._leases, self._chunks):
             store.clear()
-        self._chunk_firsts.clear()
-        self._dying.clear()
         self._image.recent.clear()
         for claim in self._image.claims.values():
             claim.batches = {n: (0, s, lapsed) for n, (_, s, lapsed) in claim.batches.items()}
 
-    @apply.register
-    def _(self, change: c.Rewritten) -> None:
+    def rewritten(self, change: c.Rewritten) -> None:
         chunk = self._chunks[change.first]
         chunk.rows, chunk.row_start = [change.row], 0
         chunk.payload_bytes = change.payload_bytes
         chunk.seqs = array(TIME_TYPE, change.seqs).tobytes()
 
-    @apply.register
-    def _(self, change: c.Remembered) -> None:
+    def remembered(self, change: c.Remembered) -> None:
         for key, seq in zip(change.keys, change.seqs, strict=True):
             self._image.recent[key] = (change.until_ms, seq)
 
-    @apply.register
-    def _(self, change: c.Produced) -> None:
+    def produced(self, change: c.Produced) -> None:
         fold_produced(self._image.producers, change)
 
-    @apply.register
-    def _(self, change: c.ClaimOpened) -> None:
+    def claim_opened(self, change: c.ClaimOpened) -> None:
         claim = self._image.claims.setdefault(change.consumer, ClaimImage(0, 0, {}))
         claim.epoch = change.epoch
 
-    @apply.register
-    def _(self, change: c.Claimed) -> None:
+    def claimed(self, change: c.Claimed) -> None:
         claim = self._image.claims[change.consumer]
         claim.batches[change.number] = (change.lease, False, False)
 
-    @apply.register
-    def _(self, change: c.Sealed) -> None:
+    def sealed(self, change: c.Sealed) -> None:
         claim = self._image.claims[change.consumer]
         claim.batches[change.number] = (claim.batches[change.number][0], True, False)
 
-    @apply.register
-    def _(self, change: c.ClaimAcked) -> None:
+    def claim_acked(self, change: c.ClaimAcked) -> None:
         claim = self._image.claims[change.consumer]
         claim.acked_through = change.through
         claim.batches = {n: b for n, b in claim.batches.items() if n > change.through}
 
-    @apply.register
-    def _(self, change: c.ClaimEmptied) -> None:
+    def claim_emptied(self, change: c.ClaimEmptied) -> None:
         claim = self._image.claims[change.consumer]
         _, sealed, _ = claim.batches[change.number]
         claim.batches[change.number] = (0, sealed, change.lapsed)
 
-    @apply.register
-    def _(self, change: c.ClaimForgotten) -> None:
+    def claim_forgotten(self, change: c.ClaimForgotten) -> None:
         del self._image.claims[change.consumer]
 
-    @apply.register
-    def _(self, change: c.PauseSet) -> None:
+    def pause_set(self, change: c.PauseSet) -> None:
         self._image.paused = change.paused
 
     def _count(self, failed: Cause | None, count: int) -> None:
@@ -240,12 +227,8 @@ class _Folding:
                 change.payload_bytes,
                 arrived_ms=change.arrived_ms,
             )
-            self._live[change.chunk] = 0
-            at = bisect_right(self._chunk_firsts, change.chunk)
-            self._chunk_firsts.insert(at, change.chunk)
         else:
             extend_chunk(chunk, change)
-        self._live[change.chunk] += change.end - change.first
 
     def _insert(self, span: Free) -> None:
         at = bisect_right(self._firsts, span.first)
@@ -295,17 +278,25 @@ class _Folding:
         _check(sum(span.end - span.first for span in carved) == end - first, first, end)
         return carved
 
-    def _count_live(self, first: int, end: int, sign: int) -> None:
-        at = bisect_right(self._chunk_firsts, first) - 1
-        while first < end:
-            _check(0 <= at < len(self._chunk_firsts), first, end)
-            chunk = self._chunks[self._chunk_firsts[at]]
-            stop = min(end, chunk.end)
-            _check(first < stop, first, end)
-            self._live[chunk.first] += sign * (stop - first)
-            if sign < 0 and self._live[chunk.first] == 0:
-                self._dying.add(chunk.first)
-            first, at = stop, at + 1
+
+_STEPS: dict[type[Any], Callable[[_Folding, Any], None]] = {
+    c.Pushed: _Folding.pushed,
+    c.Delivered: _Folding.delivered,
+    c.Moved: _Folding.moved,
+    c.Removed: _Folding.removed,
+    c.Returned: _Folding.returned,
+    c.Purged: _Folding.purged,
+    c.Rewritten: _Folding.rewritten,
+    c.Remembered: _Folding.remembered,
+    c.Produced: _Folding.produced,
+    c.ClaimOpened: _Folding.claim_opened,
+    c.Claimed: _Folding.claimed,
+    c.Sealed: _Folding.sealed,
+    c.ClaimAcked: _Folding.claim_acked,
+    c.ClaimEmptied: _Folding.claim_emptied,
+    c.ClaimForgotten: _Folding.claim_forgotten,
+    c.PauseSet: _Folding.pause_set,
+}
 
 
 def fold_produced(producers: dict[str, ProducerImage], change: c.Produced) -> None:
@@ -334,6 +325,10 @@ def extend_chunk(chunk: ChunkImage, change: c.Pushed | c.Published) -> None:
     chunk.rows.append(change.row)
     chunk.end = change.end
     chunk.payload_bytes += change.payload_bytes
+
+
+def _unknown(change: object) -> DataCorrupt:
+    return DataCorrupt(f"the journal has a change that this version does not know: {change}")
 
 
 def _part(span: Leased, first: int, end: int) -> Leased:

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
+from heapq import heapify
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from nexo.machine.chunk import Chunk
+from nexo.machine.chunk import Chunk, PackedRows, as_packed, packed
 from nexo.machine.claims import ClaimedBatch, Consumer
 from nexo.machine.deduplication import Recent
-from nexo.machine.producers import Producer, Producers
+from nexo.machine.producers import Producers
 from nexo.machine.span import History, Span
 from nexo.vocabulary.batch import TIME_TYPE
+from nexo.vocabulary.errors import DataCorrupt
 from nexo.vocabulary.limits import SEQUENCE_BITS
 from nexo.vocabulary.states import State
 
@@ -28,10 +30,10 @@ if TYPE_CHECKING:
     from nexo.machine.queue import Queue
 
 
-class ChunkImage(msgspec.Struct, array_like=True):
+class ChunkImage(msgspec.Struct, array_like=True, gc=False):
     first: int
     end: int
-    rows: list[int]
+    rows: list[int]  # or `PackedRows`, until they are encoded
     row_start: int
     created_first_ms: int
     created_last_ms: int
@@ -41,7 +43,7 @@ class ChunkImage(msgspec.Struct, array_like=True):
     arrived_ms: int = 0
 
 
-class Free(msgspec.Struct, array_like=True):
+class Free(msgspec.Struct, array_like=True, gc=False):
     """Messages in line or scheduled."""
 
     first: int
@@ -50,7 +52,7 @@ class Free(msgspec.Struct, array_like=True):
     due_ms: int
 
 
-class Leased(msgspec.Struct, array_like=True):
+class Leased(msgspec.Struct, array_like=True, gc=False):
     """Messages in flight."""
 
     first: int
@@ -95,7 +97,7 @@ class Image(msgspec.Struct):
     totals: TotalsImage = msgspec.field(default_factory=TotalsImage)
 
 
-encode_image = msgspec.msgpack.Encoder().encode
+encode_image = msgspec.msgpack.Encoder(enc_hook=as_packed).encode
 decode_image = msgspec.msgpack.Decoder(Image).decode
 
 
@@ -134,11 +136,11 @@ def image_of(queue: Queue) -> Image:
         paused=queue.paused,
         ends={lane.priority: lane.log.end for lane in queue.lanes},
         chunks=[chunk_image(chunk) for lane in queue.lanes for chunk in lane.log.chunks.values()],
-        free=merged_free(free),
+        free=merged_free(sorted(free, key=lambda each: each.first)),
         leases={lease: merged_leased(spans) for lease, spans in leases.items()},
         recent=dict(queue.recent.seqs_by_key) if queue.recent is not None else {},
         producers={
-            name: ProducerImage(producer.seen_ms, dict(producer.answers))
+            name: ProducerImage(producer.seen_ms, producer.answers())
             for name, producer in queue.producers.by_name.items()
         }
         if queue.producers is not None
@@ -163,10 +165,10 @@ def image_of(queue: Queue) -> Image:
 
 
 def merged_free(spans: Iterable[Free]) -> list[Free]:
-    """Neighbours that have lived through the same become one."""
+    """Neighbours that have lived through the same become one. They come in order, and are used."""
     merged: list[Free] = []
-    for span in sorted(spans, key=lambda each: each.first):
-        last = merged[-1] if merged else None
+    last: Free | None = None
+    for span in spans:
         if (
             last is not None
             and last.end == span.first
@@ -176,7 +178,8 @@ def merged_free(spans: Iterable[Free]) -> list[Free]:
         ):
             last.end = span.end
         else:
-            merged.append(Free(span.first, span.end, span.history, span.due_ms))
+            merged.append(span)
+            last = span
     return merged
 
 
@@ -207,13 +210,22 @@ def revive(queue: Queue, image: Image) -> None:
         own = [chunk for chunk in chunks if chunk.first >> SEQUENCE_BITS == priority]
         queue.lane(priority).log.recover(own, end)
     finder = _Finder(chunks)
+    is_grouped, now_ms = queue.busy is not None, queue.now_ms
     for free in image.free:
-        for span in finder.spans(free.first, free.end, free.history, queue.busy is not None):
-            queue.depth += span.end - span.first
-            if free.due_ms > queue.now_ms:
-                queue.schedule(span, free.due_ms)
-            else:
+        spans = finder.spans(free.first, free.end, free.history, is_grouped)
+        queue.depth += free.end - free.first
+        if free.due_ms <= now_ms:
+            for span in spans:
                 queue.enter(span)
+        elif is_grouped:
+            for span in spans:
+                queue.schedule(span, free.due_ms)
+        else:
+            for span in spans:
+                span.state = State.SCHEDULED
+                queue.scheduled.append((free.due_ms, span.first, span))
+            queue.scheduled_count += free.end - free.first
+    heapify(queue.scheduled)
     for lease, leased in image.leases.items():
         _revive_lease(queue, finder, lease, leased)
     for chunk in chunks:
@@ -257,8 +269,7 @@ def _revive_memory(queue: Queue, image: Image) -> None:
     if image.producers:
         queue.producers = Producers()
         for name, known in image.producers.items():
-            queue.producers.by_name[name] = producer = Producer()
-            producer.seen_ms, producer.answers = known.seen_ms, dict(known.answers)
+            queue.producers.recall(name, known.seen_ms, known.answers)
     for name, claim in image.claims.items():
         queue.claims[name] = consumer = Consumer()
         consumer.epoch, consumer.acked_through = claim.epoch, claim.acked_through
@@ -269,21 +280,37 @@ def _revive_memory(queue: Queue, image: Image) -> None:
         setattr(queue.totals, field, getattr(image.totals, field))
 
 
+_NO_CHUNK = Chunk(0, 0, None, 0)
+
+
 class _Finder:
     """Finds the chunks of a range of numbers, and counts the live messages of each."""
 
     def __init__(self, chunks: list[Chunk]) -> None:
         self._chunks = sorted(chunks, key=lambda chunk: chunk.first)
         self._firsts = [chunk.first for chunk in self._chunks]
+        self._last = _NO_CHUNK
         for chunk in chunks:
             chunk.live = 0
 
     def spans(self, first: int, end: int, history: History | None, grouped: bool) -> list[Span]:
+        chunk = self._last  # most of what is asked for lies side by side
+        if not (chunk.first <= first and end <= chunk.end) or grouped:
+            return self._spans(first, end, history, grouped)
+        chunk.live += end - first
+        return [Span(chunk, first, end, history, None)]
+
+    def _spans(self, first: int, end: int, history: History | None, grouped: bool) -> list[Span]:
         spans = []
         at = bisect_right(self._firsts, first) - 1
         while first < end:
-            chunk = self._chunks[at]
+            chunk = self._last = self._chunks[at] if 0 <= at < len(self._chunks) else _NO_CHUNK
             stop = min(end, chunk.end)
+            if not chunk.first <= first < stop:
+                raise DataCorrupt(
+                    f"the journal tells of messages {first} to {end} and not where they lie",
+                    "restore a backup, or run the verifier to see what else is wrong",
+                )
             chunk.live += stop - first
             while grouped and first < stop:
                 run = first + 1
@@ -301,7 +328,7 @@ def chunk_image(chunk: Chunk) -> ChunkImage:
     return ChunkImage(
         chunk.first,
         chunk.end,
-        list(chunk.rows),
+        chunk.rows if isinstance(chunk.rows, PackedRows) else list(chunk.rows),  # type: ignore[arg-type]
         chunk.row_start,
         chunk.created_first_ms,
         chunk.created_last_ms,
@@ -315,7 +342,7 @@ def chunk_image(chunk: Chunk) -> ChunkImage:
 def revived_chunk(image: ChunkImage) -> Chunk:
     chunk = Chunk(image.first, image.end, None, image.created_first_ms)
     chunk.created_last_ms = image.created_last_ms
-    chunk.rows = list(image.rows)
+    chunk.rows = packed(image.rows)
     chunk.row_start = image.row_start
     chunk.groups = image.groups
     chunk.payload_bytes = image.payload_bytes

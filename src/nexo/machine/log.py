@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from nexo.machine.chunk import COLUMN_BYTES, Chunk, Growing
+from nexo.machine.chunk import COLUMN_BYTES, Chunk, Growing, packed
 from nexo.vocabulary.limits import (
     CHUNK_BYTES_MAX,
     CHUNK_MESSAGES_MAX,
+    CHUNK_ROWS_MAX,
     SMALL_PUSH_BYTES,
     SMALL_PUSH_MESSAGES,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from nexo.vocabulary.batch import Batch
 
@@ -35,6 +36,14 @@ class Flushed(NamedTuple):
     first: int
     end: int
     batch: Batch
+
+
+class Place(NamedTuple):
+    """Where a batch lies that another owner writes: in a row, from its message `row_start` on."""
+
+    row: int
+    row_start: int = 0
+    is_whole: bool = True  # it is all of the row
 
 
 class Piece(NamedTuple):
@@ -55,8 +64,10 @@ class Log:
         "_firsts",
         "_flushed",
         "_growing",
+        "_keeps_groups",
         "_open",
         "chunks",
+        "copies_many",
         "end",
         "evicts_oldest",
         "resident",
@@ -64,8 +75,10 @@ class Log:
         "settled",
     )
 
-    def __init__(self, first: int, evicts_oldest: bool = False) -> None:
+    def __init__(self, first: int, evicts_oldest: bool = False, copies_many: bool = False) -> None:
         self.evicts_oldest = evicts_oldest  # else the newest, which is needed last
+        self._keeps_groups = not evicts_oldest  # a topic's readers find them in the content
+        self.copies_many = copies_many  # a batch is small by its bytes alone, so chunks are few
         self.end = first  # the number that the next message gets
         self.settled = first
         self.chunks: dict[int, Chunk] = {}  # by first number, oldest first
@@ -94,39 +107,71 @@ class Log:
     def append(self, batch: Batch, now_ms: int) -> Chunk:
         """A batch at the end. The chunk's last `batch.count` messages are the new ones."""
         count, size = batch.count, batch.size
-        if count >= SMALL_PUSH_MESSAGES or size >= SMALL_PUSH_BYTES:
+        is_many = count >= SMALL_PUSH_MESSAGES and not self.copies_many
+        if is_many or size >= SMALL_PUSH_BYTES:
             if batch.created is not None:  # of an earlier life: here they come together, now
                 batch = msgspec.structs.replace(batch, created=None)
             return self._add_chunk(batch, now_ms)
         chunk = self._open or self._begin(now_ms)
-        self._growing.add(batch, now_ms)
-        chunk.groups = self._growing.groups
+        self._growing.add(batch, [now_ms] * count)
+        self._grown(chunk, count, size, now_ms)
+        return chunk
+
+    def _grown(self, chunk: Chunk, count: int, size: int, created_ms: int) -> None:
+        """The open chunk got a batch."""
+        if self._keeps_groups:
+            chunk.groups = self._growing.groups
         self.end += count
         chunk.end += count
         chunk.live += count
         chunk.payload_bytes += size
-        chunk.created_last_ms = now_ms
+        chunk.created_last_ms = max(chunk.created_last_ms, created_ms)
         self.resident_bytes += size + COLUMN_BYTES * count
         if chunk.payload_bytes >= CHUNK_BYTES_MAX or chunk.end - chunk.first >= CHUNK_MESSAGES_MAX:
             self.close_open()
-        return chunk
 
-    def share(self, batch: Batch, row: int, row_start: int, now_ms: int) -> Chunk:
+    def share(self, batch: Batch, place: Place, now_ms: int) -> Chunk:
         """A batch whose row another owner writes: no payload is copied."""
         chunk = self._add_chunk(batch, now_ms)
-        chunk.rows.append(row)
-        chunk.row_start = row_start
-        chunk.flushed = chunk.end
+        chunk.row_start = place.row_start
+        self._add_row(chunk, place.row)
         return chunk
+
+    def gather(self, batch: Batch, place: Place, now_ms: int) -> Chunk:
+        """The same for an archive. It is kept for days, so a small batch is copied into the open
+        chunk: a chunk of its own would take more. The chunk's last `batch.count` messages are the
+        new ones."""
+        count, size, created = batch.count, batch.size, batch.created
+        is_small = count < SMALL_PUSH_MESSAGES and size < SMALL_PUSH_BYTES
+        # The rows of a chunk are read back as a whole, one after the other, and with their times.
+        if not is_small or not place.is_whole or created is None:
+            return self.share(batch, place, now_ms)
+        if self._open is not None and self._open.flushed < self._open.end:
+            self.close_open()  # what came before gets a later row
+        chunk = self._open or self._begin(created[0])
+        self._growing.add(batch, created, batch.priority)
+        self._grown(chunk, count, size, created[-1])
+        self._add_row(chunk, place.row)
+        return chunk
+
+    def _add_row(self, chunk: Chunk, row: int) -> None:
+        """All messages of the chunk that had no row have this one."""
+        assert isinstance(chunk.rows, list), "a chunk that is full and on disk got a row"
+        chunk.rows.append(row)
+        chunk.flushed = chunk.end
+        if chunk is not self._open:
+            chunk.rows = packed(chunk.rows)
+        elif len(chunk.rows) >= CHUNK_ROWS_MAX:
+            self.close_open()
 
     def adopt(self, piece: Piece) -> Chunk:
         """Messages that another owner has written, in memory or not."""
         self.close_open()
         chunk = Chunk(self.end, self.end + piece.messages, piece.content, piece.created_first_ms)
         chunk.created_last_ms = piece.created_last_ms
-        chunk.groups = piece.groups
+        chunk.groups = piece.groups if self._keeps_groups else None
         chunk.payload_bytes = piece.payload_bytes
-        chunk.rows, chunk.row_start = list(piece.rows), piece.row_start
+        chunk.rows, chunk.row_start = packed(list(piece.rows)), piece.row_start
         chunk.flushed = self.end = chunk.end
         self.chunks[chunk.first] = chunk
         self._firsts.append(chunk.first)
@@ -170,11 +215,10 @@ class Log:
         batch = content.cut(start, stop) if isinstance(content, Growing) else content
         if batch is content and start:
             batch = content.slice(start, stop)  # the chunk closed since its last row was written
-        chunk.rows.append(row)
-        chunk.flushed = chunk.end
+        self._add_row(chunk, row)
         return Flushed(row, chunk, first, chunk.end, batch)
 
-    def drop(self, chunk: Chunk) -> list[int]:
+    def drop(self, chunk: Chunk) -> Iterable[int]:
         """The last message of a chunk is gone; returns the rows that it no longer needs."""
         del self.chunks[chunk.first]
         if len(self._firsts) > 64 + 2 * len(self.chunks):
@@ -223,7 +267,10 @@ class Log:
         chunk = self._open
         if chunk is not None:
             chunk.content = content = self._growing.cut(0, chunk.end - chunk.first)
-            chunk.groups = content.groups
+            if self._keeps_groups:
+                chunk.groups = content.groups
+            if chunk.flushed == chunk.end:
+                chunk.rows = packed(chunk.rows)
             self._open = None
             self._growing = Growing()
 
@@ -243,7 +290,7 @@ class Log:
     def _add_chunk(self, batch: Batch, now_ms: int) -> Chunk:
         self.close_open()
         chunk = Chunk(self.end, self.end + batch.count, batch, now_ms)
-        chunk.groups = batch.groups
+        chunk.groups = batch.groups if self._keeps_groups else None
         chunk.payload_bytes = batch.size
         self.chunks[chunk.first] = self.resident[chunk.first] = chunk
         self._firsts.append(chunk.first)

@@ -8,15 +8,79 @@ the micro-batch, so a replayed batch adds nothing.
 
 from __future__ import annotations
 
-from nexo.vocabulary.limits import PRODUCER_IDLE_MS, PRODUCER_RESULTS_KEPT, PRODUCERS_MAX
+from array import array
+from bisect import bisect_left
+from collections import OrderedDict
+
+from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.limits import (
+    PRODUCER_IDLE_MS,
+    PRODUCER_NUMBER_MAX,
+    PRODUCER_RESULTS_KEPT,
+    PRODUCERS_MAX,
+)
+
+_UINT64 = "Q"
+_INT64 = "q"
+_NOT_ONE = -1  # where a range would begin: the answer is not just one
 
 
 class Producer:
-    __slots__ = ("answers", "seen_ms")
+    """The last answers of one producer, by push number. Nearly all of them are one range, and a
+    broker has many producers: 24 bytes for each, not an object."""
+
+    __slots__ = ("_numbers", "_others", "_ranges", "seen_ms")
 
     def __init__(self) -> None:
-        self.answers: dict[int, list[int]] = {}  # push number → flat ranges, oldest first
         self.seen_ms = 0
+        self._numbers = array(_UINT64)  # in order
+        self._ranges = array(_INT64)  # two for each of them
+        self._others: dict[int, list[int]] | None = None  # the answers that are not one range
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @property
+    def lowest(self) -> int:
+        return self._numbers[0]
+
+    def answer(self, number: int) -> list[int] | None:
+        """Flat ranges; None if it has none."""
+        numbers = self._numbers
+        at = bisect_left(numbers, number)
+        if at == len(numbers) or numbers[at] != number:
+            return None
+        if self._others and number in self._others:
+            return self._others[number]
+        return self._ranges[2 * at : 2 * at + 2].tolist()
+
+    def remember(self, number: int, ranges: list[int]) -> None:
+        first, end = ranges if len(ranges) == 2 else (_NOT_ONE, _NOT_ONE)
+        numbers = self._numbers
+        at = bisect_left(numbers, number)
+        if at < len(numbers) and numbers[at] == number:
+            self._forget(at)
+        numbers.insert(at, number)
+        self._ranges[2 * at : 2 * at] = array(_INT64, (first, end))
+        if first == _NOT_ONE:
+            if self._others is None:
+                self._others = {}
+            self._others[number] = ranges
+        if len(numbers) > PRODUCER_RESULTS_KEPT:
+            self._forget(0)
+
+    def answers(self) -> dict[int, list[int]]:
+        """All of them."""
+        pairs = zip(self._ranges[::2], self._ranges[1::2], strict=True)
+        found = dict(zip(self._numbers, map(list, pairs), strict=True))
+        found.update(self._others or {})
+        return found
+
+    def _forget(self, at: int) -> None:
+        if self._others:
+            self._others.pop(self._numbers[at], None)
+        del self._numbers[at]
+        del self._ranges[2 * at : 2 * at + 2]
 
 
 class Producers:
@@ -25,29 +89,45 @@ class Producers:
     __slots__ = ("by_name",)
 
     def __init__(self) -> None:
-        self.by_name: dict[str, Producer] = {}
+        # Unlike that of a dict, its first entry is found at once however many have moved on.
+        self.by_name: OrderedDict[str, Producer] = OrderedDict()
 
     def answer(self, name: str, number: int) -> list[int] | None:
         """The answer that this push got before; None if it is new."""
         producer = self.by_name.get(name)
         if producer is None:
             return None
-        answer = producer.answers.get(number)
-        full = len(producer.answers) >= PRODUCER_RESULTS_KEPT
-        if answer is None and full and number < min(producer.answers):
+        answer = producer.answer(number)
+        if answer is None and len(producer) >= PRODUCER_RESULTS_KEPT and number < producer.lowest:
             return []
         return answer
 
     def remember(self, name: str, number: int, now_ms: int, ranges: list[int]) -> None:
-        producer = self.by_name.pop(name, None) or Producer()
-        self.by_name[name] = producer
+        by_name = self.by_name
+        producer = by_name.get(name)
+        if producer is None:
+            producer = by_name[name] = Producer()
+        else:
+            by_name.move_to_end(name)
         producer.seen_ms = now_ms
-        producer.answers[number] = ranges
-        if len(producer.answers) > PRODUCER_RESULTS_KEPT:
-            del producer.answers[min(producer.answers)]
-        oldest = next(iter(self.by_name))
-        if (
-            len(self.by_name) > PRODUCERS_MAX
-            or self.by_name[oldest].seen_ms <= now_ms - PRODUCER_IDLE_MS
-        ):
-            del self.by_name[oldest]
+        producer.remember(number, ranges)
+        oldest = next(iter(by_name))
+        if len(by_name) > PRODUCERS_MAX or by_name[oldest].seen_ms <= now_ms - PRODUCER_IDLE_MS:
+            del by_name[oldest]
+
+    def recall(self, name: str, seen_ms: int, answers: dict[int, list[int]]) -> None:
+        """What a producer was known for before a restart."""
+        producer = self.by_name[name] = Producer()
+        producer.seen_ms = seen_ms
+        for number in sorted(answers):
+            if 0 <= number <= PRODUCER_NUMBER_MAX:  # none else is taken any more
+                producer.remember(number, answers[number])
+
+
+def check_number(number: int) -> None:
+    """Refuse a push number that no client of ours would draw."""
+    if not 0 <= number <= PRODUCER_NUMBER_MAX:
+        raise InvalidArgument(
+            f"push number {number} is not between 0 and {PRODUCER_NUMBER_MAX}",
+            "number the pushes of a producer from 1 on",
+        )

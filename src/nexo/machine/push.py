@@ -13,7 +13,7 @@ import msgspec
 
 from nexo.machine import deduplication
 from nexo.machine.accepted import Accepted, ranges_of
-from nexo.machine.producers import Producers
+from nexo.machine.producers import Producers, check_number
 from nexo.machine.settle import tell_pushed
 from nexo.machine.span import Span
 from nexo.vocabulary import limits
@@ -23,6 +23,7 @@ from nexo.vocabulary.errors import InvalidArgument, MessageTooLarge, QueueFull
 
 if TYPE_CHECKING:
     from nexo.machine.chunk import Chunk
+    from nexo.machine.log import Place
     from nexo.machine.queue import Queue
     from nexo.vocabulary.batch import Batch
 
@@ -60,8 +61,9 @@ def push_one(queue: Queue, body: bytes, now_ms: int, priority: int = 0) -> int:
 def push(queue: Queue, batch: Batch, now_ms: int, producer: str = "", number: int = 0) -> Accepted:
     """A batch. With a producer, a number that was accepted before gets the same answer again."""
     now_ms = queue.advance(now_ms)
-    if producer and queue.producers is not None:
-        known = queue.producers.answer(producer, number)
+    if producer:
+        check_number(number)
+        known = queue.producers.answer(producer, number) if queue.producers is not None else None
         if known is not None:
             return Accepted(known, batch.count)
     _check(queue, batch)
@@ -88,23 +90,22 @@ def push(queue: Queue, batch: Batch, now_ms: int, producer: str = "", number: in
     return accepted
 
 
-def push_shared(queue: Queue, batch: Batch, row: int, row_start: int, now_ms: int) -> None:
+def push_shared(queue: Queue, batch: Batch, at: Place, now_ms: int) -> None:
     """Messages of a topic arrive through a binding. Their row is the topic's: nothing is copied.
 
     Priorities, deduplication and depth are not asked: the topic has accepted them already."""
     now_ms = queue.advance(now_ms)
     if batch.groups is not None and queue.busy is None:
         queue.begin_groups()
-    lane = queue.lane(0)
-    chunk = lane.log.share(batch, row, row_start, now_ms)
+    chunk = queue.lane(0).log.share(batch, at, now_ms)
     due_ms = now_ms + queue.settings.delay_ms if queue.settings.delay_ms else 0
     place(queue, chunk, chunk.first, chunk.end, due_ms)
     if queue.events is not None:
         tell_pushed(queue, chunk.first, chunk.end, now_ms, now_ms)
     queue.changes.append(
         Pushed(
-            row,
-            row_start,
+            at.row,
+            at.row_start,
             chunk.first,
             chunk.first,
             chunk.end,

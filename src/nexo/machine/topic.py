@@ -15,17 +15,19 @@ import msgspec
 from nexo.machine.chunk import Chunk
 from nexo.machine.log import Flushed, Log
 from nexo.machine.pop import Part
-from nexo.machine.producers import Producers
+from nexo.machine.producers import Producers, check_number
 from nexo.machine.settle import times_of
 from nexo.machine.span import History
 from nexo.vocabulary import limits
 from nexo.vocabulary.batch import fitting, largest_message, size_of
 from nexo.vocabulary.changes import Produced, Published, Trimmed
 from nexo.vocabulary.errors import InvalidArgument, MessageTooLarge, OffsetExpired
+from nexo.vocabulary.names import EVENTS_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
+    from nexo.machine.log import Place
     from nexo.vocabulary.batch import Batch
     from nexo.vocabulary.changes import TopicChange
     from nexo.vocabulary.settings import TopicSettings
@@ -68,7 +70,8 @@ class Topic:
         self.name = name
         self.settings = settings
         self.row_numbers = row_numbers
-        self.log = Log(0, evicts_oldest=True)  # most readers are near the end
+        # Most readers are near the end; and events come in small batches, for ever.
+        self.log = Log(0, evicts_oldest=True, copies_many=name == EVENTS_TOPIC)
         self.start = 0  # the oldest offset that can be read
         self.kept_bytes = 0  # payload of the chunks that are kept
         self.now_ms = 0
@@ -89,8 +92,9 @@ def publish(
 ) -> tuple[int, int]:
     """Add a batch; returns the range of its offsets. A producer's repeated number adds nothing."""
     now_ms = topic.advance(now_ms)
-    if producer and topic.producers is not None:
-        known = topic.producers.answer(producer, number)
+    if producer:
+        check_number(number)
+        known = topic.producers.answer(producer, number) if topic.producers is not None else None
         if known is not None:
             return (known[0], known[1]) if known else (0, 0)
     _check(topic, batch)
@@ -106,26 +110,29 @@ def publish(
     return first, topic.log.end
 
 
-def archive(topic: Topic, batch: Batch, row: int, row_start: int, now_ms: int) -> None:
-    """Messages of an archived queue, whose row the queue writes: nothing is copied."""
+def archive(topic: Topic, batch: Batch, place: Place, now_ms: int) -> None:
+    """Messages of an archived queue, whose row the queue writes."""
     now_ms = topic.advance(now_ms)
     latest_ms = _latest_ms(topic)
-    chunk = topic.log.share(batch, row, row_start, now_ms)
-    topic.kept_bytes += chunk.payload_bytes
+    chunk = topic.log.gather(batch, place, now_ms)
+    first = chunk.end - batch.count
+    topic.kept_bytes += batch.size
     if batch.created:  # what the queue knows better than this commit
-        chunk.created_first_ms = batch.created[0]
-        # A commit brings one priority after the other; times are looked up, so they never go back.
+        if first == chunk.first:
+            chunk.created_first_ms = batch.created[0]
+        # A commit brings one priority after the other; chunks are looked up by their last times,
+        # so those never go back.
         chunk.created_last_ms = max(latest_ms, batch.created[-1])
     topic.changes.append(
         Published(
-            row,
-            row_start,
+            place.row,
+            place.row_start,
             chunk.first,
-            chunk.first,
+            first,
             chunk.end,
             chunk.created_first_ms,
             chunk.created_last_ms,
-            chunk.payload_bytes,
+            batch.size,
         )
     )
 
@@ -177,8 +184,7 @@ def offset_at(topic: Topic, time_ms: int) -> int:
     chunk = chunk_at(topic, time_ms)
     if chunk is None:
         return topic.log.end
-    times = _times(chunk)
-    return max(chunk.first + (bisect_left(times, time_ms) if times else 0), topic.start)
+    return max(chunk.first + _count_before(chunk, topic.start, time_ms), topic.start)
 
 
 def chunk_at(topic: Topic, time_ms: int) -> Chunk | None:
@@ -288,9 +294,17 @@ def _firsts(topic: Topic) -> list[int]:
     return firsts
 
 
-def _times(chunk: Chunk) -> Sequence[int] | None:
-    """When each of its messages was published, if that is known and they differ."""
-    return chunk.content.created if chunk.content is not None and not chunk.arrived_ms else None
+def _count_before(chunk: Chunk, start: int, time_ms: int) -> int:
+    """How many of its messages lie before the first one from `start` on that was published at or
+    after a time. An archive has the priorities of a commit one after the other, so times may go
+    back in between; retention looks only at what it has not passed yet."""
+    content = chunk.content
+    if content is None or content.created is None or chunk.arrived_ms:
+        return 0  # one time for all of them, or none that is known
+    if chunk.created_first_ms >= time_ms:
+        return 0
+    times, skipped = content.created, max(0, start - chunk.first)
+    return next((at for at in range(skipped, len(times)) if times[at] >= time_ms), len(times))
 
 
 def _latest_ms(topic: Topic) -> int:
@@ -304,8 +318,7 @@ def _first_after(topic: Topic, cutoff_ms: int) -> int:
     at = bisect_right(firsts, cutoff_ms, key=lambda first: chunks[first].created_last_ms)
     if at == len(firsts):
         return topic.log.end
-    times = _times(chunks[firsts[at]])
-    return firsts[at] + (bisect_right(times, cutoff_ms) if times else 0)
+    return firsts[at] + _count_before(chunks[firsts[at]], topic.start, cutoff_ms + 1)
 
 
 def _published(flushed: Flushed) -> Published:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from nexo.machine.chunk import as_packed
 from nexo.machine.fold import extend_chunk, fold_produced
 from nexo.machine.image import ChunkImage, ProducerImage, chunk_image, revived_chunk
-from nexo.machine.producers import Producer, Producers
+from nexo.machine.producers import Producers
 from nexo.machine.topic import drop_before
 from nexo.vocabulary import changes as c
 
@@ -26,7 +28,7 @@ class TopicImage(msgspec.Struct):
     producers: dict[str, ProducerImage] = {}
 
 
-encode_topic_image = msgspec.msgpack.Encoder().encode
+encode_topic_image = msgspec.msgpack.Encoder(enc_hook=as_packed).encode
 decode_topic_image = msgspec.msgpack.Decoder(TopicImage).decode
 
 
@@ -38,26 +40,29 @@ def image_of_topic(topic: Topic) -> TopicImage:
         topic.start,
         topic.log.end,
         [chunk_image(chunk) for chunk in topic.log.chunks.values()],
-        {n: ProducerImage(p.seen_ms, dict(p.answers)) for n, p in producers.items()},
+        {n: ProducerImage(p.seen_ms, p.answers()) for n, p in producers.items()},
     )
 
 
 def fold_topic(image: TopicImage, records: Iterable[Sequence[c.TopicChange]]) -> TopicImage:
     """The image after these records; the one given is used up."""
     chunks = {chunk.first: chunk for chunk in image.chunks}
+    kept, dropped = sorted(chunks), 0  # they come at the end and go at the beginning
     for record in records:
         for change in record:
             if isinstance(change, c.Published):
-                _fold_published(chunks, change)
+                if _fold_published(chunks, change):
+                    insort(kept, change.chunk)
                 image.end = max(image.end, change.end)
                 image.now_ms = max(image.now_ms, change.created_last_ms)
             elif isinstance(change, c.Trimmed):
                 image.start = change.start
             elif isinstance(change, c.Produced):
                 fold_produced(image.producers, change)
-        for first in [first for first, chunk in chunks.items() if chunk.end <= image.start]:
-            del chunks[first]
-    image.chunks = [chunks[first] for first in sorted(chunks)]
+        while dropped < len(kept) and chunks[kept[dropped]].end <= image.start:
+            del chunks[kept[dropped]]
+            dropped += 1
+    image.chunks = [chunks[first] for first in kept[dropped:]]
     return image
 
 
@@ -70,15 +75,15 @@ def revive_topic(topic: Topic, image: TopicImage) -> None:
     if image.producers:
         topic.producers = Producers()
         for name, known in image.producers.items():
-            topic.producers.by_name[name] = producer = Producer()
-            producer.seen_ms, producer.answers = known.seen_ms, dict(known.answers)
+            topic.producers.recall(name, known.seen_ms, known.answers)
 
 
-def _fold_published(chunks: dict[int, ChunkImage], change: c.Published) -> None:
+def _fold_published(chunks: dict[int, ChunkImage], change: c.Published) -> bool:
+    """Whether it is a chunk of its own."""
     known = chunks.get(change.chunk)
     if known is not None:
         extend_chunk(known, change)
-        return
+        return False
     chunks[change.chunk] = ChunkImage(
         change.first,
         change.end,
@@ -90,3 +95,4 @@ def _fold_published(chunks: dict[int, ChunkImage], change: c.Published) -> None:
         change.payload_bytes,
         arrived_ms=change.arrived_ms,
     )
+    return True

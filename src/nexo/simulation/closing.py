@@ -150,7 +150,11 @@ class Closing:
             offset = actor.topic.start
             while offset < actor.topic.log.settled:
                 following = await self._stage.topics.read(name, offset, 100)
-                assert following is not None
+                if following is None:
+                    raise Violation(
+                        "what a topic keeps can be read: every row is there",
+                        f"{name} cannot be read from offset {offset} on",
+                    )
                 offset = following
 
     async def _check_lives(self) -> None:

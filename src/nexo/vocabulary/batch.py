@@ -130,8 +130,8 @@ def batch_of(bodies: Iterable[bytes]) -> Batch:
 
 
 def concatenate(batches: Sequence[Batch]) -> Batch:
-    """One batch of all of these, in order. Priorities and delays are not carried: they have
-    done their work by the time that batches are joined."""
+    """One batch of all of these, in order. Delays are not carried: they have done their work by
+    the time that batches are joined."""
     if len(batches) == 1:
         return batches[0]
     offsets = array(OFFSET_TYPE, [0])
@@ -141,6 +141,7 @@ def concatenate(batches: Sequence[Batch]) -> Batch:
     return Batch(
         payload=b"".join([batch.payload for batch in batches]),
         offsets=offsets,
+        priority=_join_priorities(batches),
         groups=_join([(b.groups, b.count) for b in batches]),
         deduplication_ids=_join([(b.deduplication_ids, b.count) for b in batches]),
         attributes=_join([(b.attributes, b.count) for b in batches]),
@@ -241,6 +242,14 @@ def _cut(column: Any, start: int, stop: int) -> Any:
 
 def _pick(column: Any, indexes: Sequence[int]) -> Any:
     return [column[index] for index in indexes] if isinstance(column, list) else column
+
+
+def _join_priorities(batches: Sequence[Batch]) -> int | bytes:
+    first = batches[0].priority
+    if isinstance(first, int) and all(batch.priority == first for batch in batches):
+        return first
+    columns = [(batch.priority, batch.count) for batch in batches]
+    return b"".join([bytes([p]) * count if isinstance(p, int) else p for p, count in columns])
 
 
 def _join_times(parts: list[array[int] | None]) -> array[int] | None:

@@ -5,7 +5,7 @@ from itertools import count
 
 import msgspec
 
-from nexo.machine.log import Log
+from nexo.machine.log import Log, Place
 from nexo.vocabulary import limits
 from nexo.vocabulary.batch import TIME_TYPE, batch_of
 
@@ -76,7 +76,7 @@ def test_flush_gives_each_message_one_row() -> None:
 def test_shared_batch_has_its_row_already() -> None:
     log, rows = Log(0), count(1)
     log.append_one(b"own", 1)
-    chunk = log.share(TWO, 77, 4, 1)
+    chunk = log.share(TWO, Place(77, 4, is_whole=False), 1)
     assert (chunk.rows, chunk.row_start) == ([77], 4)
     assert [f.first for f in log.flush(rows)] == [0]
 

@@ -1,7 +1,12 @@
 """A producer that sends a push again gets its first answer, and nothing is stored twice."""
 
+import gc
+
+import pytest
+
 from nexo.machine.producers import Producers
 from nexo.machine.push import push
+from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.limits import PRODUCER_IDLE_MS, PRODUCER_RESULTS_KEPT, PRODUCERS_MAX
 from tests.unit.machine.orders import batch, orders
 
@@ -29,7 +34,42 @@ def test_number_below_all_that_are_kept_was_accepted_long_ago() -> None:
     assert producers.answer("p", 2) == [2, 3]
     assert producers.answer("p", 1) == []
     assert producers.answer("p", 1_000) is None
-    assert len(producers.by_name["p"].answers) == PRODUCER_RESULTS_KEPT
+    assert len(producers.by_name["p"]) == PRODUCER_RESULTS_KEPT
+
+
+def test_answers_of_every_shape_and_order_are_kept() -> None:
+    producers = Producers()
+    answers = {9: [4, 5], 3: [], 7: [1, 2, 5, 9], 2**64 - 1: [9, 11], 5: [-1, -1]}
+    for number, ranges in answers.items():
+        producers.remember("p", number, 1_000, ranges)
+    producers.remember("p", 7, 1_000, [0, 1])
+    answers[7] = [0, 1]
+    assert {number: producers.answer("p", number) for number in answers} == answers
+    assert producers.by_name["p"].answers() == answers
+    known = Producers()
+    known.recall("p", 1_000, answers)
+    assert known.by_name["p"].answers() == answers
+
+
+def test_an_answer_takes_a_few_bytes() -> None:
+    """Each of hundreds of clients has its last answers kept in each of hundreds of queues."""
+    producers = Producers()
+    for number in range(PRODUCER_RESULTS_KEPT):
+        producers.remember("p", number, 1_000, [2**50 + number, 2**50 + number + 1])
+    gc.collect()
+    before = len(gc.get_objects())
+    for number in range(PRODUCER_RESULTS_KEPT, 20 * PRODUCER_RESULTS_KEPT):
+        producers.remember("p", number, 1_000, [2**50 + number, 2**50 + number + 1])
+    gc.collect()
+    assert len(gc.get_objects()) - before < 10, "an answer is an object"
+
+
+@pytest.mark.parametrize("number", [-1, 2**64])
+def test_a_number_beyond_every_client_is_refused_before_anything_changes(number: int) -> None:
+    queue = orders()
+    with pytest.raises(InvalidArgument, match="push number"):
+        push(queue, batch(b"a"), 1_000, "p", number)
+    assert (queue.depth, queue.producers) == (0, None)
 
 
 def test_number_that_comes_late_is_new_while_few_are_known() -> None:

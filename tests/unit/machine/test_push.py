@@ -6,6 +6,7 @@ import pytest
 
 from nexo.machine.fold import fold
 from nexo.machine.image import Image, revive
+from nexo.machine.log import Place
 from nexo.machine.pop import messages
 from nexo.machine.push import push, push_one, push_shared
 from nexo.machine.queue import Queue
@@ -96,7 +97,7 @@ def test_numbers_go_on_after_a_crash_also_behind_shared_messages() -> None:
     """A shared batch is told to the journal before the small pushes that came before it."""
     queue = orders()
     push_one(queue, b"own", 1_000)
-    push_shared(queue, batch(b"shared", b"shared"), next(queue.row_numbers), 0, 1_000)
+    push_shared(queue, batch(b"shared", b"shared"), Place(next(queue.row_numbers)), 1_000)
     record = decode_queue_changes(encode_changes(collect(queue).changes))
     revived = Queue("orders", queue.settings, INCARNATION, count(9), FIRST_LEASE)
     revive(revived, fold(Image(), [record]))

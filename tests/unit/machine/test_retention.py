@@ -7,7 +7,7 @@ from nexo.machine.bind import push_kept
 from nexo.machine.compact import copy_forward
 from nexo.machine.expire import expire, next_ms
 from nexo.machine.fail import nack
-from nexo.machine.log import Piece
+from nexo.machine.log import Piece, Place
 from nexo.machine.push import push_shared
 from nexo.vocabulary.batch import TIME_TYPE, Batch
 from tests.unit.machine.orders import batch, bodies, commit, orders, put, take
@@ -58,7 +58,7 @@ def test_shared_messages_do_not_ring_before_their_time() -> None:
     """What a topic shares was published earlier; the alarm counts from its arrival."""
     queue = orders(**KEEP)
     published = Batch(b"ab", array("i", [0, 1, 2]), created=array(TIME_TYPE, [400, 500]))
-    push_shared(queue, published, 1, 0, 1_000)
+    push_shared(queue, published, Place(1), 1_000)
     commit(queue)
     assert next_ms(queue) == 11_000
     expire(queue, 10_999)
