@@ -1,12 +1,21 @@
 """Corners that nobody looked at until a bug was planted there."""
 
+from array import array
+from itertools import count
+
 from nexo.machine.depart import dead_letters, depart
 from nexo.machine.expire import expire
 from nexo.machine.fail import nack
-from nexo.machine.push import push_moved
+from nexo.machine.fold import fold
+from nexo.machine.image import Image, image_of
+from nexo.machine.push import push, push_moved
+from nexo.machine.settle import collect, settle
+from nexo.machine.topic import Topic, collect_topic, flush_topic, publish, settle_topic, trim
+from nexo.vocabulary.batch import TIME_TYPE
 from nexo.vocabulary.identity import priority_of
+from nexo.vocabulary.settings import TopicSettings
 from nexo.vocabulary.states import Cause
-from tests.unit.machine.orders import commit, orders, put, take
+from tests.unit.machine.orders import batch, commit, orders, put, take
 
 
 def test_a_pop_takes_what_its_bytes_allow_and_no_message_more() -> None:
@@ -37,3 +46,25 @@ def test_time_alone_forgets_the_keys_whose_window_is_over() -> None:
     assert list(queue.recent.seqs_by_key) == ["k"]
     expire(queue, 2_000)
     assert not queue.recent.seqs_by_key
+
+
+def test_each_message_of_a_row_falls_due_at_its_own_time_after_a_restart() -> None:
+    queue = orders()
+    delays = array(TIME_TYPE, [500, 0, 300, 300])
+    push(queue, batch(b"a", b"b", b"c", b"d", delay_ms=delays), 1_000)
+    push(queue, batch(b"e", delay_ms=700), 1_000)
+    collected = collect(queue)
+    settle(queue, collected.mark)
+    assert fold(Image(), [collected.changes]) == image_of(queue)
+    dues = {free.first: free.due_ms for free in image_of(queue).free}
+    assert dues == {0: 1_500, 1: 0, 2: 1_300, 4: 1_700}
+
+
+def test_retention_by_count_drops_nothing_for_what_is_not_on_disk_yet() -> None:
+    topic = Topic("news", TopicSettings(retention_messages=2), count(1))
+    publish(topic, batch(b"a", b"b", b"c"), 1_000)
+    flush_topic(topic)
+    settle_topic(topic, collect_topic(topic).end)
+    publish(topic, batch(b"d", b"e"), 1_000)
+    trim(topic, 1_000)
+    assert (topic.start, topic.log.settled) == (1, 3)
