@@ -1,0 +1,58 @@
+"""Corners that nobody looked at until a bug was planted there."""
+
+from __future__ import annotations
+
+import asyncio
+
+from nexo.vocabulary.names import archive_name
+from nexo.vocabulary.settings import QueueSettings
+from nexo.vocabulary.start import Start
+from tests.engine.rig import Rig, bodies, nack, texts
+from tests.engine.virtual_time import settle
+
+
+async def test_a_delivery_noted_during_a_commit_is_written_by_itself(rig: Rig) -> None:
+    engine = await rig.start()
+    queue, other = await engine.create_queue("q"), await engine.create_queue("other")
+    await queue.push(bodies("a"))
+    rig.runner.is_held = True
+    push = other.push(bodies("b"))
+    await settle()
+    assert texts(await queue.pop(1)) == ["a"]  # the commit of the push is under way
+    rig.runner.release()
+    await push
+    await asyncio.sleep(1)
+    assert engine.committer.idle
+    (delivered,) = await (await rig.crash()).queue("q").peek()
+    assert delivered.attempts == 1
+
+
+async def test_a_redrive_moves_messages_of_every_priority(rig: Rig) -> None:
+    engine = await rig.start()
+    queue = await engine.create_queue("q", QueueSettings(max_attempts=1))
+    for priority in (0, 7, 3):
+        await queue.push_one(b"%d" % priority, priority)
+    await nack(queue, await queue.pop(3, one_ack=True))
+    assert engine.queue("q_dlq").info().depth == 3
+    task = await engine.redrive("q_dlq")
+    assert await task.finished == 3
+    assert texts(await queue.pop(3)) == ["7", "3", "0"]
+
+
+async def test_an_archive_is_found_by_time_though_a_commit_brought_the_newer_first(
+    rig: Rig,
+) -> None:
+    engine = await rig.start()
+    queue = await engine.create_queue("q", QueueSettings(archive=True))
+    other = await engine.create_queue("other")
+    rig.runner.is_held = True
+    running = other.push(bodies("x"))
+    await settle()
+    old_ms, old = queue.now_ms(), queue.push_one(b"old", 0)
+    await asyncio.sleep(10)
+    new = queue.push_one(b"new", 7)
+    rig.runner.release()
+    await asyncio.gather(running, old, new)
+    archive = engine.topic(archive_name("q"))
+    offset = await archive.offset_of(Start(time_ms=old_ms + 5_000))
+    assert "new" in texts(await archive.read(offset))
