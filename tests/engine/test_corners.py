@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
+
+from nexo.vocabulary.attributes import encode_attributes
 from nexo.vocabulary.names import archive_name
 from nexo.vocabulary.settings import QueueSettings
 from nexo.vocabulary.start import Start
@@ -56,3 +59,13 @@ async def test_an_archive_is_found_by_time_though_a_commit_brought_the_newer_fir
     archive = engine.topic(archive_name("q"))
     offset = await archive.offset_of(Start(time_ms=old_ms + 5_000))
     assert "new" in texts(await archive.read(offset))
+
+
+async def test_a_late_binding_by_attributes_takes_nothing_before_its_start(rig: Rig) -> None:
+    engine = await rig.start()
+    topic, queue = await engine.create_topic("t"), await engine.create_queue("q")
+    red = encode_attributes({"colour": "red"})
+    batch = msgspec.structs.replace(bodies("a", "b", "c"), attributes=[red, None, red])
+    await topic.publish(batch)
+    await engine.bind("t", "q", {"colour": "red"}, Start(offset=1))
+    assert texts(await queue.pop(10)) == ["c"]
