@@ -41,7 +41,7 @@ _LIFE_S_MAX = 20_000.0  # of virtual time
 _STEPS_WITHOUT_TIME_MAX = 50_000  # a quick disk takes none, and there is much to do
 
 # What these bound is bounded; they are made small, so that a small world shows that it is.
-LIMITS = {"UNFOLDED_BYTES_MAX": 8 * 1024, "CHUNK_ROWS_MAX": 64}
+LIMITS = {"UNFOLDED_BYTES_MAX": 8 * 1024, "CHUNK_ROWS_MAX": 64, "PIECE_BITS": 5}
 
 START_LINES_MAX = 20_000  # of a start that finds nothing but records that are not folded yet
 START_OWNER_LINES_MAX = 1_500  # more for each queue and topic …
