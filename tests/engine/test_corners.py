@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import msgspec
+import pytest
 
 from nexo.vocabulary.attributes import encode_attributes
+from nexo.vocabulary.errors import ReadOnly
 from nexo.vocabulary.names import archive_name
 from nexo.vocabulary.settings import QueueSettings
 from nexo.vocabulary.start import Start
-from tests.engine.rig import Rig, bodies, nack, texts
+from tests.engine.rig import Rig, ack, bodies, nack, numbered, texts
 from tests.engine.virtual_time import settle
 
 
@@ -69,3 +71,42 @@ async def test_a_late_binding_by_attributes_takes_nothing_before_its_start(rig: 
     await topic.publish(batch)
     await engine.bind("t", "q", {"colour": "red"}, Start(offset=1))
     assert texts(await queue.pop(10)) == ["c"]
+
+
+async def test_what_comes_during_a_commit_waits_for_the_disk_after_it(rig: Rig) -> None:
+    engine = await rig.start()
+    queue = await engine.create_queue("q")
+    rig.runner.is_held = True
+    first = queue.push(numbered(1, size=1_000))
+    await settle()
+    second = queue.push(numbered(1, size=300))
+    await settle()
+    assert engine.committer.unsettled_bytes == 1_300
+    rig.runner.step()
+    assert engine.committer.unsettled_bytes == 300
+    rig.runner.release()
+    await asyncio.gather(first, second)
+    assert engine.committer.unsettled_bytes == 0
+
+
+async def test_dead_letters_wait_for_a_full_disk_and_disturb_nobody(rig: Rig) -> None:
+    engine = await rig.start()
+    queue = await engine.create_queue("q", QueueSettings(max_attempts=1))
+    other = await engine.create_queue("other")
+    await queue.push(bodies("a", "b"))
+    await other.push(bodies("c"))
+    await queue.pop(2, one_ack=True, visibility_ms=2_000)
+    await asyncio.sleep(1)
+    rig.journal.refuse_commit = lambda commit: ReadOnly("no room") if commit.rows else None
+    with pytest.raises(ReadOnly):
+        await other.push(bodies("d"))
+    await asyncio.sleep(0.5)
+    opens = rig.journal.opens
+    await asyncio.sleep(20)  # the leases are over, and it was the last attempt
+    await ack(other, await other.pop(1, one_ack=True))
+    assert rig.journal.opens == opens, "a move that cannot be written was tried all the same"
+    assert queue.info().depth == 2
+    rig.journal.refuse_commit = lambda _: None
+    await asyncio.sleep(5)
+    assert engine.queue("q_dlq").info().depth == 2
+    assert queue.info().depth == 0

@@ -48,7 +48,7 @@ class Priorities(Shape):
 class Groups(Shape):
     """A fair queue with thousands of tenants."""
 
-    settings = QueueSettings()
+    settings = QueueSettings(max_attempts=None)
     name = "tenants"
     messages = 2_000
 
@@ -87,7 +87,7 @@ class Groups(Shape):
 class FifoGroups(Groups):
     """A FIFO queue with thousands of groups."""
 
-    settings = QueueSettings(fifo=True)
+    settings = QueueSettings(fifo=True, max_attempts=None)
     name = "groups.fifo"
     messages = 1_000
 
