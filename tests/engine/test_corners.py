@@ -110,3 +110,15 @@ async def test_dead_letters_wait_for_a_full_disk_and_disturb_nobody(rig: Rig) ->
     await asyncio.sleep(5)
     assert engine.queue("q_dlq").info().depth == 2
     assert queue.info().depth == 0
+
+
+async def test_a_late_delete_leaves_alone_what_spark_holds(rig: Rig) -> None:
+    queue = await (await rig.start()).create_queue("q")
+    await queue.push(bodies("a", "b"))
+    epoch = await queue.claims.open("spark")
+    claim = await queue.claims.claim("spark", epoch, 0, 10, 60_000)
+    assert claim.count == 2
+    assert queue.late.holds(0)
+    assert queue.late.lease_of(0) is None
+    assert queue.late.discard(0) is None
+    assert queue.info().depth == 2
