@@ -15,7 +15,7 @@ from nexo.vocabulary.batch import TIME_TYPE
 from nexo.vocabulary.identity import priority_of
 from nexo.vocabulary.settings import TopicSettings
 from nexo.vocabulary.states import Cause
-from tests.unit.machine.orders import batch, commit, orders, put, take
+from tests.unit.machine.orders import batch, bodies, commit, orders, put, take
 
 
 def test_a_pop_takes_what_its_bytes_allow_and_no_message_more() -> None:
@@ -67,3 +67,10 @@ def test_retention_by_count_drops_nothing_for_what_is_not_on_disk_yet() -> None:
     publish(topic, batch(b"d", b"e"), 1_000)
     trim(topic, 1_000)
     assert (topic.start, topic.log.settled) == (1, 3)
+
+
+def test_a_tenant_with_little_in_flight_is_never_noisy() -> None:
+    queue = orders()
+    put(queue, b"a1", b"a2", b"a3", b"b1", groups=["a", "a", "a", "b"])
+    taken = [bodies(queue, take(queue, 1))[0] for _ in range(4)]
+    assert taken == [b"a1", b"a2", b"a3", b"b1"]
