@@ -3,6 +3,8 @@
 from array import array
 from itertools import count
 
+import msgspec
+
 from nexo.machine.depart import dead_letters, depart
 from nexo.machine.expire import expire
 from nexo.machine.fail import nack
@@ -74,3 +76,26 @@ def test_a_tenant_with_little_in_flight_is_never_noisy() -> None:
     put(queue, b"a1", b"a2", b"a3", b"b1", groups=["a", "a", "a", "b"])
     taken = [bodies(queue, take(queue, 1))[0] for _ in range(4)]
     assert taken == [b"a1", b"a2", b"a3", b"b1"]
+
+
+def test_a_fifo_group_goes_on_with_what_came_while_its_last_message_expired() -> None:
+    queue = orders(fifo=True, retention_ms=1_000)
+    put(queue, b"old", groups="g", now_ms=1_000)
+    assert queue.has_ready()  # it is the group's turn
+    push(queue, batch(b"new", groups="g"), 2_500)
+    expire(queue, 2_500)
+    assert not queue.has_ready()  # the old one is gone, the new one not on disk
+    commit(queue)
+    assert bodies(queue, take(queue, now_ms=2_500)) == [b"new"]
+
+
+def test_a_key_that_was_renewed_outlives_its_first_window() -> None:
+    queue = orders(deduplication="id", deduplication_window_ms=10_000)
+    put(queue, b"long", deduplication_ids=["long"], now_ms=0)
+    queue.settings = msgspec.structs.replace(queue.settings, deduplication_window_ms=1_000)
+    put(queue, b"first", deduplication_ids=["k"], now_ms=100)
+    put(queue, b"again", deduplication_ids=["k"], now_ms=9_500)
+    put(queue, b"other", deduplication_ids=["other"], now_ms=10_001)
+    before = queue.depth
+    put(queue, b"too soon", deduplication_ids=["k"], now_ms=10_200)
+    assert queue.depth == before
