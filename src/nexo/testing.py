@@ -118,7 +118,7 @@ class Broker:
 
     async def _open_sqs(self) -> str:
         self._sqs = SqsApp(self.engine)
-        self._http = HttpDoor(Front(self._sqs, {}, lambda: self.engine.refusal))
+        self._http = HttpDoor(Front(self._sqs, {}, lambda: self.engine.trouble))
         return f"http://127.0.0.1:{await self._http.open('127.0.0.1', 0)}"
 
     async def _close(self) -> None:

@@ -327,6 +327,38 @@ def test_refusals_of_pushes(client: Any) -> None:
     assert queue.info().depth == 3
 
 
+def test_attributes_count_towards_the_size_of_a_message(client: Any) -> None:
+    queue, topic = (
+        create("q", max_message_bytes=1_000)
+        for create in (client.create_queue, client.create_topic)
+    )
+    for send in (queue.push, topic.publish):
+        send(b"x" * 500, attributes={"name": "v" * 496})
+        with pytest.raises(nexo.MessageTooLarge, match="1001 bytes"):
+            send(b"x" * 500, attributes={"name": "v" * 497})
+        with pytest.raises(nexo.MessageTooLarge):
+            send("x", attributes={"name": "v" * 4_000_000})
+    with pytest.raises(nexo.MessageTooLarge):
+        queue.push_batch(["x", "y"], attributes={"name": "v" * 1_000})
+    assert queue.info().depth == 1
+
+
+def test_a_pop_takes_what_fits_an_answer_with_attributes(
+    client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nexo.client.asking.POP_BYTES_MAX", 100_000)
+    queue = client.create_queue("q", visibility_timeout=60.0)
+    for _ in range(20):
+        queue.push("x", attributes={"name": "v" * 10_000})
+    taken: list[Any] = []
+    while got := queue.pop_batch(20):
+        assert len(got) < 10
+        taken += got
+    assert len(taken) == 20
+    assert {message.attempts for message in taken} == {1}
+    assert queue.ack_batch(taken) == []
+
+
 def test_deduplication(client: Any) -> None:
     queue = client.create_queue("q", deduplication="id")
     first = queue.push("x", deduplication_id="k")

@@ -95,7 +95,10 @@ class HeldRunner:
         self.is_held = False
 
     def run(
-        self, job: Callable[[], Any], done: Callable[[Any, BaseException | None], None]
+        self,
+        job: Callable[[], Any],
+        done: Callable[[Any, BaseException | None], None],
+        is_long: bool,
     ) -> None:
         if self.is_held:
             self.held.append((job, done))

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from nexo.engine.supervisor import PROBE_MS
-from nexo.vocabulary.errors import DataCorrupt, NexoError, QueueNotFound, ReadOnly
+from nexo.vocabulary.errors import DataCorrupt, NexoError, NotReady, QueueNotFound, ReadOnly
+from nexo.vocabulary.limits import CLOSE_MS, COMMIT_OVERDUE_MS
 from nexo.vocabulary.settings import QueueSettings
 from tests.engine.rig import Rig, ack, bodies, nack, numbered, peeked, texts
 from tests.engine.virtual_time import settle
@@ -334,3 +335,57 @@ async def test_a_disk_that_fails_the_last_commit_does_not_keep_the_journal_open(
         rig.journal.inner.last_row()
     engine = await rig.start()
     assert await peeked(engine.queue("q")) == ["safe"]
+
+
+async def test_a_broker_whose_commits_do_not_come_is_not_healthy(rig: Rig) -> None:
+    engine = await rig.start()
+    queue = await engine.create_queue("q")
+    await asyncio.sleep(60)
+    assert engine.trouble is None, "nothing waits for a commit"
+    rig.runner.is_held = True
+    push = queue.push(bodies("a"))
+    await asyncio.sleep(COMMIT_OVERDUE_MS / 1000 - 0.1)
+    assert engine.trouble is None
+    await asyncio.sleep(1)
+    assert engine.trouble is not None
+    assert engine.refusal is None, "what comes is still taken"
+    assert "5 seconds" in engine.trouble.message
+    rig.runner.release()
+    await push
+    assert engine.trouble is None
+
+
+async def test_a_committer_that_is_stuck_is_not_healthy(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = await rig.start()
+    queue = await engine.create_queue("q")
+    monkeypatch.setattr(engine.committer, "_begin", lambda: None)
+    push = queue.push(bodies("a"))
+    await asyncio.sleep(COMMIT_OVERDUE_MS / 1000 + 1)
+    assert engine.trouble is not None
+    monkeypatch.undo()
+    engine.committer._scheduled = None
+    await queue.push(bodies("b"))
+    await push
+    assert engine.trouble is None
+
+
+async def test_a_disk_that_never_answers_does_not_keep_a_broker_from_stopping(rig: Rig) -> None:
+    engine = await rig.start()
+    queue = await engine.create_queue("q")
+    told: list[str] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: told.append(context["message"]))
+    rig.runner.is_held = True
+    push = queue.push(bodies("a"))
+    await settle()
+    began_s = loop.time()
+    await engine.close()
+    assert loop.time() - began_s <= CLOSE_MS / 1000
+    assert told == ["the broker stops though its disk has not taken everything"]
+    with pytest.raises(NotReady):
+        await push
+    rig.engine = None
+    rig.runner.release()
+    rig.journal.close()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from nexo.engine.desk import AdaptiveRunner, Desk
 from nexo.engine.engine import Engine
 from nexo.journal.sqlite import SqliteJournal
-from nexo.vocabulary.limits import INLINE_COMMIT_MS
+from nexo.vocabulary.limits import INLINE_COMMIT_MS, LONG_COMMIT_ROWS
 from tests.engine.rig import WatchedJournal, ack, bodies_of, number_of, numbered
 
 if TYPE_CHECKING:
@@ -86,6 +86,24 @@ def test_commits_go_before_reads_that_wait_and_all_are_done_one_by_one() -> None
         await ended.wait()
         assert order == ["running", "commit", "read 1", "read 2"]
         desk.close()
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_a_long_commit_never_runs_in_the_loop(tmp_path: Path) -> None:
+    async def main() -> None:
+        journal = GatedJournal(tmp_path)
+        engine = await Engine(journal, events=None, new_incarnation=lambda: 1).open()
+        queue = await engine.create_queue("q")
+        for _ in range(11):  # a row a push
+            pushes = [queue.push(numbered(32)) for _ in range(LONG_COMMIT_ROWS // 10)]
+            await asyncio.gather(*pushes)
+        await asyncio.sleep(0)
+        journal.threads.clear()
+        await queue.purge()
+        assert all(name.startswith("nexo-journal") for name in journal.threads), journal.threads
+        assert journal.commits[-1].dropped_rows
+        await engine.close()
 
     asyncio.run(asyncio.wait_for(main(), 30))
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from hypothesis import strategies as st
 
+from nexo.vocabulary.attributes import encode_attributes
 from nexo.vocabulary.batch import TIME_TYPE, Batch, Origin, batch_of
 from nexo.vocabulary.settings import Backoff, QueueSettings
 
@@ -21,7 +22,7 @@ BODIES = st.sampled_from([b"", b"a", b"bc", b"def", b"nine long", b"a body of so
 WAITS = st.sampled_from([0, 1, 5, 10, 20, 50])
 DELAYS = st.sampled_from([0, 0, 10, 25])
 YES_OR_NO = st.booleans()
-ATTRIBUTES = st.sampled_from([None, b"red", b"blue"])
+ATTRIBUTES = st.sampled_from([None, *map(encode_attributes, ({"a": "red"}, {"b": "x" * 90}))])
 
 SETTINGS: dict[str, st.SearchStrategy[Any]] = {
     "visibility_timeout_ms": st.sampled_from([50, 0]),

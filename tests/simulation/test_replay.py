@@ -75,8 +75,8 @@ def first_failure() -> Failure:
 def test_answering_before_the_commit_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = Committer.when_durable
 
-    def hasty(self: Committer, result: Any) -> Any:
-        future = honest(self, result)
+    def hasty(self: Committer, result: Any, actor: Any = None) -> Any:
+        future = honest(self, result, actor)
 
         def answer() -> None:
             if not future.done():

@@ -42,7 +42,9 @@ SETTINGS = (
     SettingFlag("backoff_max", "duration", "how long at most"),
     SettingFlag("backoff_jitter", "number", "the share of the wait that is spread out, 0 to 1"),
     SettingFlag("fifo", "switch", "keep the order inside each group"),
-    SettingFlag("max_message_bytes", "size", "the largest body"),
+    SettingFlag(
+        "max_message_bytes", "size", "largest message allowed, body and attributes together"
+    ),
     SettingFlag("max_depth", "count", "messages in the queue, at most", True),
     SettingFlag("archive", "switch", "keep what was pushed readable as a topic"),
     SettingFlag("archive_retention", "duration", "how long the archive keeps it"),

@@ -101,6 +101,8 @@ def queue_page(info: "QueueInfo") -> Table:
     page.add_row("", "")
     for name in ("ready", "in_flight", "scheduled", "consumers"):
         page.add_row(name.replace("_", " "), f"{getattr(info, name):,}")
+    if info.unreadable:
+        page.add_row("[red]unreadable[/red]", f"{info.unreadable:,}  see nexo doctor")
     page.add_row("oldest", show_duration(info.oldest_age) if info.oldest_age else "-")
     for consumer, count in info.claimed.items():
         page.add_row("claimed", f"{count:,} by {consumer}")

@@ -56,7 +56,7 @@ def create(
         typer.Option(metavar="SIZE", parser=_size, help="Keep about so much; else all."),
     ] = None,
     max_message_bytes: Annotated[
-        int | None, typer.Option(metavar="SIZE", parser=_size, help="The largest body.")
+        int | None, typer.Option(metavar="SIZE", parser=_size, help="Largest message allowed.")
     ] = None,
 ) -> None:
     """Create a topic; again with the same settings is no error.

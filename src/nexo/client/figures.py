@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 class QueueInfo(msgspec.Struct, frozen=True):
-    """A queue at one moment. `depth` = ready + scheduled + in flight; ages in seconds; the totals
-    count since the queue was created."""
+    """A queue at one moment. `depth` = ready + scheduled + in flight + unreadable; ages in
+    seconds; the totals count since the queue was created."""
 
     name: str
     depth: int
@@ -35,6 +35,7 @@ class QueueInfo(msgspec.Struct, frozen=True):
     expired: int
     dead_lettered: int
     claimed: dict[str, int]  # messages held by each Spark consumer
+    unreadable: int = 0  # messages that the disk could not give; they are passed over
 
 
 class TopicInfo(msgspec.Struct, frozen=True):
@@ -80,6 +81,7 @@ class _Queue(msgspec.Struct, frozen=True):
     expired: int
     dead_lettered: int
     claimed: dict[str, int]
+    unreadable: int = 0
 
 
 class _Topic(msgspec.Struct, frozen=True):

@@ -3,6 +3,10 @@
 An actor that changed something enlists; those who wait for the disk leave a future. When the commit
 is durable the actors settle (what came in becomes visible) and the futures get their answers. If it
 fails, nobody is answered: the engine takes everything back to what the journal holds.
+
+An actor that fails by itself leaves the round, and those who wait for it are told; the others go
+on. Only if its changes are tied to those of another actor (a move, a fan-out, an archive: all of
+it or nothing) the whole round is given up.
 """
 
 from __future__ import annotations
@@ -12,9 +16,10 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nexo.engine.durable import Durable
+from nexo.engine.supervisor import outcome_of, refusal_of
 from nexo.journal.port import Commit, Write
 from nexo.vocabulary.errors import NexoError, ReadOnly
-from nexo.vocabulary.limits import UNSETTLED_BYTES_MAX
+from nexo.vocabulary.limits import LONG_COMMIT_ROWS, UNSETTLED_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +33,9 @@ LAZY_COMMIT_MS = 50  # deliveries alone are written after this long
 RANKS = CATALOG_RANK, TOPIC_RANK, QUEUE_RANK, ARCHIVE_RANK, EVENTS_RANK = range(5)
 
 _Future = asyncio.Future
+_Mark = tuple["Participant", Any]  # an actor, and what it settles with
+_Failed = tuple["Participant", Exception]
+_Waiter = tuple[Durable, Any, "Participant | None"]  # who waits, for what, and on whose changes
 
 
 class Draft:
@@ -41,11 +49,40 @@ class Draft:
         self.dropped_rows: list[int] = []
         self.dropped_owners: list[int] = []
 
+    def lengths(self) -> tuple[int, int, int, int]:
+        return (
+            len(self.writes),
+            len(self.rows),
+            len(self.dropped_rows),
+            len(self.dropped_owners),
+        )
+
+    def cut(self, lengths: tuple[int, int, int, int]) -> None:
+        """Forget what was added since it had these lengths."""
+        del self.writes[lengths[0] :]
+        del self.rows[lengths[1] :]
+        del self.dropped_rows[lengths[2] :]
+        del self.dropped_owners[lengths[3] :]
+
+
+_EMPTY = Draft().lengths()
+
 
 class Participant(Protocol):
     """An actor as the committer sees it."""
 
     rank: int  # who is collected first: one of `RANKS`
+    owner: int  # its number in the journal
+
+    @property
+    def label(self) -> str:
+        """What it is, for people: `queue 'orders'`."""
+
+    def suspend(self, error: NexoError) -> None:
+        """Its state is not to be used any more; another is coming."""
+
+    def reopen(self) -> None:
+        """It is in service again."""
 
     def collect(self, draft: Draft) -> Any:
         """Put what changed into the draft; returns what `settle` needs."""
@@ -60,7 +97,8 @@ class Committer:
         journal: Journal,
         desk: Desk,
         release_row: Callable[[int], bool],
-        on_failed: Callable[[BaseException], None],
+        on_failed: Callable[[NexoError], None],
+        on_actor_failed: Callable[[Participant, Exception], NexoError],
         on_settled: Callable[[], None],
         on_committed: Callable[[float, float], None],
     ) -> None:
@@ -69,11 +107,15 @@ class Committer:
         self._desk = desk
         self._release_row = release_row
         self._on_failed = on_failed
+        self._on_actor_failed = on_actor_failed
         self._on_settled = on_settled
         self._on_committed = on_committed
         self._dirty: list[dict[Participant, None]] = [{} for _ in RANKS]
-        self._waiters: list[tuple[Durable, Any]] = []
-        self._running_waiters: list[tuple[Durable, Any]] = []
+        self._waiters: list[_Waiter] = []
+        self._running_waiters: list[_Waiter] = []
+        self._tied: set[Participant] = set()  # in this round they change together, or not at all
+        self._excluded: dict[Participant, NexoError] = {}  # they are being loaded anew
+        self._condemned: NexoError | None = None  # why everything is given up after this commit
         self._running = False
         self._urgent = False  # something of those that are dirty must not wait
         self._stopped = False
@@ -85,6 +127,7 @@ class Committer:
         self._room: list[_Future[None]] = []
         self._waiting_for_room = 0
         self.commits = 0
+        self._waiting_since_s: float | None = None  # since when something waits for a commit's end
 
     # -- For actors ---------------------------------------------------------------------------
 
@@ -100,13 +143,16 @@ class Committer:
         if not self._running:  # else its end sees to it
             self._schedule_lazily()
 
-    def when_durable(self, result: Any) -> Durable:
-        """A future that gets `result` once everything enlisted so far is on disk."""
+    def when_durable(self, result: Any, actor: Participant | None = None) -> Durable:
+        """A future that gets `result` once everything enlisted so far is on disk; of `actor`, if
+        it is named: then the others' failures do not matter."""
         future = Durable(loop=self._loop)
         if self._stopped:
             future.set_exception(ReadOnly("the journal has stopped", "try again"))
+        elif self._excluded and actor in self._excluded:
+            future.set_exception(self._excluded[actor])
         else:
-            self._waiters.append((future, result))
+            self._waiters.append((future, result, actor))
         return future
 
     def admit(self, actor: Participant, size: int, result: Any) -> Durable:
@@ -116,7 +162,19 @@ class Committer:
         self._dirty[actor.rank][actor] = None
         self._urgent = True
         self._schedule()
-        return self.when_durable(result)
+        return self.when_durable(result, actor)
+
+    def tie(self, *actors: Participant) -> None:
+        """What these actors are about to do happens together or not at all. Raises if one of them
+        is being loaded anew."""
+        for actor in actors:
+            self.check(actor)
+        self._tied.update(actors)
+
+    def check(self, actor: Participant) -> None:
+        """Raises if the actor is being loaded anew: what it is given now would be lost."""
+        if self._excluded and actor in self._excluded:
+            raise self._excluded[actor]
 
     def accept(self, size: int) -> None:
         """Bytes that wait for the disk."""
@@ -158,12 +216,43 @@ class Committer:
         for of_rank in self._dirty:
             of_rank.clear()
         self._urgent = False
+        self._tied.clear()
+        self._excluded.clear()
+        self._condemned = self._waiting_since_s = None
         self._cancel_timers()
         waiters = self._running_waiters + self._waiters
         self._running_waiters, self._waiters = [], []
         self._reset_room()
-        for future, _ in waiters:
+        for future, _, _ in waiters:
             future.answer(None, error)
+
+    def is_tied(self, actor: Participant) -> bool:
+        """Whether others' changes of the next commit depend on those of the actor."""
+        return actor in self._tied
+
+    def is_excluded(self, actor: Participant) -> bool:
+        return actor in self._excluded
+
+    def exclude(self, actor: Participant, error: NexoError) -> None:
+        """The actor is taken back to what the journal holds: forget what it was about to write and
+        tell those who wait for that. Until it is back no commit begins, since others could depend
+        on it; its load is at the desk's head, where no commit could run meanwhile anyway."""
+        self._excluded[actor] = error
+        self._dirty[actor.rank].pop(actor, None)
+        self._waiters = _without(actor, self._waiters, error)
+
+    def readmit(self, actor: Participant) -> None:
+        """The actor is what the journal holds."""
+        self._dirty[actor.rank].pop(actor, None)  # it was not told of what came to it meanwhile
+        if self._excluded.pop(actor, None) is not None:
+            self._go_on()
+
+    def condemn(self, error: NexoError) -> None:
+        """Give everything up: now, or once it is known what became of the commit under way."""
+        if self._running:
+            self._condemned = error
+        else:
+            self._on_failed(error)
 
     def stop(self) -> None:
         """Begin no further commit."""
@@ -173,6 +262,13 @@ class Committer:
     def resume(self) -> None:
         self._stopped = False
         self._running = False
+
+    @property
+    def overdue_ms(self) -> int:
+        """For how long something has waited without any commit having ended."""
+        if self._waiting_since_s is None:
+            return 0
+        return int((self._loop.time() - self._waiting_since_s) * 1000)
 
     @property
     def idle(self) -> bool:
@@ -189,6 +285,8 @@ class Committer:
 
     def _schedule(self) -> None:
         if self._scheduled is None and not self._running and not self._stopped:
+            if self._waiting_since_s is None:
+                self._waiting_since_s = self._loop.time()
             self._scheduled = self._loop.call_soon(self._prepare)
 
     def _schedule_lazily(self) -> None:
@@ -202,12 +300,20 @@ class Committer:
 
     def _begin(self) -> None:
         self._cancel_timers()
-        if self._running or self._stopped:
+        if self._running or self._stopped or self._excluded:
             return
+        if self._waiting_since_s is None:
+            self._waiting_since_s = self._loop.time()
         self._running = True  # before: collecting one enlists another, and it is all this round
-        draft, marks = self._collect()
+        draft, marks, failed = self._collect()
         self._urgent = False
         self._running_waiters, self._waiters = self._waiters, []
+        if failed and any(actor in self._tied for actor, _ in failed):
+            self._running = False
+            self._tell_failed(failed)
+            return
+        if self._tied:
+            self._tied.clear()
         round_bytes, self._next_bytes = self._next_bytes, 0
         began_s = perf_counter()
         commit = Commit(
@@ -219,47 +325,77 @@ class Committer:
 
         def done(sync_s: float | None, error: BaseException | None) -> None:
             self._end(marks, round_bytes, error)
-            if sync_s is not None:
+            if sync_s is not None:  # last: should it raise, the desk tells of it, and no more
                 self._on_committed(perf_counter() - began_s, sync_s)
 
+        if failed:
+            self._tell_failed(failed)
         if not (commit.writes or commit.rows or commit.dropped_rows or commit.dropped_owners):
             done(None, None)
         else:
-            self._desk.submit(lambda: self._journal.commit(commit), done, first=True)
+            is_long = len(commit.rows) + len(commit.dropped_rows) > LONG_COMMIT_ROWS
+            self._desk.submit(lambda: self._journal.commit(commit), done, True, is_long)
 
-    def _collect(self) -> tuple[Draft, list[tuple[Participant, Any]]]:
+    def _collect(self) -> tuple[Draft, list[_Mark], list[_Failed]]:
         """Collecting a topic may bring work to the queues bound to it, and a queue to its archive
         and to the events: all of them have a higher rank."""
         draft = Draft()
-        marks: list[tuple[Participant, Any]] = []
+        marks: list[_Mark] = []
+        failed: list[_Failed] = []
         for of_rank in self._dirty:
             if of_rank:
                 actors = list(of_rank)
                 of_rank.clear()
-                marks += [(actor, actor.collect(draft)) for actor in actors]
-        return draft, marks
+                for actor in actors:
+                    lengths = draft.lengths() if marks else _EMPTY
+                    mark, failure = outcome_of(actor.collect, draft)
+                    if failure is None:
+                        marks.append((actor, mark))
+                    else:
+                        draft.cut(lengths)
+                        failed.append((actor, failure))
+        return draft, marks, failed
 
-    def _end(
-        self, marks: list[tuple[Participant, Any]], round_bytes: int, error: BaseException | None
-    ) -> None:
+    def _end(self, marks: list[_Mark], round_bytes: int, error: BaseException | None) -> None:
         self._running = False
+        self._waiting_since_s = None
         if error is not None:
-            self._on_failed(_refusal(error))
+            self._on_failed(refusal_of(error))
             return
         self.commits += 1
         self.unsettled_bytes -= round_bytes
+        failed: list[_Failed] = []
         for actor, mark in marks:
-            actor.settle(mark)
+            if self._excluded and actor in self._excluded:
+                continue  # its load comes next, and finds this commit
+            _, failure = outcome_of(actor.settle, mark)
+            if failure is not None:
+                failed.append((actor, failure))
         waiters, self._running_waiters = self._running_waiters, []
-        for future, result in waiters:
+        for future, result, _ in waiters:
             future.answer(result)
         if self._room and self.unsettled_bytes <= UNSETTLED_BYTES_MAX:
             self._wake_room()
         self._on_settled()
+        if failed:
+            self._tell_failed(failed)
+        if self._condemned is not None:
+            self._on_failed(self._condemned)
+        else:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Begin the next commit, if there is something to write."""
         if self._urgent or self._waiters:
             self._schedule()
         elif any(self._dirty):
             self._schedule_lazily()
+
+    def _tell_failed(self, failed: list[_Failed]) -> None:
+        """They are loaded anew; who waits for them in the commit that begins is told now."""
+        for actor, error in failed:
+            told = self._on_actor_failed(actor, error)
+            self._running_waiters = _without(actor, self._running_waiters, told)
 
     def _cancel_timers(self) -> None:
         if self._scheduled is not None:
@@ -280,7 +416,9 @@ class Committer:
                 future.set_result(None)
 
 
-def _refusal(error: BaseException) -> BaseException:
-    if isinstance(error, NexoError) or not isinstance(error, Exception):
-        return error
-    return ReadOnly(f"the journal failed: {error}", "see the log of the broker")
+def _without(actor: Participant, waiters: list[_Waiter], error: NexoError) -> list[_Waiter]:
+    """Tell those who wait for this actor, and return the others."""
+    for future, _, changed in waiters:
+        if changed is actor:
+            future.answer(None, error)
+    return [waiter for waiter in waiters if waiter[2] is not actor]

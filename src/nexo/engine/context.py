@@ -10,11 +10,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from nexo.engine.clock import Clock
-    from nexo.engine.committer import Committer
+    from nexo.engine.committer import Committer, Participant
     from nexo.engine.desk import Desk
     from nexo.engine.memory import Memory
     from nexo.engine.queue_actor import QueueActor
     from nexo.engine.rows import SharedRows
+    from nexo.engine.topic_actor import TopicActor
     from nexo.journal.port import Journal
     from nexo.machine.log import Piece
     from nexo.telemetry.meters import Meters
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
 
 class Context:
-    """Wired up once by the engine. `refusal` is why nothing new is accepted, or None."""
+    """Wired up once by the engine. `refusal` is why nothing new is accepted, or None; those that
+    are `out_of_service` refuse everything, by owner."""
 
     clock: Clock
     journal: Journal
@@ -36,8 +38,11 @@ class Context:
     row_numbers: Iterator[int]
     first_lease: int
     refusal: NexoError | None
+    out_of_service: dict[int, NexoError]
+    guard: Callable[[Participant, Callable[[], None]], None]
     on_doomed: Callable[[QueueActor], None]
     on_events: Callable[[list[Event], bool], None] | None
+    check_fed: Callable[[QueueActor | TopicActor], None]
     queues_bound_to: Callable[[int], list[tuple[QueueActor, dict[str, str] | None]]]
     archive: Callable[[QueueActor, Batch, int, int], None]
     archive_kept: Callable[[QueueActor, Piece], None]

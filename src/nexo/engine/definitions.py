@@ -60,13 +60,15 @@ def export_definitions(engine: Engine) -> Definitions:
             for name in sorted(engine.queues)
         ],
         topics=[
-            TopicDefinition(name, given_topic_settings(engine.topic(name).topic.settings))
+            TopicDefinition(name, given_topic_settings(engine.find_topic(name).topic.settings))
             for name in topics
         ],
         bindings=[
             BindingDefinition(name, queue, where)
             for name in topics
-            for queue, where in sorted(engine.topic(name).bindings(), key=lambda bound: bound[0])
+            for queue, where in sorted(
+                engine.find_topic(name).bindings(), key=lambda bound: bound[0]
+            )
         ],
     )
 

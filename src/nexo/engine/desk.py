@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
-from nexo.engine.supervisor import outcome_of
-from nexo.vocabulary.limits import INLINE_COMMIT_MS
+from nexo.engine.supervisor import outcome_of, report
+from nexo.vocabulary.limits import DESK_TURN_CALLS, INLINE_COMMIT_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,8 @@ _WEIGHT = 0.2  # of the latest call in the moving average
 class Runner(Protocol):
     """Runs a blocking call, now or later, and tells the outcome to `done` in the event loop."""
 
-    def run(self, job: Job, done: Done) -> None: ...
+    def run(self, job: Job, done: Done, is_long: bool) -> None:
+        """`is_long`: it is known to take its time."""
 
     def close(self) -> None: ...
 
@@ -39,8 +40,8 @@ class AdaptiveRunner:
         self._average_ms = 0.0
         self._threads: ThreadPoolExecutor | None = None
 
-    def run(self, job: Job, done: Done) -> None:
-        if self._average_ms < INLINE_COMMIT_MS:
+    def run(self, job: Job, done: Done, is_long: bool) -> None:
+        if self._average_ms < INLINE_COMMIT_MS and not is_long:
             result, error, took_ms = _timed(job)
             self._learn(took_ms)
             done(result, error)
@@ -64,27 +65,37 @@ class AdaptiveRunner:
 
 
 class Desk:
-    """Calls to the journal, one after the other; a commit goes before reads that wait."""
+    """Calls to the journal, one after the other; a commit goes before reads that wait.
+
+    A call that ends inside `run` may bring the next one, and that another: they are taken from the
+    line in a loop, never one inside the other, and after a few the event loop gets its turn.
+    """
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
-        self._waiting: deque[tuple[Job, Done]] = deque()
-        self._busy = False
+        self._waiting: deque[tuple[Job, Done, bool]] = deque()
+        self._busy = False  # a call is under way
+        self._working = False  # `_work` is on the stack
+        self._resting = False  # it goes on in the next turn of the event loop
 
-    def submit(self, job: Job, done: Done, first: bool = False) -> None:
-        if not self._busy:
-            self._start(job, done)
+    def submit(self, job: Job, done: Done, first: bool = False, is_long: bool = False) -> None:
+        if not (self._busy or self._working or self._resting):
+            self._working = True
+            self._start(job, done, is_long)
+            self._working = False
+            if self._waiting and not self._busy:
+                self._work(calls=1)
         elif first:
-            self._waiting.appendleft((job, done))
+            self._waiting.appendleft((job, done, is_long))
         else:
-            self._waiting.append((job, done))
+            self._waiting.append((job, done, is_long))
 
     def call(self, job: Job) -> asyncio.Future[Any]:
         """The same for those who await."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
         def done(result: Any, error: BaseException | None) -> None:
-            if future.cancelled():
+            if future.done():
                 return
             if error is None:
                 future.set_result(result)
@@ -94,19 +105,44 @@ class Desk:
         self.submit(job, done)
         return future
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call is under way."""
+        return self._busy
+
     def close(self) -> None:
         self._runner.close()
 
-    def _start(self, job: Job, done: Done) -> None:
+    def _work(self, calls: int = 0) -> None:
+        self._working = True
+        while self._waiting and not self._busy:
+            if calls == DESK_TURN_CALLS:
+                self._resting = True
+                asyncio.get_running_loop().call_soon(self._go_on)
+                break
+            calls += 1
+            self._start(*self._waiting.popleft())
+        self._working = False
+
+    def _go_on(self) -> None:
+        self._resting = False
+        if not self._busy:
+            self._work()
+
+    def _start(self, job: Job, done: Done, is_long: bool) -> None:
         self._busy = True
 
         def finished(result: Any, error: BaseException | None) -> None:
             self._busy = False
-            done(result, error)
-            if self._waiting and not self._busy:
-                self._start(*self._waiting.popleft())
+            _, failure = outcome_of(done, result, error)
+            if failure is not None:  # of one who waited, and no reason to keep the others waiting
+                report("the end of a call to the journal failed", failure)
+            if not (self._working or self._resting):
+                self._work()
 
-        self._runner.run(job, finished)
+        _, failure = outcome_of(self._runner.run, job, finished, is_long)
+        if failure is not None:
+            finished(None, failure)
 
 
 def _timed(job: Job) -> tuple[Any, BaseException | None, float]:

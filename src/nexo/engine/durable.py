@@ -7,10 +7,9 @@ long: what it has to say is to be on its way before the next commit begins, so i
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from nexo.engine.supervisor import outcome_of
+from nexo.engine.supervisor import outcome_of, report
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,10 +23,9 @@ class Durable(asyncio.Future[Any]):
     def answer(self, result: Any, error: BaseException | None = None) -> None:
         """The commit has ended. Nothing that goes wrong here may stop the others' answers."""
         if self.told is not None:
-            _, failure = outcome_of(partial(self.told, result, error))
+            _, failure = outcome_of(self.told, result, error)
             if failure is not None:
-                context = {"message": "an answer could not be given", "exception": failure}
-                self.get_loop().call_exception_handler(context)
+                report("an answer could not be given", failure)
         elif self.done():
             return  # whoever waited has gone
         elif error is None:

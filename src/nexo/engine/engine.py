@@ -6,6 +6,7 @@ messages between queues.
 
 from __future__ import annotations
 
+import asyncio
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -22,18 +23,21 @@ from nexo.engine.memory import Memory
 from nexo.engine.moves import Mover, MoveTask, MoveTasks
 from nexo.engine.queue_actor import QueueActor
 from nexo.engine.recorder import Recorder
-from nexo.engine.recovery import new_queue, recover
+from nexo.engine.recovery import load_queue, load_topic, new_queue, new_topic, recover
 from nexo.engine.rows import SharedRows
-from nexo.engine.supervisor import Supervisor
+from nexo.engine.supervisor import Supervisor, report
+from nexo.engine.topic_actor import TopicActor
 from nexo.engine.topics import EVENTS_SETTINGS, Kept, Topics, check_bindable, check_deletable
 from nexo.journal.port import CATALOG
 from nexo.machine.catalog import Catalog, encode_catalog_image
 from nexo.machine.clear import purge
+from nexo.machine.image import Image, revive
+from nexo.machine.topic_image import TopicImage, revive_topic
 from nexo.telemetry.meters import Meters
 from nexo.vocabulary.changes import Dropped
 from nexo.vocabulary.errors import InvalidArgument, NotReady, QueueNotFound
-from nexo.vocabulary.limits import MEMORY_LIMIT_BYTES
-from nexo.vocabulary.names import check_name, dead_letter_name
+from nexo.vocabulary.limits import CLOSE_MS, COMMIT_OVERDUE_MS, MEMORY_LIMIT_BYTES
+from nexo.vocabulary.names import archive_name, check_name, dead_letter_name
 from nexo.vocabulary.settings import QueueSettings, TopicSettings
 from nexo.vocabulary.start import LATEST
 
@@ -41,11 +45,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nexo.engine.clock import Clock
-    from nexo.engine.committer import Draft
+    from nexo.engine.committer import Draft, Participant
     from nexo.engine.desk import Runner
     from nexo.engine.following import Found
     from nexo.engine.moves import Chosen
-    from nexo.engine.topic_actor import TopicActor
     from nexo.journal.port import Journal
     from nexo.machine.queue import Queue
     from nexo.vocabulary.changes import QueueDefined
@@ -57,6 +60,8 @@ _DEAD_LETTERS = QueueSettings(max_attempts=None, retention_ms=14 * 24 * 3_600_00
 
 class Engine:
     rank = CATALOG_RANK
+    owner = CATALOG
+    label = "the catalog"
 
     def __init__(
         self,
@@ -82,15 +87,19 @@ class Engine:
         context.rows = SharedRows()
         context.memory = Memory(memory_limit_bytes, journal, context.desk)
         context.refusal = None
+        context.out_of_service = {}
+        context.check_fed = self._check_fed
         context.meters = Meters()
         context.queues_bound_to = self._queues_bound_to
         self._topics = Topics(context, events)
-        self._supervisor = Supervisor(context, self._load, self._resume)
+        self._supervisor = Supervisor(context, self)
+        context.guard = self._supervisor.guard
         context.committer = Committer(
             journal,
             context.desk,
             context.rows.release,
-            self._supervisor.commit_failed,
+            self._supervisor.give_up,
+            self._supervisor.actor_failed,
             self._topics.landed,
             context.meters.committed,
         )
@@ -109,7 +118,7 @@ class Engine:
         """Open the journal and bring everything back that it holds."""
         self._context.boot(self._journal.open())
         try:
-            self._load()
+            self.load_all()
         except BaseException:
             self._journal.close()
             raise
@@ -120,10 +129,16 @@ class Engine:
     async def close(self) -> None:
         """Write what waits, and let go of the journal."""
         self._supervisor.close()
-        await self.backups.close()
+        desk = self._context.desk
         try:
-            if self._context.refusal is None:
-                await self.drain()
+            async with asyncio.timeout(CLOSE_MS / 1000):
+                await self.backups.close()
+                if self._context.refusal is None:
+                    await self.drain()
+                if desk.is_busy:
+                    await desk.call(lambda: None)
+        except TimeoutError as error:
+            report("the broker stops though its disk has not taken everything", error)
         finally:
             self._context.committer.stop()
             stopped = NotReady("the broker has stopped", "try again when it is back")
@@ -131,8 +146,10 @@ class Engine:
                 queue.close(stopped)
             for topic in self._topics.actors.values():
                 topic.close(stopped)
-            self._context.desk.close()
-            self._journal.close()
+            self._context.committer.abandon(stopped)
+            if not desk.is_busy:  # else its thread is in the journal, and may never come back
+                desk.close()
+                self._journal.close()
 
     async def drain(self) -> None:
         """Wait until everything that happened is on disk, and told in `nexo.events`."""
@@ -143,9 +160,31 @@ class Engine:
         """Why nothing new is accepted now; None while all is well."""
         return self._context.refusal
 
+    @property
+    def trouble(self) -> NexoError | None:
+        """Why the broker is not healthy: nothing new is accepted, or commits do not come."""
+        overdue_ms = self._context.committer.overdue_ms
+        if self._context.refusal is None and overdue_ms > COMMIT_OVERDUE_MS:
+            return NotReady(
+                f"nothing was written for {overdue_ms // 1000} seconds, and calls wait for it",
+                "look at the disk and at the log of the broker",
+            )
+        return self._context.refusal
+
     # -- Queues -------------------------------------------------------------------------------
 
+    @property
+    def out_of_service(self) -> list[NexoError]:
+        """Queues and topics that refuse every call because they failed again and again."""
+        return list(self._context.out_of_service.values())
+
     def queue(self, name: str) -> QueueActor:
+        actor = self.find_queue(name)
+        actor.check_in_service()
+        return actor
+
+    def find_queue(self, name: str) -> QueueActor:
+        """The same to look at it, also while it is out of service."""
         self._catalog.queue(name)
         return self._queues[name]
 
@@ -183,10 +222,12 @@ class Engine:
 
     async def delete_queue(self, name: str) -> None:
         self._check_writable()
-        self.queue(name).flush()
+        actor = self.find_queue(name)
+        self._context.committer.tie(self, actor)
+        actor.flush()
         owner = self._catalog.drop_queue(name)
-        actor = self._queues.pop(name)
-        del self._queues_by_owner[owner]
+        del self._queues[name], self._queues_by_owner[owner]
+        self._context.out_of_service.pop(owner, None)
         purge(actor.queue, self._context.clock.now_ms())
         # A queue of the same name must not take the receipts of this one for its own.
         self._context.first_lease = max(self._context.first_lease, actor.queue.next_lease)
@@ -211,13 +252,22 @@ class Engine:
         def target_of(source_name: str | None) -> QueueActor | None:
             if to is not None:
                 return self.queue(to)  # once it is gone, the redrive has failed
-            return self._queues.get(source_name) if source_name is not None else None
+            target = self._queues.get(source_name) if source_name is not None else None
+            if target is not None:
+                target.check_in_service()
+            return target
 
         return MoveTask(self._context, source, target_of, rate, to, chosen)
 
     # -- Topics -------------------------------------------------------------------------------
 
     def topic(self, name: str) -> TopicActor:
+        actor = self.find_topic(name)
+        actor.check_in_service()
+        return actor
+
+    def find_topic(self, name: str) -> TopicActor:
+        """The same to look at it, also while it is out of service."""
         self._catalog.topic(name)
         return self._topics.actors[name]
 
@@ -263,8 +313,10 @@ class Engine:
         if start != LATEST and not self._catalog.is_bound(topic, queue):
             await kept.choose(start)  # from here on nothing else comes in between
             self._check_writable()
-        if create and queue not in self._queues:
-            self._define_queue(queue, QueueSettings())
+        tied = [self._queues[queue]] if queue in self._queues else []
+        self._context.committer.tie(self, actor, *tied)
+        if create and not tied:
+            self._context.committer.tie(self._define_queue(queue, QueueSettings()))
         actor.fan_out()
         is_new = self._catalog.bind(topic, queue, where)
         if is_new and start != LATEST:
@@ -352,15 +404,60 @@ class Engine:
 
     async def _durable(self) -> None:
         self._context.committer.enlist(self)
-        await self._context.committer.when_durable(None)
+        await self._context.committer.when_durable(None, self)
 
     def _check_writable(self) -> None:
         if self._context.refusal is not None:
             raise self._context.refusal
 
+    def _check_fed(self, actor: QueueActor | TopicActor) -> None:
+        """What comes in goes to the archive and the bound queues too, or not at all: refuse it if
+        one of them is out of service."""
+        fed: list[QueueActor | TopicActor] = []
+        queues = [actor] if isinstance(actor, QueueActor) else []
+        if not queues:
+            queues = [queue for queue, _ in self._queues_bound_to(actor.owner)]
+        for queue in queues:
+            archive = self._topics.actors.get(archive_name(queue.name))
+            fed += [queue] if archive is None else [queue, archive]
+        for each in fed:
+            each.check_in_service()
+
     # -- Loading ------------------------------------------------------------------------------
 
-    def _load(self) -> None:
+    def suspend(self, error: NexoError) -> None:
+        """Whoever needs the catalog is refused by the reload that follows."""
+
+    def reopen(self) -> None:
+        """It is never out of service for longer than a reload."""
+
+    def can_be_alone(self, actor: Participant) -> bool:
+        """The catalog is everybody's; an actor that was deleted is part of its change."""
+        known = {*self._queues.values(), *self._topics.actors.values()}
+        return actor in known
+
+    def read_one(self, actor: Participant) -> Image | TopicImage:
+        stored = self._journal.load(actor.owner)
+        return load_topic(stored) if isinstance(actor, TopicActor) else load_queue(stored)
+
+    def adopt_one(self, actor: Participant, state: Image | TopicImage) -> None:
+        """What others hold of its rows stays as it was: nothing of this commit is tied to it."""
+        context = self._context
+        if isinstance(actor, QueueActor) and isinstance(state, Image):
+            # The numbers of leases go on: none may stand for two deliveries.
+            first_lease = max(context.first_lease, actor.queue.next_lease)
+            queue = new_queue(self._catalog.queue(actor.name), context.row_numbers, first_lease)
+            revive(queue, state)
+            actor.adopt(queue)
+            context.memory.reset(actor)
+        elif isinstance(actor, TopicActor) and isinstance(state, TopicImage):
+            topic = new_topic(self._catalog.topic(actor.name), context.row_numbers)
+            revive_topic(topic, state)
+            actor.adopt(topic)
+            context.memory.reset(actor)
+        self.resume()
+
+    def load_all(self) -> None:
         """Load everything from the open journal; actors that exist stay, with new state."""
         context = self._context
         context.row_numbers = count(self._journal.last_row() + 1)
@@ -387,7 +484,7 @@ class Engine:
         for actor in known.values():  # they were created in a commit that failed
             actor.close(QueueNotFound(f"queue {actor.name!r} could not be created"))
 
-    def _resume(self) -> None:
+    def resume(self) -> None:
         """The disk takes payloads again: go on with what had to wait for it."""
         self._define_events()
         for actor in list(self._queues.values()):  # burying may create dead-letter queues

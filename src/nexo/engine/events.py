@@ -111,13 +111,17 @@ class EventsActor(TopicActor):
         self._told, self._late, self._paying = [], [], (topic.log.end, 0)
         super().adopt(topic)
 
+    def suspend(self, error: NexoError) -> None:
+        self._reminder.cancel()
+        super().suspend(error)
+
     def close(self, gone: NexoError) -> None:
         self._reminder.cancel()
         super().close(gone)
 
     def _must_wait(self, now_ms: int) -> bool:
         """For a disk that takes no payloads, or because others were told just now."""
-        if self._context.refusal is not None:
+        if self._context.refusal is not None or not self.is_in_service:
             return True
         is_soon = now_ms < self._published_ms + EVENTS_PAUSE_MS and not self._is_due
         return is_soon and len(self._owed) + len(self._told) < EVENTS_PUBLISHED_MAX

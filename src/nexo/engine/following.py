@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
+from nexo.vocabulary.batch import size_of
 from nexo.vocabulary.errors import InvalidArgument, TopicNotFound
 from nexo.vocabulary.limits import FOLLOWED_TOPICS_MAX
 from nexo.vocabulary.patterns import compiled, matches_pattern
@@ -133,5 +134,4 @@ def _matching(topics: Topics, pattern: str, may_read: MayRead) -> dict[str, Topi
 
 
 def _payload_bytes(part: Part) -> int:
-    offsets = part.content.offsets
-    return offsets[part.index + part.count] - offsets[part.index]
+    return size_of(part.content, part.index, part.index + part.count)

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from nexo.engine.process import give_memory_back
 from nexo.vocabulary.batch import concatenate
-from nexo.vocabulary.limits import GIVEN_BACK_BYTES_MIN, READ_AHEAD_CHUNKS
+from nexo.vocabulary.errors import DataCorrupt
+from nexo.vocabulary.limits import (
+    GIVEN_BACK_BYTES_MIN,
+    READ_AHEAD_BYTES,
+    READ_AHEAD_CHUNKS,
+    READ_AHEAD_SHARE,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -78,6 +84,11 @@ class Memory:
             for chunk, (holder, _, error) in self._failing.items()
         ]
 
+    def is_unreadable(self, chunk: Chunk) -> bool:
+        """Whether the journal said so when it was last asked for."""
+        found = self._failing.get(chunk)
+        return found is not None and isinstance(found[2], DataCorrupt)
+
     def give_back(self) -> None:
         """Now and then: what a drained backlog took goes to the system, if it is much."""
         if self._most - self._total >= GIVEN_BACK_BYTES_MIN:
@@ -92,6 +103,16 @@ class Memory:
 
     def forget(self, holder: Holder) -> None:
         self._total -= self._bytes.pop(holder, 0)
+
+    def reset(self, holder: Holder) -> None:
+        """The state of an actor was loaded anew: nothing of the old one counts."""
+        self.forget(holder)
+        self._read_back = {
+            chunk: place for chunk, place in self._read_back.items() if place[0] is not holder
+        }
+        self._failing = {
+            chunk: found for chunk, found in self._failing.items() if found[0] is not holder
+        }
 
     def clear(self, error: BaseException) -> None:
         """The state is loaded anew: whoever waits for a chunk of the old one is told."""
@@ -130,30 +151,36 @@ class Memory:
         for each in chunks:
             self._fetching[each] = []
         self._fetching[chunk].append(done)
-        rows = [row for each in chunks for row in each.rows]
+        # Once each: chunks that a filtered binding made lie in the same row.
+        rows = list(dict.fromkeys(row for each in chunks for row in each.rows))
 
         def finished(batches: list[Batch], error: BaseException | None) -> None:
             if error is None:
-                self._arrived(holder, log, chunks, batches)
+                self._arrived(holder, log, chunks, dict(zip(rows, batches, strict=True)))
             else:
                 self._failed(holder, log, chunks, error)
 
         self._desk.submit(lambda: self._journal.fetch(rows), finished)
 
     def _ahead(self, log: Log, chunk: Chunk, chunks_max: int) -> list[Chunk]:
-        chunks = [chunk]
+        chunks, following = [chunk], chunk
+        left_bytes = min(READ_AHEAD_BYTES, self.limit_bytes // READ_AHEAD_SHARE)
         while len(chunks) < chunks_max:
-            following = log.chunks.get(chunks[-1].end)
-            if following is None or following.content is not None or following in self._fetching:
+            left_bytes -= following.memory_bytes
+            found = log.chunks.get(following.end)
+            if found is None or found.content is not None or found in self._fetching:
                 break
-            chunks.append(following)
+            if found.memory_bytes > left_bytes or found in self._failing:
+                break
+            chunks.append(found)
+            following = found
         return chunks
 
-    def _arrived(self, holder: Holder, log: Log, chunks: list[Chunk], batches: list[Batch]) -> None:
-        at = 0
+    def _arrived(
+        self, holder: Holder, log: Log, chunks: list[Chunk], batches: dict[int, Batch]
+    ) -> None:
         for chunk in chunks:
-            content = concatenate(batches[at : at + len(chunk.rows)])
-            at += len(chunk.rows)
+            content = concatenate([batches[row] for row in chunk.rows])
             count = chunk.end - chunk.first if chunk.seqs is None else len(chunk.seqs)
             log.restore(chunk, content.slice(chunk.row_start, chunk.row_start + count))
             self._read_back[chunk] = (holder, log)
@@ -169,16 +196,17 @@ class Memory:
     def _failed(self, holder: Holder, log: Log, chunks: list[Chunk], error: BaseException) -> None:
         """A commit that came first may have dropped a row: that is no error. And a chunk does not
         suffer for those that were only read ahead."""
-        for chunk in chunks:
+        waiting = [(chunk, self._fetching.pop(chunk, [])) for chunk in chunks]
+        for chunk, dones in waiting:
             is_gone = log.chunks.get(chunk.first) is not chunk
-            for done in self._fetching.pop(chunk, ()):
+            for done in dones:
                 if is_gone:
                     done(None)
                 elif len(chunks) == 1:
                     self._failing[chunk] = (holder, log, error)
                     done(error)
                 else:
-                    self.fetch(holder, log, chunk, done, chunks_max=1)
+                    self.fetch(holder, log, chunk, done, chunks_max=len(chunks) // 2)
 
     def _measure(self, holder: Holder) -> None:
         size = holder.resident_bytes

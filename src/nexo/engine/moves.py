@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from nexo.machine import depart
+from nexo.machine import depart, unreadable
 from nexo.machine.push import push_moved
 from nexo.vocabulary.errors import (
+    DataCorrupt,
     InvalidArgument,
     MessageTooLarge,
     NexoError,
@@ -42,30 +43,52 @@ class Mover:
     ) -> None:
         self._context = context
         self._dead_letters_of = dead_letters_of
+        self._unfinished: set[QueueActor] = set()  # they are gone on with in the next turn
 
     def bury(self, source: QueueActor) -> None:
-        """Move what is out of attempts to the dead-letter queue. On a full disk it waits."""
-        if self._context.refusal is not None:
+        """Move what is out of attempts to the dead-letter queue, some at a time and in order. On a
+        full disk it waits, and while that queue is not in service."""
+        if self._context.refusal is not None or source in self._unfinished:
             return
-        doomed, source.queue.doomed = source.queue.doomed, []
-        for each in doomed:
+        queue = source.queue
+        left = MOVE_MESSAGES
+        kept: list[Doomed] = []  # what cannot be read now stays, and the others go past it
+        done = 0
+        for each in queue.doomed:
+            if left <= 0:
+                self._unfinished.add(source)
+                asyncio.get_running_loop().call_soon(self._go_on, source)
+                break
+            target = self._dead_letters_of(source)
+            if not target.is_in_service:
+                break
             chunk = each.span.chunk
-            if chunk.content is not None:
-                self._bury_one(source, each)
-            else:
-                source.queue.doomed.append(each)
+            if chunk.content is None and not source.is_unreadable(chunk):
                 source.fetch(chunk, lambda: self.bury(source))
+                break
+            if chunk.content is None:
+                kept.append(each)
+            else:
+                self._bury_one(source, target, each)
+                left -= each.span.end - each.span.first
+            done += 1
+        queue.doomed[:done] = kept
 
-    def _bury_one(self, source: QueueActor, doomed: Doomed) -> None:
+    def _go_on(self, source: QueueActor) -> None:
+        self._unfinished.discard(source)
+        if source.is_in_service:
+            self._context.guard(source, lambda: self.bury(source))
+
+    def _bury_one(self, source: QueueActor, target: QueueActor, doomed: Doomed) -> None:
         queue, now_ms = source.queue, self._context.clock.now_ms()
-        target = self._dead_letters_of(source)
+        self._context.committer.tie(source, target)
         batch = depart.dead_letters(queue, doomed)
         gone = depart.depart(
             queue, doomed.lease, doomed.span, Cause.DEAD_LETTERED, doomed.reason, now_ms
         )
         if gone:
             push_moved(target.queue, batch, now_ms)
-            self._context.committer.accept(len(batch.payload))
+            self._context.committer.accept(batch.size)
             self._context.committer.enlist(source)
             self._context.committer.enlist(target)
 
@@ -212,7 +235,7 @@ class MoveTask:
                     # What came in with the commit under way counts, and is not there before it.
                     has_waited = True
                     committer.enlist(self._source)
-                    await committer.when_durable(None)
+                    await committer.when_durable(None, self._source)
                     continue
                 has_waited = False
                 moved = await self._move(picked)
@@ -233,14 +256,19 @@ class MoveTask:
         try:
             await self._context.committer.room()
             with source.pins() as pins:
-                while source.queue is queue and (chunk := _missing(queue, picked)):
-                    await source.read_back(chunk)
-                    pins.add(chunk)
+                while source.queue is queue and (chunk := _missing(queue, left)):
+                    try:
+                        await source.read_back(chunk)
+                    except DataCorrupt:
+                        left = self._pass_over(chunk, left)
+                    else:
+                        pins.add(chunk)
             if self._context.refusal is not None:
                 raise self._context.refusal
             if source.queue is not queue:  # what was picked is of a state that was given up
                 raise ReadOnly("the journal was loaded anew during the move", "try again")
-            self._check_bodies(picked)
+            self._context.committer.check(source)
+            self._check_bodies(left)
             moved = 0
             while left:
                 lease, span = left[0]
@@ -253,8 +281,20 @@ class MoveTask:
                     depart.unpick(queue, lease)
             raise
         self._context.committer.enlist(source)
-        await self._context.committer.when_durable(None)
+        await self._context.committer.when_durable(None, source)
         return moved
+
+    def _pass_over(self, chunk: Chunk, picked: list[tuple[int, Span]]) -> list[tuple[int, Span]]:
+        """What cannot be read stays in the queue, aside; the rest of what was picked moves."""
+        queue, left = self._source.queue, []
+        for lease, span in picked:
+            if span.chunk is chunk:
+                depart.unpick(queue, lease)
+                self._skipped_count += span.end - span.first
+            else:
+                left.append((lease, span))
+        unreadable.set_aside(queue, chunk)
+        return left
 
     def _check_bodies(self, picked: list[tuple[int, Span]]) -> None:
         """Before anything moves: what a target does not take is not taken from the source."""
@@ -293,6 +333,7 @@ class MoveTask:
 
     def _send(self, lease: int, part: Span, target: QueueActor, now_ms: int) -> int:
         queue, committer = self._source.queue, self._context.committer
+        committer.tie(self._source, target)
         batch = depart.redriven(queue, part)
         if self._bodies:
             bodies = [self._bodies[seq] for seq in range(part.first, part.end)]
@@ -300,7 +341,7 @@ class MoveTask:
         gone = depart.depart(queue, lease, part, Cause.REDRIVEN, "", now_ms)
         assert gone, "what was picked is there until it departs"
         push_moved(target.queue, batch, now_ms)
-        committer.accept(len(batch.payload))
+        committer.accept(batch.size)
         committer.enlist(target)
         return batch.count
 

@@ -8,6 +8,8 @@ step the actor serves whoever waits and sets its timer.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from nexo.engine.claim_desk import ClaimDesk
@@ -17,17 +19,26 @@ from nexo.engine.late_desk import LateDesk, catch_up, groups_opened
 from nexo.engine.receive_attempts import ReceiveAttempts
 from nexo.engine.recorder import Recorder
 from nexo.engine.shelf import Shelf, look
+from nexo.engine.supervisor import outcome_of, report
 from nexo.engine.timer import Timer
 from nexo.engine.waiting import PendingPop, Waiter, WaitingRoom
 from nexo.machine import ack as acks
-from nexo.machine import clear, compact, peek, settle
+from nexo.machine import clear, compact, peek, settle, unreadable
 from nexo.machine.bind import push_kept
 from nexo.machine.expire import expire, next_ms
 from nexo.machine.fail import give_back, give_back_lease, nack
 from nexo.machine.image import encode_image, image_of
 from nexo.machine.pop import messages, pop
 from nexo.machine.push import push, push_one, push_shared
-from nexo.vocabulary.limits import POP_BYTES_MAX
+from nexo.vocabulary.errors import DataCorrupt, NexoError, NotReady
+from nexo.vocabulary.limits import (
+    COPY_LOOK_CHUNKS,
+    COPY_STEP_CHUNKS,
+    EXPIRE_STEP_SPANS,
+    POP_BYTES_MAX,
+    SERVE_STEP_PARTS,
+    UNREADABLE_RETRY_MS,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -41,7 +52,6 @@ if TYPE_CHECKING:
     from nexo.machine.queue import Queue
     from nexo.machine.settle import Mark
     from nexo.vocabulary.batch import Batch
-    from nexo.vocabulary.errors import NexoError
     from nexo.vocabulary.message import Message
 
 
@@ -56,10 +66,14 @@ class QueueActor:
         self._committer = context.committer
         self.now_ms = context.clock.now_ms
         self._timer = Timer(context.clock, self.tick)
-        self._shelf = Shelf(context.memory, self)
+        self._shelf = Shelf(context.memory, self, self._set_aside)
+        self._retry: asyncio.TimerHandle | None = None  # of what could not be read
+        self._copying: asyncio.Task[None] | None = None
         self.pins = self._shelf.pins
         self._recorder = Recorder(owner)
         self._gone: NexoError | None = None  # why nothing is taken any more
+        self._is_serving = False
+        self._serves_later = False
         self.claims = ClaimDesk(self)
         self.late = LateDesk(self)
         self.attempts = ReceiveAttempts(self)
@@ -69,8 +83,20 @@ class QueueActor:
         return self.queue.name
 
     @property
+    def label(self) -> str:
+        return f"queue {self.name!r}"
+
+    @property
     def is_writable(self) -> bool:
         return self._context.refusal is None
+
+    @property
+    def is_in_service(self) -> bool:
+        return self._gone is None
+
+    def check_in_service(self) -> None:
+        if self._gone is not None:
+            raise self._gone
 
     # -- Producers ----------------------------------------------------------------------------
 
@@ -83,10 +109,9 @@ class QueueActor:
         return self._push(batch, producer, number)
 
     def _push(self, batch: Batch, producer: str, number: int) -> asyncio.Future[Accepted]:
-        if self._gone is not None:
-            raise self._gone
+        self._check_open()
         accepted = push(self.queue, batch, self.now_ms(), producer, number)
-        return self._committer.admit(self, len(batch.payload), accepted)
+        return self._committer.admit(self, batch.size, accepted)
 
     def push_one(self, body: bytes, priority: int = 0) -> asyncio.Future[int]:
         """The same for one message that is nothing but a body."""
@@ -97,10 +122,15 @@ class QueueActor:
         return self._push_one(body, priority)
 
     def _push_one(self, body: bytes, priority: int) -> asyncio.Future[int]:
-        if self._gone is not None:
-            raise self._gone
+        self._check_open()
         seq = push_one(self.queue, body, self.now_ms(), priority)
         return self._committer.admit(self, len(body), seq)
+
+    def _check_open(self) -> None:
+        if self._gone is not None:
+            raise self._gone
+        if self._context.out_of_service:
+            self._context.check_fed(self)
 
     def arrive(self, batch: Batch, row: int, row_start: int) -> None:
         """Messages of a bound topic, in the commit that the topic is part of."""
@@ -191,6 +221,8 @@ class QueueActor:
     def unsubscribe(self, waiter: Waiter) -> None:
         """Leave, and give back at once what was not acked."""
         self.room.leave(waiter)
+        if self._gone is not None:
+            return
         now_ms = self.now_ms()
         for lease in sorted(waiter.leases & self.queue.leases.keys()):
             give_back_lease(self.queue, lease, now_ms)
@@ -200,30 +232,35 @@ class QueueActor:
 
     def received(self, lease: int, first: int, end: int) -> list[int]:
         """The reception ack; it waits for nothing."""
+        self.check_in_service()
         applied = acks.received(self.queue, lease, first, end, self.now_ms())
         self.changed_lazily()
         return applied
 
     def ack(self, lease: int, first: int, end: int) -> asyncio.Future[list[int]]:
         """The processing ack; the future has the ranges that were acked."""
+        self.check_in_service()
         return self.acked(acks.ack(self.queue, lease, first, end, self.now_ms()))
 
     def acked(self, result: Any) -> asyncio.Future[Any]:
         """Acks concern nobody else until they are on disk."""
         self._committer.enlist(self)
-        return self._committer.when_durable(result)
+        return self._committer.when_durable(result, self)
 
     def nack(
         self, lease: int, first: int, end: int, delay_ms: int | None = None, reason: str = ""
     ) -> asyncio.Future[list[int]]:
+        self.check_in_service()
         applied = nack(self.queue, lease, first, end, self.now_ms(), delay_ms, reason)
         return self.changed(applied)
 
     def give_back(self, lease: int, first: int, end: int) -> asyncio.Future[list[int]]:
         """Back in line as if never delivered."""
+        self.check_in_service()
         return self.changed(give_back(self.queue, lease, first, end, self.now_ms()))
 
     def extend(self, lease: int, first: int, end: int, timeout_ms: int) -> asyncio.Future[Any]:
+        self.check_in_service()
         return self.changed(acks.extend(self.queue, lease, first, end, timeout_ms, self.now_ms()))
 
     def messages(self, delivery: Delivery) -> list[Message]:
@@ -233,6 +270,7 @@ class QueueActor:
     # -- Operators ----------------------------------------------------------------------------
 
     def purge(self) -> asyncio.Future[int]:
+        self.check_in_service()
         self.flush()
         return self.changed(clear.purge(self.queue, self.now_ms()))
 
@@ -264,12 +302,13 @@ class QueueActor:
     def collect(self, draft: Draft) -> Mark:
         queue = self.queue
         collected = settle.collect(queue)
-        for flushed in collected.flushed:
-            self._context.archive(self, flushed.batch, flushed.row, 0)
         draft.rows += collected.rows
         draft.dropped_rows += collected.dropped_rows
         if self._recorder.write(draft, collected.changes, lambda: encode_image(image_of(queue))):
-            asyncio.get_running_loop().call_soon(self._copy_forward)
+            asyncio.get_running_loop().call_soon(self._begin_copying)
+        # Not before: what cannot be written must not take the archive along.
+        for flushed in collected.flushed:
+            self._context.archive(self, flushed.batch, flushed.row, 0)
         if queue.events and self._context.on_events is not None:
             events, queue.events = queue.events, []
             self._context.on_events(events, False)
@@ -283,23 +322,40 @@ class QueueActor:
 
     def tick(self) -> None:
         """The timer: do what time has made due."""
+        if self._gone is None:
+            self._context.guard(self, self._tick)
+
+    def _tick(self) -> None:
         now_ms = self.now_ms()
-        expire(self.queue, now_ms)
+        is_more = expire(self.queue, now_ms, EXPIRE_STEP_SPANS)
         if self.queue.doomed:
             self._context.on_doomed(self)
         if self.queue.changes:
             self._committer.enlist_lazily(self)
         self.serve()
         due_ms = next_ms(self.queue)
-        if due_ms is not None:
-            self._timer.at(max(due_ms, now_ms + 1))
+        if due_ms is not None:  # in a later turn of the event loop, if it is now
+            self._timer.at(now_ms if is_more else max(due_ms, now_ms + 1))
 
     def serve(self) -> None:
-        """Deliver to those who wait, in turn, what is ready."""
-        queue, room = self.queue, self.room
-        if self.claims.waiting and queue.ready:
+        """Deliver to those who wait, in turn, what is ready. Called from within, it leaves that to
+        whoever is at it."""
+        if self.claims.waiting and self.queue.ready:
             self.claims.wake()
-        while len(room) and queue.ready:
+        if self._is_serving or self._gone is not None:
+            return
+        if len(self.room) and self.queue.ready:
+            self._is_serving = True
+            self._context.guard(self, self._serve)
+            self._is_serving = False
+
+    def _serve(self) -> None:
+        queue, room = self.queue, self.room
+        parts = 0
+        while len(room) and queue.ready and self._gone is None:
+            if parts >= SERVE_STEP_PARTS:
+                self._serve_later()
+                return
             turn = room.next(queue.ready)
             if turn is None:
                 return
@@ -314,7 +370,7 @@ class QueueActor:
                 one_ack=waiter.one_ack,
             )
             if not delivery.parts:
-                if delivery.missing is not None:  # only now: a quick disk serves from in there
+                if delivery.missing is not None:
                     self.fetch(delivery.missing, self.serve)
                 self._watch_rate()
                 return
@@ -322,12 +378,44 @@ class QueueActor:
             if waiter.standing:
                 waiter.hold(delivery.lease, queue.leases)
             self._delivered(delivery)
-            waiter.deliver(delivery)
+            parts += len(delivery.parts)
+            _, failure = outcome_of(waiter.deliver, delivery)
+            if failure is not None:
+                self._give_up(waiter, delivery, failure)
+
+    def _serve_later(self) -> None:
+        """Others get their turn of the event loop before it goes on."""
+        if not self._serves_later:
+            self._serves_later = True
+            asyncio.get_running_loop().call_soon(self._serve_now)
+
+    def _serve_now(self) -> None:
+        self._serves_later = False
+        self.serve()
+
+    def _give_up(self, waiter: Waiter, delivery: Delivery, error: Exception) -> None:
+        """A consumer could not take its messages: they go to the others, and it leaves."""
+        report(f"a consumer of {self.label} could not be served", error)
+        self.room.leave(waiter)
+        now_ms = self.now_ms()
+        for lease in sorted({*waiter.leases, delivery.lease} & self.queue.leases.keys()):
+            give_back_lease(self.queue, lease, now_ms)
+        waiter.leases.clear()
+        told = NotReady("the delivery failed", "subscribe again")
+        _, failure = outcome_of(waiter.fail, told)
+        if failure is not None:
+            report(f"a consumer of {self.label} could not be told", failure)
 
     def adopt(self, queue: Queue) -> None:
         """The state was loaded anew from the journal; consumers stay."""
         self.queue = queue
         self._recorder = Recorder(self.owner)
+        self._gone = self._context.out_of_service.get(self.owner)
+        if self._gone is not None:
+            self._timer.cancel()
+            self.room.close(self._gone)
+            return
+        self.room.reopen()
         for waiter in self.room.subscriptions:
             waiter.leases &= queue.leases.keys()
         self.begin()
@@ -338,20 +426,33 @@ class QueueActor:
         self._timer.cancel()
         self._timer.at(self.now_ms())
 
+    def suspend(self, error: NexoError) -> None:
+        """The state is not to be used; another is coming. Consumers stay."""
+        if self._gone is None:
+            self._gone = error
+            self._timer.cancel()
+
+    def reopen(self) -> None:
+        """In service again, with what was loaded last."""
+        self.adopt(self.queue)
+
     def close(self, gone: NexoError) -> None:
         """No more of it: tell those who wait, and those who come later."""
         self._gone = gone
         self._timer.cancel()
+        if self._retry is not None:
+            self._retry.cancel()
+        if self._copying is not None:
+            self._copying.cancel()
         self.room.close(gone)
 
     def changed(self, result: Any) -> asyncio.Future[Any]:
         """Something changed that may concern others: dead letters, waiting consumers, time."""
-        if self._gone is not None:
-            raise self._gone
         if self.queue.doomed:
-            self._context.on_doomed(self)
+            self._context.guard(self, partial(self._context.on_doomed, self))
+        self.check_in_service()
         self._committer.enlist(self)
-        durable = self._committer.when_durable(result)
+        durable = self._committer.when_durable(result, self)
         self._timer.at(next_ms(self.queue))
         self.serve()
         return durable
@@ -380,20 +481,86 @@ class QueueActor:
         self._committer.enlist_lazily(self)
 
     async def read_back(self, chunk: Chunk) -> None:
-        """Wait until the content of a chunk is in memory."""
-        await self._shelf.read_back(self.queue.lane_of(chunk.first).log, chunk)
+        """Wait until the content of a chunk is in memory. If it cannot be read, its messages in
+        line are set aside, and whoever asked looks again; raises if that was about others."""
+        was_aside = chunk in self.queue.aside
+        try:
+            await self._shelf.read_back(self.queue.lane_of(chunk.first).log, chunk)
+        except DataCorrupt:
+            is_aside = chunk in self.queue.aside and not was_aside  # another has met it meanwhile
+            if not self._set_aside(chunk) and not is_aside:
+                raise
+
+    def is_unreadable(self, chunk: Chunk) -> bool:
+        return self._context.memory.is_unreadable(chunk)
+
+    def _set_aside(self, chunk: Chunk) -> int:
+        """The journal cannot give these messages: the queue goes past them, and tries again."""
+        if self._retry is None and self._gone is None:
+            loop = asyncio.get_running_loop()
+            self._retry = loop.call_later(UNREADABLE_RETRY_MS / 1000, self._try_unreadable)
+        return unreadable.set_aside(self.queue, chunk)
+
+    def _try_unreadable(self) -> None:
+        """What could not be read may be readable now: the file may have been mended."""
+        self._retry = None
+        doomed = [each.span.chunk for each in self.queue.doomed]
+        for chunk in {*self.queue.aside, *filter(self.is_unreadable, doomed)}:
+            self.fetch(chunk, partial(self._read_after_all, chunk))
+
+    def _read_after_all(self, chunk: Chunk) -> None:
+        if chunk.content is not None:
+            unreadable.bring_back(self.queue, chunk)
+            if self.queue.doomed:
+                self._context.on_doomed(self)
+            self.serve()
 
     def fetch(self, chunk: Chunk, then: Callable[[], None]) -> None:
         """Read the content of a chunk back and call `then`."""
-        self._shelf.fetch(self.queue.lane_of(chunk.first).log, chunk, then)
+        log = self.queue.lane_of(chunk.first).log
+        self._shelf.fetch(log, chunk, partial(self._context.guard, self, then))
 
-    def _copy_forward(self) -> None:
+    def _begin_copying(self) -> None:
         """After a snapshot: live messages must not pin the bytes of dead ones."""
-        if self._context.refusal is not None:
-            return
-        for chunk in compact.sparse_chunks(self.queue):
-            if chunk.content is None:
-                self.fetch(chunk, self._copy_forward)
-                return
-            compact.copy_forward(self.queue, chunk)
-            self._committer.enlist(self)
+        if self._copying is None and self._gone is None:
+            self._copying = asyncio.get_running_loop().create_task(self._copy_forward())
+            self._copying.add_done_callback(self._copied)
+
+    def _copied(self, copying: asyncio.Task[None]) -> None:
+        self._copying = None
+        if not copying.cancelled():
+            self._context.guard(self, copying.result)
+
+    async def _copy_forward(self) -> None:
+        """A bounded part in each turn of the event loop."""
+        queue, sparse = self.queue, []
+        for lane in queue.lanes:
+            for at, first in enumerate(list(lane.log.chunks)):
+                if at % COPY_LOOK_CHUNKS == COPY_LOOK_CHUNKS - 1:
+                    await asyncio.sleep(0)
+                chunk = lane.log.chunks.get(first)
+                if chunk is not None and compact.is_sparse(lane, chunk):
+                    sparse.append((lane, chunk))
+        for start in range(0, len(sparse), COPY_STEP_CHUNKS):
+            with self.pins() as pins:
+                for _, chunk in sparse[start : start + COPY_STEP_CHUNKS]:
+                    if not await self._is_at_hand(chunk, queue):
+                        continue
+                    pins.add(chunk)
+                if self.queue is not queue or self._context.refusal is not None:
+                    return
+                some = sparse[start : start + COPY_STEP_CHUNKS]
+                known = [(lane, chunk) for lane, chunk in some if chunk.content is not None]
+                chunks = [chunk for lane, chunk in known if compact.is_sparse(lane, chunk)]
+                if chunks:
+                    compact.copy_forward(queue, *chunks)
+                    self._committer.enlist(self)
+            await asyncio.sleep(0)
+
+    async def _is_at_hand(self, chunk: Chunk, queue: Queue) -> bool:
+        """Read a chunk back, if it is still there and can be read."""
+        is_there = self.queue is queue and queue.lane_of(chunk.first).log.chunks.get(chunk.first)
+        if is_there and chunk.content is None and not self.is_unreadable(chunk):
+            with contextlib.suppress(NexoError):  # the next snapshot tries again
+                await self.read_back(chunk)
+        return chunk.content is not None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from nexo.engine.memory import Pins
 from nexo.machine import peek
+from nexo.vocabulary.errors import DataCorrupt
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,26 +19,43 @@ if TYPE_CHECKING:
     from nexo.vocabulary.message import Message
 
 _RETRY_S = 0.2  # a read that failed is tried again, while someone waits for it
+_SOON_S = 0.0  # what is corrupt is not waited for: whoever asked goes past it
 
 
 class Shelf:
-    def __init__(self, memory: Memory, holder: Holder) -> None:
+    def __init__(self, memory: Memory, holder: Holder, set_aside: Callable[[Chunk], int]) -> None:
+        """`set_aside` is told of chunks that the journal holds and cannot give."""
         self._memory = memory
         self._holder = holder
+        self._set_aside = set_aside
         self._called: set[Chunk] = set()
 
     def fetch(self, log: Log, chunk: Chunk, then: Callable[[], None]) -> None:
-        """Read a chunk back and call `then`; asking again meanwhile changes nothing."""
+        """Read a chunk back and call `then` in a later turn of the event loop, never from in here:
+        it may well ask for the next chunk. Asking again meanwhile changes nothing."""
         if chunk in self._called:
             return
         self._called.add(chunk)
+        loop = asyncio.get_running_loop()
 
         def done(error: BaseException | None) -> None:
-            self._called.discard(chunk)
             if error is None:
-                then()
+                self._memory.pin(chunk)
+                loop.call_soon(go_on)
             else:
-                asyncio.get_running_loop().call_later(_RETRY_S, then)
+                is_corrupt = isinstance(error, DataCorrupt)
+                loop.call_later(_SOON_S if is_corrupt else _RETRY_S, try_again, is_corrupt)
+
+        def go_on() -> None:
+            self._called.discard(chunk)
+            self._memory.unpin(chunk)
+            then()
+
+        def try_again(is_corrupt: bool) -> None:
+            self._called.discard(chunk)
+            if is_corrupt:
+                self._set_aside(chunk)
+            then()
 
         self._memory.fetch(self._holder, log, chunk, done)
 

@@ -17,6 +17,7 @@ import msgspec
 from nexo.machine.peek import everything
 from nexo.machine.pop import Part
 from nexo.machine.span import History
+from nexo.vocabulary.batch import fitting, size_of
 from nexo.vocabulary.errors import InvalidArgument, LeaseLost
 from nexo.vocabulary.identity import priority_of
 from nexo.vocabulary.limits import SNAPSHOTS_MAX
@@ -228,23 +229,20 @@ def _present(chunk: Chunk, first: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _size(part: Part) -> int:
-    offsets = part.content.offsets
-    return offsets[part.index + part.count] - offsets[part.index]
+    return size_of(part.content, part.index, part.index + part.count)
 
 
 def _fitting(parts: list[Part], bytes_max: int, has_some: bool) -> list[Part]:
     """The first of these that take about so many bytes, but at least one message if none is
     taken yet."""
-    fitting: list[Part] = []
+    taken: list[Part] = []
     for part in parts:
-        offsets, index = part.content.offsets, part.index
-        stop = index + part.count
-        fits = bisect_right(offsets, offsets[index] + bytes_max, index, stop + 1) - 1 - index
-        if fits < 1 and not has_some and not fitting:
+        fits = fitting(part.content, part.index, part.index + part.count, bytes_max)
+        if fits < 1 and not has_some and not taken:
             fits = 1
         if fits:
-            fitting.append(msgspec.structs.replace(part, count=fits))
-            bytes_max -= _size(fitting[-1])
+            taken.append(msgspec.structs.replace(part, count=fits))
+            bytes_max -= _size(taken[-1])
         if fits < part.count:
             break
-    return fitting
+    return taken

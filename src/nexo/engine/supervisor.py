@@ -1,23 +1,29 @@
-"""The supervisor: what happens when the journal fails, and the idle work when it does not.
+"""The supervisor: what happens when the journal or an actor fails, and the idle work otherwise.
 
 After a failed commit nothing more is confirmed, and everything is taken back to what the journal
 holds: what was not confirmed did not happen. What is safe goes on where it can (pops, and acks
 if the journal has a reserve); pushes are refused. The disk is tried now and then, and everything
 resumes by itself.
+
+An actor that raises what it never should is taken back to what the journal holds, alone if no other
+depends on it in the same commit, else with everything. One that does so again and again is out of
+service for a while: every call on it is refused, and the others go on.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from nexo.journal.port import Commit
 from nexo.vocabulary.batch import batch_of
-from nexo.vocabulary.errors import NexoError, ReadOnly
+from nexo.vocabulary.errors import NexoError, NotReady, ReadOnly
+from nexo.vocabulary.limits import ACTOR_FAILURES_MAX, ACTOR_FAILURES_MS, OUT_OF_SERVICE_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from nexo.engine.committer import Participant
     from nexo.engine.context import Context
 
 PROBE_MS = 1_000  # how often a failed or full disk is tried again
@@ -25,13 +31,30 @@ TIDY_MS = 1_000  # how often idle work is looked for …
 TIDY_AGAIN_MS = 10  # … and how soon after a step that left more
 
 
+class Loader(Protocol):
+    """What brings the state back that the journal holds: the engine."""
+
+    def load_all(self) -> None:
+        """Everything, from the open journal; called at the desk."""
+
+    def read_one(self, actor: Participant) -> Any:
+        """The state of one actor; called at the desk."""
+
+    def adopt_one(self, actor: Participant, state: Any) -> None:
+        """The actor goes on from that state."""
+
+    def can_be_alone(self, actor: Participant) -> bool:
+        """Whether the actor can be loaded without the others."""
+
+    def resume(self) -> None:
+        """Payloads are taken again, or an actor is back: go on with what had to wait for it."""
+
+
 class Supervisor:
-    def __init__(
-        self, context: Context, load: Callable[[], None], resume: Callable[[], None]
-    ) -> None:
+    def __init__(self, context: Context, loader: Loader) -> None:
         self._context = context
-        self._load = load
-        self._resume = resume
+        self._loader = loader
+        self._failures: dict[int, list[int]] = {}  # when actors failed, by owner
         self._probe: asyncio.Task[None] | None = None
         self._tidying: asyncio.TimerHandle | None = None
         self._commits_seen = 0
@@ -47,11 +70,76 @@ class Supervisor:
         if self._tidying is not None:
             self._tidying.cancel()
 
-    def commit_failed(self, error: BaseException) -> None:
+    # -- An actor fails -----------------------------------------------------------------------
+
+    def guard(self, actor: Participant, step: Callable[[], None]) -> None:
+        """Do something in the name of an actor that nobody waits for."""
+        _, error = outcome_of(step)
+        if error is not None:
+            self.actor_failed(actor, error)
+
+    def actor_failed(self, actor: Participant, error: Exception) -> NexoError:
+        """Its state cannot be trusted: go back to the journal. Returns what whoever waits for it
+        is told."""
+        committer = self._context.committer
+        told = NotReady(f"{actor.label} failed and is being reloaded", "try again")
+        if self._closed:
+            report(f"{actor.label} failed while the broker was stopping", error)
+            return told
+        report(f"{actor.label} failed and is loaded again from the journal", error)
+        if not isinstance(error, NexoError):  # else it only waits for another that has failed
+            self._count(actor)
+        if self._probe is not None or committer.is_excluded(actor):
+            return told  # it is being loaded already
+        actor.suspend(told)
+        if committer.is_tied(actor) or not self._loader.can_be_alone(actor):
+            committer.condemn(NotReady("the broker reloads after an internal error", "try again"))
+        else:
+            committer.exclude(actor, told)
+            self._load_alone(actor)
+        return told
+
+    def _load_alone(self, actor: Participant) -> None:
+        committer = self._context.committer
+
+        def loaded(state: Any, error: BaseException | None) -> None:
+            if not committer.is_excluded(actor):
+                return  # everything was loaded meanwhile, or is about to be
+            if error is not None:
+                committer.condemn(refusal_of(error))
+                return
+            committer.readmit(actor)
+            self.guard(actor, lambda: self._loader.adopt_one(actor, state))
+
+        self._context.desk.submit(lambda: self._loader.read_one(actor), loaded, first=True)
+
+    def _count(self, actor: Participant) -> None:
+        """Too many failures within a short time: the actor is out of service."""
+        context, owner = self._context, actor.owner
+        now_ms = context.clock.now_ms()
+        times = [at for at in self._failures.get(owner, ()) if at > now_ms - ACTOR_FAILURES_MS]
+        self._failures[owner] = [*times, now_ms]
+        if len(self._failures[owner]) >= ACTOR_FAILURES_MAX and owner not in context.out_of_service:
+            del self._failures[owner]
+            context.out_of_service[owner] = NotReady(
+                f"{actor.label} is out of service after {ACTOR_FAILURES_MAX} internal errors",
+                "it is tried again within a minute; the log of the broker has the errors",
+            )
+            loop = asyncio.get_running_loop()
+            loop.call_later(OUT_OF_SERVICE_MS / 1000, self._try_again, actor)
+
+    def _try_again(self, actor: Participant) -> None:
+        self._context.out_of_service.pop(actor.owner, None)
+        if self._closed:
+            return
+        if self._probe is None and not self._context.committer.is_excluded(actor):
+            self.guard(actor, actor.reopen)
+            self._loader.resume()
+
+    # -- The journal fails --------------------------------------------------------------------
+
+    def give_up(self, refusal: NexoError) -> None:
         """What was not confirmed did not happen: go back to the journal."""
-        if not isinstance(error, NexoError):
-            raise error
-        refusal = error if isinstance(error, ReadOnly) else ReadOnly(error.message, error.hint)
         context = self._context
         context.refusal = refusal
         context.committer.stop()
@@ -70,7 +158,9 @@ class Supervisor:
                 if not self._loaded:
                     await self._reload()
                 await self._context.desk.call(self._try_disk)
-            except NexoError:
+            except Exception as error:
+                if not isinstance(error, NexoError):
+                    report("the journal could not be loaded again", error)
                 if self._loaded:
                     self._loaded = await self._is_usable()
                 await asyncio.sleep(PROBE_MS / 1000)
@@ -79,7 +169,7 @@ class Supervisor:
                 break
         self._probe = None
         self._context.refusal = None
-        self._resume()
+        self._loader.resume()
 
     async def _reload(self) -> None:
         """Open the journal again and load from it in one go: the journal takes one call at a time,
@@ -87,17 +177,15 @@ class Supervisor:
         loaded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def reopened(_: None, error: BaseException | None) -> None:
-            try:
-                if error is not None:
-                    raise error
-                self._load()
-            except NexoError as caught:
-                if not loaded.done():
-                    loaded.set_exception(caught)
+            if error is None:
+                _, error = outcome_of(self._loader.load_all)
+            self._loaded = error is None
+            if loaded.done():
                 return
-            self._loaded = True
-            if not loaded.done():
+            if error is None:
                 loaded.set_result(None)
+            else:
+                loaded.set_exception(error)
 
         self._context.desk.submit(self._reopen, reopened)
         await loaded
@@ -136,17 +224,32 @@ class Supervisor:
 
         def done(more: bool, error: BaseException | None) -> None:
             if error is not None:  # what cannot be read either must not wait for a commit to fail
-                self.commit_failed(error)
+                self.give_up(refusal_of(error))
             if not self._closed:
                 self._tidy_later(TIDY_AGAIN_MS if more and error is None else TIDY_MS)
 
         self._context.desk.submit(self._context.journal.tidy, done)
 
 
-def outcome_of(job: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+def outcome_of(job: Callable[..., Any], *given: Any) -> tuple[Any, Exception | None]:
     """The result of a call, or what it raised: the one place that catches everything, because
     whoever waits for the call must be told, whatever it was."""
     try:
-        return job(), None
+        return job(*given), None
     except Exception as caught:
         return None, caught
+
+
+def report(message: str, error: BaseException) -> None:
+    """Tell of what should never happen: the log of the broker has it, with its traceback."""
+    context = {"message": message, "exception": error}
+    asyncio.get_running_loop().call_exception_handler(context)
+
+
+def refusal_of(error: BaseException) -> ReadOnly:
+    """What those are told who wanted something written, when the journal raises this."""
+    if isinstance(error, ReadOnly):
+        return error
+    if isinstance(error, NexoError):
+        return ReadOnly(error.message, error.hint)
+    return ReadOnly(f"the journal failed: {error}", "see the log of the broker")

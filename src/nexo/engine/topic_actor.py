@@ -14,6 +14,7 @@ import msgspec
 from nexo.engine.committer import TOPIC_RANK
 from nexo.engine.recorder import Recorder
 from nexo.engine.shelf import Shelf
+from nexo.engine.supervisor import outcome_of, report
 from nexo.engine.timer import Timer
 from nexo.machine import topic as rules
 from nexo.machine.bind import archive_kept, wanted_runs
@@ -54,7 +55,7 @@ class TopicActor:
         self._committer = context.committer
         self._now_ms = context.clock.now_ms
         self._timer = Timer(context.clock, self.tick)
-        self._shelf = Shelf(context.memory, self)
+        self._shelf = Shelf(context.memory, self, lambda _: 0)
         self._recorder = Recorder(owner)
         self._listeners: set[Callable[[], None]] = set()
         self._gone: NexoError | None = None  # why nothing is taken any more
@@ -62,6 +63,18 @@ class TopicActor:
     @property
     def name(self) -> str:
         return self.topic.name
+
+    @property
+    def label(self) -> str:
+        return f"topic {self.name!r}"
+
+    @property
+    def is_in_service(self) -> bool:
+        return self._gone is None
+
+    def check_in_service(self) -> None:
+        if self._gone is not None:
+            raise self._gone
 
     def publish(
         self, batch: Batch, producer: str = "", number: int = 0
@@ -78,12 +91,13 @@ class TopicActor:
         return self._publish(batch, producer, number)
 
     def _publish(self, batch: Batch, producer: str, number: int) -> asyncio.Future[tuple[int, int]]:
-        if self._gone is not None:
-            raise self._gone
+        self.check_in_service()
+        if self._context.out_of_service:
+            self._context.check_fed(self)
         offsets = rules.publish(self.topic, batch, self._now_ms(), producer, number)
-        self._committer.accept(len(batch.payload))
+        self._committer.accept(batch.size)
         self._committer.enlist(self)
-        return self._committer.when_durable(offsets)
+        return self._committer.when_durable(offsets, self)
 
     async def read(
         self,
@@ -174,9 +188,13 @@ class TopicActor:
 
     def fan_out(self) -> None:
         """Give what was published since the last commit to the queues that are bound now."""
+        bound = self._context.queues_bound_to(self.owner)
+        for queue, _ in bound:
+            queue.check_in_service()  # all of them get it or none
         for flushed in rules.flush_topic(self.topic):
-            for queue, where in self._context.queues_bound_to(self.owner):
+            for queue, where in bound:
                 for start, stop in wanted_runs(flushed.batch, 0, where):
+                    self._committer.tie(self, queue)
                     self._context.rows.share(flushed.row)
                     queue.arrive(flushed.batch.slice(start, stop), flushed.row, start)
 
@@ -196,29 +214,48 @@ class TopicActor:
         rules.settle_topic(self.topic, end)
         self._trim()
         if news:
-            for listener in list(self._listeners):
-                listener()
+            self._tell_listeners()
         self._context.memory.note(self)
 
     def tick(self) -> None:
-        self._trim()
+        if self._gone is None:
+            self._context.guard(self, self._trim)
 
     def adopt(self, topic: Topic) -> None:
         """The state was loaded anew from the journal; readers stay."""
         self.topic = topic
         self._recorder = Recorder(self.owner)
-        self.begin()
+        self._gone = self._context.out_of_service.get(self.owner)
+        if self._gone is None:
+            self.begin()
+        else:
+            self.close(self._gone)
 
     def begin(self) -> None:
         self._timer.cancel()
         self._timer.at(self._now_ms())
 
+    def suspend(self, error: NexoError) -> None:
+        """The state is not to be used; another is coming."""
+        if self._gone is None:
+            self._gone = error
+            self._timer.cancel()
+
+    def reopen(self) -> None:
+        """In service again, with what was loaded last."""
+        self.adopt(self.topic)
+
     def close(self, gone: NexoError) -> None:
         """No more of it: those who listen read again, and are told."""
         self._gone = gone
         self._timer.cancel()
+        self._tell_listeners()
+
+    def _tell_listeners(self) -> None:
         for listener in list(self._listeners):
-            listener()
+            _, failure = outcome_of(listener)
+            if failure is not None:
+                report(f"a reader of {self.label} could not be told", failure)
 
     def _trim(self) -> None:
         rules.trim(self.topic, self._now_ms())

@@ -84,7 +84,9 @@ class Topics:
         return lambda: self._listeners.discard(listener)
 
     def drop(self, name: str) -> None:
-        actor = self.actors.pop(name)
+        actor = self.actors[name]
+        self._context.committer.tie(actor)  # with the catalog, which drops it too
+        del self.actors[name]
         drop_before(actor.topic, actor.topic.log.end)
         self._context.committer.enlist(actor)
         actor.close(TopicNotFound(f"topic {name!r} was deleted"))
@@ -97,6 +99,8 @@ class Topics:
         context, events = self._context, self.actors.get(EVENTS_TOPIC)
         await context.committer.drain()
         while isinstance(events, EventsActor) and events.is_behind and context.refusal is None:
+            if not events.is_in_service:
+                return
             events.hurry()
             await context.committer.drain()
 
@@ -135,19 +139,21 @@ class Topics:
         """A commit is on disk."""
         actor = self.actors.get(EVENTS_TOPIC)
         if isinstance(actor, EventsActor):
-            actor.landed()
+            self._context.guard(actor, actor.landed)
 
     def _archive(self, queue: QueueActor, batch: Batch, row: int, row_start: int) -> None:
         """Keep what came into a queue, if it has an archive."""
         if queue.queue.settings.archive:
             topic = self.actors.get(archive_name(queue.name))
             if topic is not None:
+                self._context.committer.tie(queue, topic)
                 topic.archive(batch, row, row_start)
 
     def _archive_kept(self, queue: QueueActor, piece: Piece) -> None:
         if queue.queue.settings.archive:
             topic = self.actors.get(archive_name(queue.name))
             if topic is not None:
+                self._context.committer.tie(queue, topic)
                 topic.archive_kept(piece)
 
     def _new_actor(self, owner: int, topic: Topic) -> TopicActor:

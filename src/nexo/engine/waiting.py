@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
+from nexo.engine.supervisor import outcome_of, report
 from nexo.vocabulary.errors import RateLimited
 from nexo.vocabulary.limits import POP_BYTES_MAX, POP_MESSAGES_MAX, WAITERS_MAX
 
@@ -157,7 +158,13 @@ class WaitingRoom:
         self._free = 0
         for waiter in waiters:
             waiter.queued = False
-            waiter.fail(reason)
+            _, failure = outcome_of(waiter.fail, reason)
+            if failure is not None:
+                report("a consumer could not be told that its queue is gone", failure)
+
+    def reopen(self) -> None:
+        """Consumers may come again."""
+        self._closed = None
 
     def grant(self, waiter: Waiter, more: int) -> None:
         """A subscription has room for more."""

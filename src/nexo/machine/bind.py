@@ -14,6 +14,7 @@ from nexo.machine.log import Piece
 from nexo.machine.push import place
 from nexo.machine.settle import tell_pushed
 from nexo.vocabulary.attributes import matches
+from nexo.vocabulary.batch import size_of
 from nexo.vocabulary.changes import Published, Pushed
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def runs_of(chunk: Chunk, offset: int, where: dict[str, str] | None) -> list[Run
             Run(
                 start,
                 stop,
-                content.offsets[stop] - content.offsets[start],
+                size_of(content, start, stop),
                 groups[start:stop] if isinstance(groups, list) else groups,
                 created[start] if created else chunk.created_first_ms,
                 created[stop - 1] if created else chunk.created_last_ms,

@@ -127,7 +127,7 @@ class Chunk:
         self.created_last_ms = created_ms
         self.arrived_ms = 0  # when a topic brought what it had kept: from then retention counts
         self.groups: str | list[str | None] | None = None
-        self.payload_bytes = 0
+        self.payload_bytes = 0  # with attributes, ids and origins: `size_of` all messages
         self.flushed = first  # messages below this have a row
         self.rows: list[int] = []
         self.row_start = 0  # where the chunk begins in its row, if it shares the row

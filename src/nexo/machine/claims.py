@@ -9,7 +9,6 @@ opened them before.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,6 +19,7 @@ from nexo.machine.fail import come_back, doom
 from nexo.machine.pop import Part, grant, part_of, select, tell
 from nexo.machine.span import attempted
 from nexo.vocabulary import limits
+from nexo.vocabulary.batch import fitting, size_of
 from nexo.vocabulary.changes import (
     ClaimAcked,
     Claimed,
@@ -238,12 +238,11 @@ def slice_of(
         if span.chunk.content is None:
             return [], span.chunk
         whole = part_of(span)
-        index, offsets = whole.index + start, whole.content.offsets
+        index, content = whole.index + start, whole.content
         stop = index + min(size - start, count)
-        fits = bisect_right(offsets, offsets[index] + bytes_max, index, stop + 1) - 1
-        taken = max(fits, index if parts else index + 1) - index
+        taken = max(fitting(content, index, stop, bytes_max), 0 if parts else 1)
         if taken:
-            bytes_max -= offsets[index + taken] - offsets[index]
+            bytes_max -= size_of(content, index, index + taken)
             parts.append(
                 msgspec.structs.replace(whole, first=span.first + start, count=taken, index=index)
             )

@@ -20,9 +20,9 @@ def purge(queue: Queue, now_ms: int) -> int:
     flush(queue)  # what came just before has a record before this one
     for lane in queue.lanes:
         lane.line.clear()
-        for chunk in list(lane.log.chunks.values()):
-            queue.dropped_rows += lane.log.drop(chunk)
+        queue.dropped_rows += lane.log.drop_all()
     queue.scheduled.clear()
+    queue.aside.clear()
     queue.leases.clear()
     queue.deadlines.clear()
     queue.doomed.clear()
@@ -33,7 +33,7 @@ def purge(queue: Queue, now_ms: int) -> int:
             batch.lease = 0
     if queue.busy is not None:
         queue.busy.clear()
-    queue.depth = queue.in_flight = queue.scheduled_count = 0
+    queue.depth = queue.in_flight = queue.scheduled_count = queue.aside_count = 0
     queue.changes.append(Purged(now_ms))
     if queue.events is not None and count:
         kind = EventKind.PURGED

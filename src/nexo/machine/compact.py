@@ -18,36 +18,40 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from nexo.machine.chunk import Chunk
-    from nexo.machine.queue import Queue
+    from nexo.machine.queue import Lane, Queue
     from nexo.machine.span import Span
 
 
-def sparse_chunks(queue: Queue) -> list[Chunk]:
-    """The chunks that are worth copying forward."""
-    found = []
-    for lane in queue.lanes:
-        for chunk in lane.log.chunks.values():
-            kept = chunk.end - chunk.first if chunk.seqs is None else len(chunk.seqs)
-            dead_bytes = chunk.payload_bytes * (kept - chunk.live) // max(1, kept)
-            if (
-                chunk.live * SPARSE_CHUNK_RATIO <= kept
-                and dead_bytes >= SPARSE_CHUNK_BYTES
-                and chunk.end <= lane.log.settled
-                and not isinstance(chunk.content, Growing)
-            ):
-                found.append(chunk)
-    return found
+def is_sparse(lane: Lane, chunk: Chunk) -> bool:
+    """Whether the chunk is worth copying forward."""
+    kept = chunk.end - chunk.first if chunk.seqs is None else len(chunk.seqs)
+    if chunk.live * SPARSE_CHUNK_RATIO > kept:
+        return False
+    dead_bytes = chunk.payload_bytes * (kept - chunk.live) // max(1, kept)
+    return (
+        dead_bytes >= SPARSE_CHUNK_BYTES
+        and chunk.end <= lane.log.settled
+        and not isinstance(chunk.content, Growing)
+    )
 
 
-def copy_forward(queue: Queue, chunk: Chunk) -> None:
-    """Write the live messages of a chunk to a new row; its content is in memory."""
+def copy_forward(queue: Queue, *chunks: Chunk) -> None:
+    """Write the live messages of each chunk to a new row; their contents are in memory. Several
+    at once, since finding the messages is a walk through the queue."""
+    live: dict[Chunk, list[int]] = {chunk: [] for chunk in chunks}
+    for span in _spans(queue):
+        seqs = live.get(span.chunk)
+        if seqs is not None:
+            seqs.extend(range(span.first, span.end))
+    for chunk, seqs in live.items():
+        seqs.sort()
+        _rewrite(queue, chunk, seqs)
+
+
+def _rewrite(queue: Queue, chunk: Chunk, live: list[int]) -> None:
     content = chunk.content
     assert content is not None
     assert not isinstance(content, Growing)
-    live = [
-        seq for span in _spans(queue) if span.chunk is chunk for seq in range(span.first, span.end)
-    ]
-    live.sort()
     log = queue.lane_of(chunk.first).log
     copied = content.select([chunk.index(seq) for seq in live])
     log.evict(chunk)
@@ -56,7 +60,7 @@ def copy_forward(queue: Queue, chunk: Chunk) -> None:
     queue.new_rows.append((row, copied))
     chunk.rows, chunk.row_start = [row], 0
     chunk.seqs = array(TIME_TYPE, live)
-    chunk.payload_bytes = len(copied.payload)
+    chunk.payload_bytes = copied.size
     log.restore(chunk, copied)
     chunk.unsaved += 1
     queue.rewritten.append(chunk)
@@ -69,5 +73,7 @@ def _spans(queue: Queue) -> Iterator[Span]:
         yield from lane.line.spans()
     for _, _, span in queue.scheduled:
         yield span
+    for aside in queue.aside.values():
+        yield from aside
     for held in queue.leases.values():
         yield from held if isinstance(held, list) else (held,)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from heapq import heappop
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from nexo.machine.ack import detach
 from nexo.machine.claims import lapse
 from nexo.machine.fail import come_back, fail
-from nexo.machine.groups import GroupedLine
+from nexo.machine.groups import END, GroupedLine
 from nexo.machine.pop import tell
 from nexo.vocabulary.changes import Removed
 from nexo.vocabulary.states import Cause, EventKind, State
@@ -38,10 +38,15 @@ def next_ms(queue: Queue) -> int | None:
     return min(times) if times else None
 
 
-def expire(queue: Queue, now_ms: int) -> None:
-    """Everything that is due by now: schedules, leases, retention, deduplication windows."""
+def expire(queue: Queue, now_ms: int, spans_max: int = END) -> bool:
+    """What is due by now: schedules, leases, retention, deduplication windows. At most `spans_max`
+    spans come back in one step, those that are due first; true if it has to be called again."""
     now_ms = queue.advance(now_ms)
+    left = spans_max
     while queue.scheduled and queue.scheduled[0][0] <= now_ms:
+        if not left:
+            return True
+        left -= 1
         span = heappop(queue.scheduled)[2]
         queue.scheduled_count -= span.end - span.first
         if queue.busy is not None:
@@ -50,29 +55,40 @@ def expire(queue: Queue, now_ms: int) -> None:
             line.unhold(span)
         queue.enter(span)
     while queue.deadlines and queue.deadlines[0][0] <= now_ms:
-        lease = heappop(queue.deadlines)[1]
-        _expire_lease(queue, lease, now_ms)
+        if not left:
+            return True
+        entry = heappop(queue.deadlines)
+        expired, is_done = _expire_lease(queue, entry[1], now_ms, left)
+        left = max(0, left - expired)
+        if not is_done:
+            heappush(queue.deadlines, entry)
     if queue.recent is not None:
         queue.recent.forget(now_ms)
     _expire_old(queue, now_ms)
+    return False
 
 
-def _expire_lease(queue: Queue, lease: int, now_ms: int) -> None:
+def _expire_lease(queue: Queue, lease: int, now_ms: int, spans_max: int) -> tuple[int, bool]:
+    """How many spans were looked after, and whether that is all; a claim goes as a whole."""
     held = queue.leases.get(lease)
     if held is None:
-        return
+        return 0, True
     spans = held if isinstance(held, list) else [held]
     late = [span for span in spans if span.deadline_ms <= now_ms and span.state in _CAUSES]
     if not late:
-        return
+        return 0, True
+    is_done = True
     if late[0].state is State.CLAIMED:
         lapse(queue, lease)
+    elif len(late) > spans_max:
+        late, is_done = late[:spans_max], False
     for span in detach(queue, lease, late):
         cause = _CAUSES[span.state]
         if cause is Cause.CLAIM_LAPSED:
             come_back(queue, lease, span, now_ms, cause, 0)
         else:
             fail(queue, lease, span, now_ms, cause)
+    return len(late), is_done
 
 
 def _expire_old(queue: Queue, now_ms: int) -> None:

@@ -106,6 +106,7 @@ def image_of(queue: Queue) -> Image:
     for lane in queue.lanes:
         free += [Free(s.first, s.end, s.history, 0) for s in lane.line.spans()]
     free += [Free(s.first, s.end, s.history, due_ms) for due_ms, _, s in queue.scheduled]
+    free += [Free(s.first, s.end, s.history, 0) for aside in queue.aside.values() for s in aside]
     for lease, held in queue.leases.items():
         for span in held if isinstance(held, list) else (held,):
             if span.state is State.MOVING:

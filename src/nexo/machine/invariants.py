@@ -36,14 +36,17 @@ def check(queue: Queue) -> None:
             assert span.state in _IN_FLIGHT, f"{span} on a lease"
             assert span.history is not None or span.state is State.MOVING
             leased.append((span, span.state))
-    places = ready + scheduled + leased
+    aside = [(span, State.READY) for spans in queue.aside.values() for span in spans]
+    places = ready + scheduled + leased + aside
     _check_disjoint([span for span, _ in places])
     counts = [
-        sum(span.end - span.first for span, _ in place) for place in (ready, scheduled, leased)
+        sum(span.end - span.first for span, _ in place)
+        for place in (ready, scheduled, leased, aside)
     ]
     assert counts[0] == queue.ready, f"{counts[0]} in line, counted {queue.ready}"
     assert counts[1] == queue.scheduled_count, f"{counts[1]} != {queue.scheduled_count} scheduled"
     assert counts[2] == queue.in_flight, f"{counts[2]} != {queue.in_flight} in flight"
+    assert counts[3] == queue.aside_count, f"{counts[3]} != {queue.aside_count} aside"
     assert sum(counts) == queue.depth, f"{sum(counts)} messages, depth {queue.depth}"
     _check_chunks(queue, [span for span, _ in places])
     _check_deadlines(queue)

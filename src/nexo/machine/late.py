@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from nexo.machine.ack import detach
 from nexo.machine.pop import tell
+from nexo.machine.unreadable import take_aside
 from nexo.vocabulary.changes import Removed
 from nexo.vocabulary.limits import SEQUENCE_BITS
 from nexo.vocabulary.states import Cause, EventKind, State
@@ -35,6 +36,7 @@ def holds(queue: Queue, seq: int) -> bool:
     return (
         any(span.first <= seq < span.end for _, _, span in queue.scheduled)
         or _in_line(queue, seq) is not None
+        or any(span.first <= seq < span.end for spans in queue.aside.values() for span in spans)
         or any(
             span.first <= seq < span.end
             for held in queue.leases.values()
@@ -81,7 +83,7 @@ def _in_line(queue: Queue, seq: int) -> Span | None:
 
 
 def _take(queue: Queue, seq: int) -> Span | None:
-    """Take a message out of the line, or off the schedule."""
+    """Take a message out of the line, off the schedule, or from those that cannot be read."""
     if _in_line(queue, seq) is not None:
         return queue.lane_of(seq).line.cut(seq)
     for index, (due_ms, _, span) in enumerate(queue.scheduled):
@@ -91,4 +93,4 @@ def _take(queue: Queue, seq: int) -> Span | None:
             heapify(queue.scheduled)
             queue.scheduled_count -= 1
             return span.part(seq, seq + 1)
-    return None
+    return take_aside(queue, seq)

@@ -90,7 +90,7 @@ class Log:
 
     def append(self, batch: Batch, now_ms: int) -> Chunk:
         """A batch at the end. The chunk's last `batch.count` messages are the new ones."""
-        count, size = batch.count, len(batch.payload)
+        count, size = batch.count, batch.size
         if count >= SMALL_PUSH_MESSAGES or size >= SMALL_PUSH_BYTES:
             if batch.created is not None:  # of an earlier life: here they come together, now
                 batch = msgspec.structs.replace(batch, created=None)
@@ -165,6 +165,17 @@ class Log:
             self.evict(chunk)
         return chunk.rows
 
+    def drop_all(self) -> list[int]:
+        """Every message is gone; returns the rows that are no longer needed."""
+        rows = [row for chunk in self.chunks.values() for row in chunk.rows]
+        for chunk in self.resident.values():
+            chunk.content = None
+        self.chunks.clear()
+        self.resident.clear()
+        self.resident_bytes = 0
+        self._open = None
+        return rows
+
     def evictable(self, chunk: Chunk) -> bool:
         """Whether the content may leave memory: it is all on disk and grows no more."""
         return (
@@ -210,7 +221,7 @@ class Log:
         self.close_open()
         chunk = Chunk(self.end, self.end + batch.count, batch, now_ms)
         chunk.groups = batch.groups
-        chunk.payload_bytes = len(batch.payload)
+        chunk.payload_bytes = batch.size
         self.chunks[chunk.first] = self.resident[chunk.first] = chunk
         self.end = chunk.end
         self.resident_bytes += chunk.memory_bytes

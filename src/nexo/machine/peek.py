@@ -48,6 +48,7 @@ class Info(msgspec.Struct, frozen=True):
     dead_lettered: int
     claimed: dict[str, int]  # messages held by each Spark consumer …
     unsealed: int = 0  # … and how many of all those fall back unless it is heard of
+    unreadable: int = 0  # the disk could not give them: they stand aside
 
 
 def glance(queue: Queue, limit: int) -> list[Glance]:
@@ -137,6 +138,7 @@ def info(queue: Queue, now_ms: int) -> Info:
         dead_lettered=totals.dead_lettered,
         claimed=claimed,
         unsealed=unsealed,
+        unreadable=queue.aside_count,
     )
 
 

@@ -7,7 +7,6 @@ that are on disk are seen.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,7 +14,7 @@ import msgspec
 from nexo.machine.chunk import Chunk, Content
 from nexo.machine.span import History, attempted
 from nexo.vocabulary import limits
-from nexo.vocabulary.batch import Batch
+from nexo.vocabulary.batch import Batch, fitting, size_of
 from nexo.vocabulary.changes import Delivered
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.events import Event
@@ -128,8 +127,7 @@ def select(queue: Queue, count: int, bytes_max: int) -> tuple[list[Span], Chunk 
             take = count
             if chunk.payload_bytes > bytes_max:
                 start = head.first - chunk.first if chunk.seqs is None else chunk.index(head.first)
-                offsets = content.offsets
-                fits = bisect_right(offsets, offsets[start] + bytes_max, start) - 1 - start
+                fits = fitting(content, start, start + head.end - head.first, bytes_max)
                 if fits < 1:
                     if spans:
                         return spans, None
@@ -141,7 +139,7 @@ def select(queue: Queue, count: int, bytes_max: int) -> tuple[list[Span], Chunk 
             taken = span.end - span.first
             count -= taken
             start = chunk.index(span.first)
-            bytes_max -= content.offsets[start + taken] - content.offsets[start]
+            bytes_max -= size_of(content, start, start + taken)
             if count <= 0 or bytes_max <= 0:
                 return spans, None
     return spans, None

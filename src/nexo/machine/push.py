@@ -17,7 +17,7 @@ from nexo.machine.producers import Producers
 from nexo.machine.settle import tell_pushed
 from nexo.machine.span import Span
 from nexo.vocabulary import limits
-from nexo.vocabulary.batch import batch_of
+from nexo.vocabulary.batch import batch_of, largest_message
 from nexo.vocabulary.changes import Produced, Pushed
 from nexo.vocabulary.errors import InvalidArgument, MessageTooLarge, QueueFull
 
@@ -176,7 +176,7 @@ def place(queue: Queue, chunk: Chunk, first: int, end: int, due_ms: int) -> None
 
 
 def _check(queue: Queue, batch: Batch) -> None:
-    settings, count, size = queue.settings, batch.count, len(batch.payload)
+    settings, count, size = queue.settings, batch.count, batch.size
     if count < 1:
         raise InvalidArgument("the batch holds no message", "push at least one message")
     if count > limits.BATCH_MESSAGES_MAX or size > limits.BATCH_BYTES_MAX:
@@ -186,8 +186,7 @@ def _check(queue: Queue, batch: Batch) -> None:
             f"{limits.BATCH_BYTES_MAX} bytes at once",
         )
     if size > settings.max_message_bytes:
-        offsets = batch.offsets
-        largest = max(offsets[i + 1] - offsets[i] for i in range(count))
+        largest = largest_message(batch, settings.max_message_bytes)
         if largest > settings.max_message_bytes:
             raise _too_large(queue, largest)
     if isinstance(batch.priority, int):
@@ -252,5 +251,6 @@ def _too_large(queue: Queue, size: int) -> MessageTooLarge:
     return MessageTooLarge(
         f"a message of {size} bytes is larger than queue {queue.name!r} takes "
         f"({queue.settings.max_message_bytes})",
-        "store the body elsewhere and push a reference, or raise max_message_bytes",
+        "body and attributes count: store them elsewhere and push a reference, "
+        "or raise max_message_bytes",
     )

@@ -1,7 +1,8 @@
 """The state of one queue. The rules that change it are one file each: `push`, `pop`, `settle`,
 `ack`, `fail`, `expire`, `claims`, `clear`, `depart`.
 
-Every message is in exactly one place: in a lane's line (ready), in `scheduled`, or in `leases`.
+Every message is in exactly one place: in a lane's line (ready), in `scheduled`, in `leases`, or in
+`aside` while the disk cannot give it.
 Everything a rule does is added to `changes` (for the journal) and, if wanted, to `events`.
 Times never go back: `advance` keeps the latest one seen.
 """
@@ -74,6 +75,8 @@ class Totals:
 
 class Queue:
     __slots__ = (
+        "aside",
+        "aside_count",
         "busy",
         "changes",
         "claims",
@@ -129,6 +132,8 @@ class Queue:
         self.scheduled_count = 0
         self.scheduled: list[tuple[int, int, Span]] = []  # a heap by due time, then number
         self.leases: dict[int, Span | list[Span]] = {}
+        self.aside: dict[Chunk, list[Span]] = {}  # what cannot be read
+        self.aside_count = 0
         self.deadlines: list[tuple[int, int]] = []  # a heap of (deadline, lease), some outdated
         self.kept_deadlines = 0  # how many were left when they were last swept
         self.first_time = History(1, 0)  # of all first deliveries of the same millisecond
@@ -152,7 +157,7 @@ class Queue:
 
     @property
     def ready(self) -> int:
-        return self.depth - self.in_flight - self.scheduled_count
+        return self.depth - self.in_flight - self.scheduled_count - self.aside_count
 
     @property
     def resident_bytes(self) -> int:

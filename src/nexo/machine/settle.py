@@ -71,7 +71,7 @@ def flush(queue: Queue) -> list[Flushed]:
                 created_last_ms,
                 _due(queue, first, end),
                 batch.groups,
-                len(batch.payload),
+                batch.size,
             )
         )
         if queue.events is not None:

@@ -19,6 +19,7 @@ from nexo.machine.producers import Producers
 from nexo.machine.settle import times_of
 from nexo.machine.span import History
 from nexo.vocabulary import limits
+from nexo.vocabulary.batch import fitting, largest_message, size_of
 from nexo.vocabulary.changes import Produced, Published, Trimmed
 from nexo.vocabulary.errors import InvalidArgument, MessageTooLarge, OffsetExpired
 
@@ -95,7 +96,7 @@ def publish(
     _check(topic, batch)
     first = topic.log.end
     topic.log.append(batch, now_ms)
-    topic.kept_bytes += len(batch.payload)
+    topic.kept_bytes += batch.size
     if producer:
         if topic.producers is None:
             topic.producers = Producers()
@@ -157,12 +158,10 @@ def read(
             return Reading(parts, offset, chunk)
         start = offset - chunk.first
         stop = min(chunk.end, settled, offset + count) - chunk.first
-        offsets = content.offsets
-        fits = bisect_right(offsets, offsets[start] + bytes_max, start, stop + 1) - 1
-        stop = max(fits, start + 1 if not parts else start)
+        stop = start + max(fitting(content, start, stop, bytes_max), 0 if parts else 1)
         if stop == start:
             break
-        bytes_max -= offsets[stop] - offsets[start]
+        bytes_max -= size_of(content, start, stop)
         created_ms = chunk.created_first_ms
         parts.append(Part(offset, stop - start, content, start, created_ms, _UNREAD))
         offset += stop - start
@@ -312,19 +311,17 @@ def _first_after(topic: Topic, cutoff_ms: int) -> int:
 def _published(flushed: Flushed) -> Published:
     row, chunk, first, end, batch = flushed
     created_first_ms, created_last_ms = times_of(flushed)
-    size = len(batch.payload)
-    return Published(row, 0, chunk.first, first, end, created_first_ms, created_last_ms, size)
+    return Published(row, 0, chunk.first, first, end, created_first_ms, created_last_ms, batch.size)
 
 
 def _check(topic: Topic, batch: Batch) -> None:
-    count, size = batch.count, len(batch.payload)
+    count, size = batch.count, batch.size
     if count < 1:
         raise InvalidArgument("the batch holds no message", "publish at least one message")
     if count > limits.BATCH_MESSAGES_MAX or size > limits.BATCH_BYTES_MAX:
         raise MessageTooLarge(f"a batch of {count} messages and {size} bytes is too large")
     if size > topic.settings.max_message_bytes:
-        offsets = batch.offsets
-        largest = max(offsets[i + 1] - offsets[i] for i in range(count))
+        largest = largest_message(batch, topic.settings.max_message_bytes)
         if largest > topic.settings.max_message_bytes:
             raise MessageTooLarge(
                 f"a message of {largest} bytes is larger than topic {topic.name!r} takes "

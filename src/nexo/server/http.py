@@ -36,7 +36,7 @@ class HttpService:
             has_pauses=configuration.aws_pauses == "on",
             guard=security.guard,
         )
-        self.front = Front(self._sqs, {}, lambda: engine.refusal)
+        self.front = Front(self._sqs, {}, lambda: engine.trouble)
         served = NoOtherSites(self.front) if security.is_for_this_machine else self.front
         self._door = HttpDoor(served, security.tls)
         self._console: ConsoleApp | None = None

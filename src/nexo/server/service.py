@@ -94,8 +94,8 @@ def _on_signals() -> asyncio.Future[str]:
 
 
 async def _watch(broker: Broker, stopping: asyncio.Future[str]) -> None:
-    """Wait for the signal, and tell when the disk fails and when it is back."""
-    said = None
+    """Wait for the signal, and tell when the disk fails or stalls and when it is back."""
+    said = stalled = None
     unreadable: set[tuple[str, int]] = set()
     while not stopping.done():
         refusal = broker.engine.refusal
@@ -104,13 +104,19 @@ async def _watch(broker: Broker, stopping: asyncio.Future[str]) -> None:
         elif refusal is None and said is not None:
             logger.info("writable again")
         said = refusal
+        stall = broker.engine.trouble if refusal is None else None
+        if stall is not None and stalled is None:
+            logger.error("commits do not come", extra={"reason": stall.message, "hint": stall.hint})
+        elif stall is None and stalled is not None:
+            logger.info("commits come again")
+        stalled = stall
         unreadable = _tell_unreadable(broker, unreadable)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(stopping), WATCH_S)
 
 
 def _tell_unreadable(broker: Broker, told: set[tuple[str, int]]) -> set[tuple[str, int]]:
-    """What cannot be read blocks those who subscribed: they wait, and nobody else would say why."""
+    """Queues go past what cannot be read, so nobody else would say that it is there."""
     found = {(each.name, each.first): each for each in broker.engine.memory.unreadable()}
     for key, each in found.items():
         if key not in told:

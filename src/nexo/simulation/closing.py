@@ -84,6 +84,8 @@ class Closing:
         seen: dict[str, str] = {}
         for actor in self._witness.engine.queues.values():
             found = await actor.peek(_PEEK_MESSAGES)
+            for each in self._witness.engine.memory.unreadable():
+                raise Violation("what is stored can be read", f"{each.name}: {each.error}")
             info = actor.info()
             if len(found) != min(info.depth, _PEEK_MESSAGES):
                 raise Violation(

@@ -40,7 +40,7 @@ class SimulatedRunner:
         self._late_share = late_share
         self._under_way: Callable[[], None] | None = None
 
-    def run(self, job: Job, done: Done) -> None:
+    def run(self, job: Job, done: Done, is_long: bool) -> None:
         lag_s = self._lag_s()
         if lag_s <= 0:
             outcome = self._perform(job)

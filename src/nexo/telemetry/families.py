@@ -64,6 +64,14 @@ PAYLOAD_LIMIT = Family("nexo_payload_memory_limit_bytes", "gauge", "How much may
 STORED = Family("nexo_stored_bytes", "gauge", "Room that the journal takes.")
 DISK_FREE = Family("nexo_disk_free_bytes", "gauge", "Room left on the disk of the data directory.")
 READ_ONLY = Family("nexo_read_only", "gauge", "1 while nothing new is accepted.")
+OVERDUE = Family(
+    "nexo_commit_overdue_seconds", "gauge", "How long calls have waited without any commit."
+)
+OUT_OF_SERVICE = Family(
+    "nexo_out_of_service",
+    "gauge",
+    "Queues and topics that refuse calls after repeated internal errors.",
+)
 UNREADABLE = Family(
     "nexo_unreadable_messages", "gauge", "Messages that could not be read when last asked for."
 )

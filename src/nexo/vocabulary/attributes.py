@@ -47,6 +47,16 @@ def decode_attributes(encoded: bytes | None) -> dict[str, str]:
     return {name: _text(value) for name, value in _decode(encoded).items()}
 
 
+def attribute_bytes(encoded: bytes) -> int:
+    """What attributes count for towards the size of their message: names, values, and types
+    that are not plain text."""
+    size = 0
+    for name, value in _decode(encoded).items():
+        parts = (name, value) if isinstance(value, str) else (name, *value)
+        size += sum(len(part.encode() if isinstance(part, str) else part) for part in parts)
+    return size
+
+
 def matches(where: dict[str, str], encoded: bytes | None) -> bool:
     """Whether a message has all of these attributes with these values."""
     attributes = decode_attributes(encoded)

@@ -9,11 +9,13 @@ rules keep, what the journal writes and what a delivery shows.
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from nexo.vocabulary.attributes import attribute_bytes
 from nexo.vocabulary.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -41,6 +43,21 @@ class Origin(msgspec.Struct, frozen=True, array_like=True, gc=False):
     dead_letter: DeadLetter | None = None
 
 
+class Columns(Protocol):
+    """What has a size: a batch, or a chunk that still grows."""
+
+    @property
+    def offsets(self) -> array[int]: ...
+    @property
+    def groups(self) -> str | list[str | None] | None: ...
+    @property
+    def deduplication_ids(self) -> list[str | None] | None: ...
+    @property
+    def attributes(self) -> bytes | list[bytes | None] | None: ...
+    @property
+    def origins(self) -> list[Origin | None] | None: ...
+
+
 class Batch(msgspec.Struct, frozen=True):
     """`count` messages as columns. `attributes` are encoded maps, opaque to the rules."""
 
@@ -57,6 +74,11 @@ class Batch(msgspec.Struct, frozen=True):
     @property
     def count(self) -> int:
         return len(self.offsets) - 1
+
+    @property
+    def size(self) -> int:
+        """See `size_of`."""
+        return size_of(self, 0, self.count)
 
     def body(self, index: int) -> bytes:
         return bytes(self.payload[self.offsets[index] : self.offsets[index + 1]])
@@ -127,6 +149,55 @@ def concatenate(batches: Sequence[Batch]) -> Batch:
     )
 
 
+def size_of(columns: Columns, start: int, stop: int) -> int:
+    """What messages `start` to `stop` take in a frame and in memory: bodies, attributes, ids and
+    origins. It adds up: the size of a batch is that of its messages, however they are cut."""
+    size = columns.offsets[stop] - columns.offsets[start]
+    attributes = columns.attributes
+    if attributes is not None:
+        if isinstance(attributes, bytes):
+            size += len(attributes) * (stop - start)
+        else:
+            size += sum(map(len, filter(None, attributes[start:stop])))
+    groups = columns.groups
+    if groups is not None:
+        if isinstance(groups, str):
+            size += len(groups.encode()) * (stop - start)
+        else:
+            size += _text_bytes(groups[start:stop])
+    if columns.deduplication_ids is not None:
+        size += _text_bytes(columns.deduplication_ids[start:stop])
+    if columns.origins is not None:
+        size += sum(map(_origin_bytes, filter(None, columns.origins[start:stop])))
+    return size
+
+
+def fitting(columns: Columns, start: int, stop: int, bytes_max: int) -> int:
+    """How many messages from `start` on, and none from `stop` on, take at most `bytes_max`."""
+    offsets = columns.offsets
+    fits = bisect_right(offsets, offsets[start] + bytes_max, start, stop + 1) - 1
+    if size_of(columns, start, fits) <= bytes_max:
+        return fits - start  # as for all that have nothing but bodies
+    stop = start
+    while (bytes_max := bytes_max - size_of(columns, stop, stop + 1)) >= 0:
+        stop += 1
+    return stop - start
+
+
+def largest_message(batch: Batch, limit: int) -> int:
+    """The size of the largest message as its sender counts it, body and attributes; exact for
+    those beyond `limit`, because what encoding adds must not get a message refused."""
+    offsets, attributes = batch.offsets, batch.attributes
+    largest = 0
+    for index in range(batch.count):
+        size = offsets[index + 1] - offsets[index]
+        encoded = attributes[index] if isinstance(attributes, list) else attributes
+        if encoded and size + len(encoded) > max(limit, largest):
+            size += attribute_bytes(encoded)
+        largest = max(largest, size)
+    return largest
+
+
 def check_offsets(batch: Batch) -> None:
     """Refuse a batch whose bodies do not fit together; enough for one that has nothing else."""
     offsets, count = batch.offsets, batch.count
@@ -150,6 +221,17 @@ def check_shape(batch: Batch) -> None:
             continue
         if len(column) != count:
             raise InvalidArgument(f"column {name} has {len(column)} values for {count} messages")
+
+
+_ORIGIN_BYTES = 100  # an id, a name and the numbers, as msgpack
+
+
+def _origin_bytes(origin: Origin) -> int:
+    return _ORIGIN_BYTES + (len(origin.dead_letter.reason.encode()) if origin.dead_letter else 0)
+
+
+def _text_bytes(texts: list[str | None]) -> int:
+    return len("".join(filter(None, texts)).encode())
 
 
 def _cut(column: Any, start: int, stop: int) -> Any:

@@ -53,7 +53,9 @@ CHUNK_MESSAGES_MAX = 4_096  # … which closes when it reaches either of these
 CHUNK_BYTES_MAX = 256 * 1024
 MEMORY_LIMIT_BYTES = 512 * 1024 * 1024  # default of `memory_limit`
 GIVEN_BACK_BYTES_MIN = 32 * 1024 * 1024  # less memory is kept for the next backlog
-READ_AHEAD_CHUNKS = 4  # evicted chunks read back before their turn
+READ_AHEAD_CHUNKS = 256  # chunks read back in one call to the journal, at most …
+READ_AHEAD_BYTES = 1024 * 1024  # … while they are no larger than this together, …
+READ_AHEAD_SHARE = 32  # … nor than this part of the memory limit: else they push each other out
 
 # -- The journal and the engine ---------------------------------------------------------------
 
@@ -61,8 +63,20 @@ UNSETTLED_BYTES_MAX = 64 * 1024 * 1024  # what may wait for the disk before push
 RECORD_BYTES_BEFORE_SNAPSHOT = 1024 * 1024  # state rows of a queue before they are folded in
 SPARSE_CHUNK_RATIO = 4  # a chunk with fewer live messages than 1/4 is copied forward …
 SPARSE_CHUNK_BYTES = 64 * 1024  # … if that frees at least this much
+COPY_LOOK_CHUNKS = 1_000  # chunks that are looked at for that in one step …
+COPY_STEP_CHUNKS = 16  # … and chunks copied in one
+LONG_COMMIT_ROWS = 1_000  # a commit that stores or deletes more rows never runs in the event loop
 WAITERS_MAX = 100_000  # consumers waiting on one queue
 MOVE_MESSAGES = 1_000  # messages moved to another queue in one transaction
+UNREADABLE_RETRY_MS = 60_000  # how often what the disk could not give is tried again
+DESK_TURN_CALLS = 4  # calls to the journal in one step of the event loop
+EXPIRE_STEP_SPANS = 1_000  # runs of messages whose time has come, in one step
+SERVE_STEP_PARTS = 1_000  # runs of messages that a queue hands out in one step
+ACTOR_FAILURES_MAX = 3  # after so many internal errors of a queue or topic within …
+ACTOR_FAILURES_MS = 60_000  # … this long it is out of service …
+OUT_OF_SERVICE_MS = 60_000  # … for so long; then it is tried again
+COMMIT_OVERDUE_MS = 5_000  # if no commit ends for so long, the broker is not healthy
+CLOSE_MS = 5_000  # how long a broker that stops waits for its disk
 INLINE_COMMIT_MS = 2.0  # while commits take less than this they run in the event loop
 FOLLOWED_TOPICS_MAX = 100_000  # topics that one pattern may stand for
 EVENTS_PENDING_MAX = 100_000  # events that wait for a full disk before the oldest are dropped

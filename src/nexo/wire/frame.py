@@ -17,7 +17,7 @@ from enum import IntEnum
 from struct import Struct
 from typing import NamedTuple
 
-from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.errors import InvalidArgument, MessageTooLarge
 from nexo.vocabulary.limits import BATCH_BYTES_MAX
 
 FRAME_BYTES_MAX = BATCH_BYTES_MAX + 16 * 1024 * 1024  # the largest batch with all its columns
@@ -79,6 +79,11 @@ def frame_parts(
 ) -> list[bytes | memoryview]:
     """The same for a large body, which is not copied: the pieces to write, in order."""
     size = _AFTER_SIZE + len(head) + sum(map(len, parts))
+    if size > FRAME_BYTES_MAX:  # the other side would take it for garbage and hang up
+        raise MessageTooLarge(
+            f"an answer of {size} bytes does not fit a frame ({FRAME_BYTES_MAX})",
+            "ask for fewer messages at once",
+        )
     return [PREFIX.pack(size, len(head) << 8 | kind, correlation) + head, *parts]
 
 

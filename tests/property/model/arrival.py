@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nexo.vocabulary import limits
+from nexo.vocabulary.attributes import decode_attributes
 from nexo.vocabulary.errors import InvalidArgument, MessageTooLarge, QueueFull
 from nexo.vocabulary.states import State
 from tests.property.model.state import LANE, Item
@@ -92,6 +93,12 @@ def _add(model: Model, batch: Batch, index: int, now: int) -> int:
     return seq
 
 
+def _size(batch: Batch, index: int) -> int:
+    """As the sender counts: the body, and the names and values of the attributes."""
+    attributes = decode_attributes(value(batch.attributes, index))
+    return len(batch.body(index)) + sum(len(n) + len(v) for n, v in attributes.items())
+
+
 def _key(model: Model, batch: Batch, index: int) -> str | None:
     mode = model.settings.deduplication
     given: str | None = value(batch.deduplication_ids, index)
@@ -117,7 +124,7 @@ def _check(model: Model, batch: Batch) -> None:
     settings = model.settings
     if batch.count < 1:
         raise InvalidArgument("no message")
-    if any(len(body) > settings.max_message_bytes for body in batch.bodies()):
+    if any(_size(batch, index) > settings.max_message_bytes for index in range(batch.count)):
         raise MessageTooLarge("too large")
     priorities = [batch.priority] if isinstance(batch.priority, int) else list(batch.priority)
     if any(not 0 <= priority <= 255 for priority in priorities):

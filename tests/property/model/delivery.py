@@ -75,14 +75,14 @@ def check_choice(
         assert list(chosen) == expected, f"delivered {list(chosen)}, next in line are {expected}"
     else:
         check_fair(model, chosen, noisy_min)
-    sizes = [len(model.items[seq].body) for seq in chosen]
+    sizes = [model.items[seq].size for seq in chosen]
     assert len(chosen) <= count, f"{len(chosen)} messages for a pop of {count}"
     assert sum(sizes) <= bytes_max or len(chosen) == 1, f"{sum(sizes)} bytes, limit {bytes_max}"
     left = [item for item in line if item.seq not in set(chosen)]
     if enough and len(chosen) < count and sum(sizes) < bytes_max and left:
         # Which message a fair queue would have taken next is its choice: one of them is too big.
         free = noisy_min is not None or model.settings.fifo
-        largest = max(len(item.body) for item in (left if free else left[:1]))
+        largest = max(item.size for item in (left if free else left[:1]))
         assert chosen, f"nothing delivered although {left[0].seq} is in line"
         assert sum(sizes) + largest > bytes_max, (
             f"{len(chosen)} of {count} messages and {sum(sizes)} of {bytes_max} bytes delivered "

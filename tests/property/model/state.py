@@ -59,6 +59,16 @@ class Item:
     def priority(self) -> int:
         return self.seq // LANE
 
+    @property
+    def size(self) -> int:
+        """What it counts for where a number of bytes is asked for."""
+        ids = sum(len(each.encode()) for each in (self.group, self.deduplication_id) if each)
+        origin = 0
+        if self.origin is not None:
+            fate = self.origin.dead_letter
+            origin = 100 + (len(fate.reason.encode()) if fate is not None else 0)
+        return len(self.body) + len(self.attributes or b"") + ids + origin
+
 
 @dataclass
 class ClaimedBatch:

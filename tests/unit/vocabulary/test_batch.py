@@ -6,7 +6,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from nexo.vocabulary.batch import Batch, Origin, batch_of, check_shape, concatenate
+from nexo.vocabulary.attributes import encode_attributes, encode_typed
+from nexo.vocabulary.batch import (
+    Batch,
+    DeadLetter,
+    Origin,
+    batch_of,
+    check_shape,
+    concatenate,
+    fitting,
+    largest_message,
+    size_of,
+)
 from nexo.vocabulary.errors import InvalidArgument
 
 FULL = Batch(
@@ -115,3 +126,42 @@ def test_shape_is_right(batch: Batch) -> None:
 def test_columns_that_do_not_fit_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
         check_shape(msgspec.structs.replace(FULL, **changes))
+
+
+def test_everything_that_a_message_carries_counts() -> None:
+    fate = DeadLetter("è morto", "orders", 5, 1, 2)
+    origins: list[Origin | None] = [None, Origin("id", 5), Origin("id", 5, fate)]
+    batch = msgspec.structs.replace(FULL, groups=["é", None, "c"], origins=origins)
+    sizes = [size_of(batch, index, index + 1) for index in range(3)]
+    bare = [3 + len(b"red") + len("é".encode()) + 1, 3 + 1, 5 + len(b"blue") + 1]
+    assert sizes[0] == bare[0]
+    assert sizes[1] > bare[1], "an id of an earlier life counts"
+    assert sizes[2] - bare[2] == sizes[1] - bare[1] + len("è morto".encode())
+    assert batch.size == sum(sizes)
+    assert CONSTANT.size == 4 + 2 * len(b"green") + 2 * len("d")
+
+
+@pytest.mark.parametrize("batch", [FULL, CONSTANT, batch_of([b"a", b"", b"bcd"])])
+def test_as_many_fit_as_their_sizes_allow(batch: Batch) -> None:
+    for start in range(batch.count):
+        for stop in range(start, batch.count + 1):
+            for bytes_max in range(batch.size + 2):
+                fits = [n for n in range(stop - start + 1) if _size(batch, start, n) <= bytes_max]
+                assert fitting(batch, start, stop, bytes_max) == max(fits)
+
+
+def _size(batch: Batch, start: int, count: int) -> int:
+    return sum(size_of(batch, index, index + 1) for index in range(start, start + count))
+
+
+def test_a_message_is_as_large_as_its_body_and_attributes() -> None:
+    typed = encode_typed({"n": ("Number.int", "12"), "b": ("Binary", b"xyz")})
+    attributes = [encode_attributes({"name": "è"}), typed, None]
+    batch = msgspec.structs.replace(batch_of([b"12", b"1", b"123456"]), attributes=attributes)
+    exact = [2 + 4 + 2, 1 + len("nNumber.int12bBinary") + 3, 6]
+    for index in range(3):
+        assert largest_message(batch.slice(index, index + 1), 0) == exact[index]
+    assert largest_message(batch, 10) == max(exact)
+    constant = msgspec.structs.replace(batch_of([b"", b"12"]), attributes=attributes[0])
+    assert largest_message(constant, 0) == exact[0]
+    assert largest_message(constant, exact[0]) <= exact[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.errors import InvalidArgument, MessageTooLarge
 from nexo.wire.frame import (
     FRAME_BYTES_MAX,
     PREFIX,
@@ -90,3 +90,9 @@ def test_bodies_outlive_the_next_bytes() -> None:
     (first,) = reader.feed(frame(Kind.PUSH, 1, b"", b"first"))
     reader.feed(frame(Kind.PUSH, 2, b"", b"other"))
     assert bytes(first.body) == b"first"
+
+
+def test_a_frame_that_the_other_side_would_refuse_is_not_made() -> None:
+    pieces = [memoryview(bytes(FRAME_BYTES_MAX // 4))] * 5
+    with pytest.raises(MessageTooLarge, match="does not fit a frame"):
+        frame_parts(Kind.OK, 3, b"", [*pieces])

@@ -27,8 +27,8 @@ _ONE = "/api/v1/queues/{name}"
 
 
 class QueueFigures(msgspec.Struct, frozen=True):
-    """A queue at one moment. `depth` = ready + scheduled + in flight; times in seconds; the totals
-    count since the queue was created."""
+    """A queue at one moment. `depth` = ready + scheduled + in flight + unreadable; times in
+    seconds; the totals count since the queue was created."""
 
     name: str
     depth: Count
@@ -47,6 +47,7 @@ class QueueFigures(msgspec.Struct, frozen=True):
     dead_lettered: Count
     claimed: dict[str, int]
     unsealed: Count
+    unreadable: Count
     created_at: Moment
     modified_at: Moment
 
@@ -85,7 +86,7 @@ class Released(msgspec.Struct, frozen=True):
 
 
 def described(engine: Engine, name: str) -> QueueFigures:
-    actor, defined = engine.queue(name), engine.definition(name)
+    actor, defined = engine.find_queue(name), engine.definition(name)
     figures: dict[str, Any] = msgspec.structs.asdict(actor.info())
     figures["oldest_age"] = figures.pop("oldest_age_ms") / 1000
     return QueueFigures(

@@ -85,7 +85,7 @@ class BoundQueue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _described(engine: Engine, name: str) -> TopicFigures:
-    info = engine.topic(name).info()
+    info = engine.find_topic(name).info()
     settings = spoken.topic_settings(msgspec.to_builtins(info.settings))
     return TopicFigures(
         info.name, info.start, info.end, info.kept_bytes, settings, info.bound_queues

@@ -33,7 +33,7 @@ _QUEUE: dict[str, tuple[str, str]] = {
     "retention": ("s", "how long a message is kept"),
     "max_receive_rate": ("/s", "deliveries a second, at most; empty: no limit"),
     "max_depth": ("", "messages it may hold; empty: no limit"),
-    "max_message_bytes": ("B", "the largest body"),
+    "max_message_bytes": ("B", "largest message allowed, body and attributes together"),
     "deduplication": ("", "what makes two messages the same"),
     "deduplication_scope": ("", "where a repetition is looked for"),
     "deduplication_window": ("s", "for how long a repetition is known"),
@@ -51,7 +51,7 @@ _TOPIC: dict[str, tuple[str, str]] = {
     "retention_messages": ("", "messages that are kept; empty: no limit"),
     "retention_seconds": ("s", "how long a message is kept; empty: for ever"),
     "retention_bytes": ("B", "bytes that are kept; empty: no limit"),
-    "max_message_bytes": ("B", "the largest body"),
+    "max_message_bytes": ("B", "largest message allowed, body and attributes together"),
 }
 _ON_OFF = ("on", "off")
 _CHOICES = {

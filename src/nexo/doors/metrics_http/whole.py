@@ -52,6 +52,8 @@ def whole_lines(engine: Engine, surroundings: Surroundings, usage: Usage) -> str
     ):
         lines += [header(family), histogram(family, values)]
     for family, value in (
+        (f.OVERDUE, engine.committer.overdue_ms / 1000),
+        (f.OUT_OF_SERVICE, len(engine.out_of_service)),
         (f.UNREADABLE, sum(each.messages for each in memory.unreadable())),
         (f.UNSETTLED, engine.committer.unsettled_bytes),
         (f.PAYLOAD_MEMORY, memory.resident_bytes),

@@ -235,7 +235,7 @@ async def _delete_topic(engine: Engine, wanted: Named) -> None:
 
 
 async def _list_topics(engine: Engine, _: Nothing) -> Any:
-    return [engine.topic(name).info() for name in sorted(engine.topics)]
+    return [engine.find_topic(name).info() for name in sorted(engine.topics)]
 
 
 async def _topic_info(engine: Engine, wanted: Named) -> Any:
@@ -303,7 +303,7 @@ async def _claim_read(engine: Engine, wanted: ClaimRead) -> Any:
 
 
 def _described(engine: Engine, name: str) -> dict[str, Any]:
-    actor = engine.queue(name)
+    actor = engine.find_queue(name)
     return {
         "name": name,
         "settings": actor.queue.settings,

@@ -1,0 +1,250 @@
+"""However long a line is: calls never nest, and one step of the event loop does a bounded part.
+
+The runner of these tests runs a call to the journal inside the call, as the broker does while its
+disk is quick.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from nexo.engine import queue_actor
+from nexo.engine.desk import Desk
+from nexo.machine import compact
+from nexo.machine.expire import expire
+from nexo.machine.invariants import check
+from nexo.vocabulary.attributes import encode_attributes
+from nexo.vocabulary.limits import (
+    COPY_STEP_CHUNKS,
+    DESK_TURN_CALLS,
+    EXPIRE_STEP_SPANS,
+    READ_AHEAD_CHUNKS,
+    SERVE_STEP_PARTS,
+    SPARSE_CHUNK_BYTES,
+)
+from nexo.vocabulary.settings import QueueSettings
+from tests.engine.rig import HeldRunner, Rig, bodies, numbered, peeked, texts
+from tests.engine.virtual_time import settle
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pytest
+
+    from nexo.engine.engine import Engine
+    from nexo.engine.queue_actor import QueueActor
+    from nexo.machine.chunk import Chunk
+    from nexo.machine.pop import Delivery
+    from nexo.machine.queue import Queue
+
+MANY = 2_000  # deeper than calls may nest
+CHUNK_BY_CHUNK = 1  # a memory limit at which nothing is read ahead
+
+
+class Consumer:
+    def __init__(self, queue: QueueActor, prefetch: int) -> None:
+        self.texts: list[str] = []
+        queue.subscribe(prefetch, self._take, lambda _: None)
+
+    def _take(self, delivery: Delivery) -> None:
+        self.texts += texts(delivery)
+
+
+class Turns:
+    """Counts what happens in each turn of the event loop."""
+
+    def __init__(self) -> None:
+        self.most = 0
+        self._now = 0
+        self._turn()
+
+    def count(self, more: int = 1) -> None:
+        self._now += more
+        self.most = max(self.most, self._now)
+
+    def _turn(self) -> None:
+        self._now = 0
+        self._handle = asyncio.get_running_loop().call_soon(self._turn)
+
+    def stop(self) -> None:
+        self._handle.cancel()
+
+
+async def fill(engine: Engine, settings: QueueSettings | None = None) -> QueueActor:
+    """A queue of many chunks with one message each: what a topic shares keeps its rows."""
+    topic = await engine.create_topic("t")
+    queue = await engine.create_queue("q", settings)
+    await engine.bind("t", "q")
+    for number in range(MANY):
+        await topic.publish(bodies(str(number)))
+    return queue
+
+
+EXPECTED = [str(number) for number in range(MANY)]
+
+
+async def test_a_subscriber_after_a_restart(rig: Rig) -> None:
+    await fill(await rig.start())
+    engine = await rig.restart(CHUNK_BY_CHUNK)
+    other = await engine.create_queue("other")
+    consumer = Consumer(engine.queue("q"), MANY)
+    for number in range(10):
+        await other.push(bodies(str(number)))
+    assert len(consumer.texts) < MANY / 2, "others had to wait until all was read"
+    await asyncio.sleep(1)
+    assert consumer.texts == EXPECTED
+
+
+async def test_many_small_rows_are_read_back_together(rig: Rig) -> None:
+    await fill(await rig.start())
+    calls: list[int] = []
+
+    def counted(rows: Sequence[int]) -> None:
+        calls.append(len(rows))
+
+    engine = await rig.restart()
+    rig.journal.refuse_fetch = counted
+    consumer = Consumer(engine.queue("q"), MANY)
+    await asyncio.sleep(1)
+    assert consumer.texts == EXPECTED
+    assert len(calls) <= MANY // READ_AHEAD_CHUNKS + 1
+    assert max(calls) <= READ_AHEAD_CHUNKS
+
+
+async def test_a_row_that_several_chunks_share_is_read_once(rig: Rig) -> None:
+    engine = await rig.start()
+    topic = await engine.create_topic("t")
+    await engine.create_queue("q")
+    await engine.bind("t", "q", {"kind": "wanted"})
+    kinds = [encode_attributes({"kind": kind}) for kind in ("wanted", "other")]
+    await topic.publish(msgspec.structs.replace(numbered(100), attributes=50 * kinds))
+    engine = await rig.restart()
+    rig.journal.fetched.clear()
+    assert len(texts(await engine.queue("q").pop(100))) == 50
+    assert len(rig.journal.fetched) == 1
+
+
+async def test_dead_letters_that_left_memory_are_moved_in_order(rig: Rig) -> None:
+    settings = QueueSettings(max_attempts=1, visibility_timeout_ms=1_000)
+    queue = await fill(await rig.start(), settings)
+    while (await queue.pop(100, one_ack=True)).parts:
+        pass
+    engine = await rig.restart(CHUNK_BY_CHUNK)
+    rig.journal.fetched.clear()
+    await asyncio.sleep(2)
+    assert await engine.queue("q").pop() is not None
+    assert len(rig.journal.fetched) <= MANY + 1, "some were read again and again"
+    dead = engine.queue("q_dlq")
+    assert await peeked(dead, 1_000) == EXPECTED[:1_000]
+    assert dead.info().depth == MANY
+
+
+async def test_what_is_due_at_one_time_comes_back_some_at_a_time(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = await fill(await rig.start(), QueueSettings(delay_ms=10_000))
+    steps: list[int] = []
+
+    def watched(of: Queue, now_ms: int, spans_max: int) -> bool:
+        before = of.ready
+        is_more = expire(of, now_ms, spans_max)
+        check(of)
+        if of.ready > before:
+            steps.append(of.ready - before)
+        return is_more
+
+    monkeypatch.setattr(queue_actor, "expire", watched)
+    await asyncio.sleep(11)
+    assert queue.info().ready == MANY
+    assert steps == [EXPIRE_STEP_SPANS] * (MANY // EXPIRE_STEP_SPANS)
+    steps.clear()
+    delivery = await queue.pop(MANY, one_ack=True, visibility_ms=1_000)
+    assert len(delivery.parts) == MANY, "one lease of many runs"
+    await asyncio.sleep(2)
+    assert queue.info().ready == MANY
+    assert steps == [EXPIRE_STEP_SPANS] * (MANY // EXPIRE_STEP_SPANS)
+    assert texts(await queue.pop(MANY, one_ack=True)) == EXPECTED
+
+
+async def test_sparse_chunks_are_copied_forward_some_at_a_time(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = await (await rig.start(CHUNK_BY_CHUNK)).create_queue("q")
+    count, size = 3 * COPY_STEP_CHUNKS, SPARSE_CHUNK_BYTES // 20
+    for _ in range(count):
+        await queue.push(numbered(32, size=size))
+    for _ in range(count):
+        delivery = await queue.pop(32, one_ack=True, visibility_ms=60_000)
+        for part in delivery.parts:
+            await queue.ack(delivery.lease, part.first, part.first + part.count - 1)
+    copied: list[int] = []
+    honest = compact.copy_forward
+
+    def counted(of: Queue, *chunks: Chunk) -> None:
+        copied.append(len(chunks))
+        honest(of, *chunks)
+
+    monkeypatch.setattr(compact, "copy_forward", counted)
+    monkeypatch.setattr("nexo.engine.recorder.RECORD_BYTES_BEFORE_SNAPSHOT", 1)
+    await queue.push(bodies("a snapshot is due"))
+    await asyncio.sleep(1)
+    assert copied == [COPY_STEP_CHUNKS] * 3
+    check(queue.queue)
+
+
+async def test_consumers_are_served_some_at_a_time(rig: Rig) -> None:
+    queue = await (await rig.start()).create_queue("q")
+    turns, got = Turns(), []
+
+    def take(delivery: Delivery) -> None:
+        turns.count(len(delivery.parts))
+        got.extend(texts(delivery))
+
+    for _ in range(3 * SERVE_STEP_PARTS):
+        queue.subscribe(1, take, lambda _: None)
+    await queue.push(numbered(3 * SERVE_STEP_PARTS))
+    await settle()
+    turns.stop()
+    assert got == [str(number) for number in range(3 * SERVE_STEP_PARTS)]
+    assert turns.most <= SERVE_STEP_PARTS
+
+
+async def test_pops_that_nobody_waits_for_any_more_do_not_nest(rig: Rig) -> None:
+    queue = await (await rig.start()).create_queue("q")
+    pops = [asyncio.create_task(queue.pop(wait_ms=60_000)) for _ in range(MANY)]
+    await settle()
+    rig.runner.is_held = True
+    push = queue.push(bodies("a"))
+    await settle()
+    for pop in pops[:-1]:
+        pop.cancel()
+    rig.runner.release()  # they are served before they have left
+    await push
+    assert texts(await pops[-1]) == ["a"]
+    await asyncio.gather(*pops, return_exceptions=True)
+
+
+async def test_calls_at_the_desk_never_nest_and_leave_the_loop_its_turns() -> None:
+    desk, turns, ended = Desk(HeldRunner()), Turns(), asyncio.Event()
+    order: list[int] = []
+
+    def job(number: int) -> int:
+        turns.count()
+        return number
+
+    def done(number: int, _: Any) -> None:
+        order.append(number)
+        if number < MANY:
+            desk.submit(lambda: job(number + 1), done)
+
+        else:
+            ended.set()
+
+    desk.submit(lambda: job(0), done)
+    await ended.wait()
+    turns.stop()
+    assert order == list(range(MANY + 1))
+    assert turns.most <= DESK_TURN_CALLS
