@@ -5,12 +5,14 @@ from itertools import count
 
 import msgspec
 
+from nexo.machine.ack import ack
+from nexo.machine.compact import is_sparse
 from nexo.machine.depart import dead_letters, depart
 from nexo.machine.expire import expire
 from nexo.machine.fail import nack
 from nexo.machine.fold import fold
 from nexo.machine.image import Image, image_of
-from nexo.machine.push import push, push_moved
+from nexo.machine.push import push, push_moved, push_one
 from nexo.machine.settle import collect, settle
 from nexo.machine.topic import Topic, collect_topic, flush_topic, publish, settle_topic, trim
 from nexo.vocabulary.batch import TIME_TYPE
@@ -99,3 +101,18 @@ def test_a_key_that_was_renewed_outlives_its_first_window() -> None:
     before = queue.depth
     put(queue, b"too soon", deduplication_ids=["k"], now_ms=10_200)
     assert queue.depth == before
+
+
+def test_a_chunk_is_not_copied_forward_before_all_of_it_is_on_disk() -> None:
+    queue = orders()
+    for _ in range(10):
+        push_one(queue, bytes(20_000), 1_000)
+    commit(queue)
+    ack(queue, take(queue, 9).lease, 0, 9, 1_000)
+    for _ in range(2):
+        push_one(queue, bytes(32_000), 1_000)  # the chunk is full, and has no row for these yet
+    (lane,) = queue.lanes
+    (chunk,) = lane.log.chunks.values()
+    assert not is_sparse(lane, chunk)
+    commit(queue)
+    assert is_sparse(lane, chunk)
