@@ -206,9 +206,11 @@ def revive(queue: Queue, image: Image) -> None:
     chunks = [revived_chunk(chunk) for chunk in image.chunks]
     if queue.busy is None and any(chunk.groups is not None for chunk in chunks):
         queue.begin_groups()
+    own: dict[int, list[Chunk]] = {priority: [] for priority in image.ends}
+    for chunk in chunks:
+        own[chunk.first >> SEQUENCE_BITS].append(chunk)
     for priority, end in image.ends.items():
-        own = [chunk for chunk in chunks if chunk.first >> SEQUENCE_BITS == priority]
-        queue.lane(priority).log.recover(own, end)
+        queue.lane(priority).log.recover(own[priority], end)
     finder = _Finder(chunks)
     is_grouped, now_ms = queue.busy is not None, queue.now_ms
     for free in image.free:

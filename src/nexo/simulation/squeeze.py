@@ -7,12 +7,14 @@ the list below says which. `tests/simulation/test_squeeze.py` holds it to be com
 from __future__ import annotations
 
 import contextlib
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from random import Random
+    from types import ModuleType
 
 USERS = {
     "CHUNK_BYTES_MAX": ("nexo.machine.log",),
@@ -62,8 +64,7 @@ def squeezed(values: dict[str, int]) -> Iterator[None]:
     """Those values hold inside; what is not among them stays as it is."""
     before = []
     for name, value in values.items():
-        for user in USERS.get(name, ()):
-            module = import_module(user)
+        for module in _users_of(name):
             before.append((module, name, getattr(module, name)))
             setattr(module, name, value)
     try:
@@ -71,3 +72,15 @@ def squeezed(values: dict[str, int]) -> Iterator[None]:
     finally:
         for module, name, value in before:
             setattr(module, name, value)
+
+
+def _users_of(name: str) -> list[ModuleType]:
+    """The modules that have the limit: those that are listed, else all that are loaded."""
+    if name in USERS:
+        return [import_module(user) for user in USERS[name]]
+    rooms = ("nexo.machine.", "nexo.engine.", "nexo.vocabulary.limits")
+    return [
+        module
+        for user, module in list(sys.modules.items())
+        if user.startswith(rooms) and hasattr(module, name)
+    ]

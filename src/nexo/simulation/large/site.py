@@ -111,7 +111,7 @@ class Site:
     def push(self, name: str, bodies: list[bytes], **columns: Any) -> asyncio.Future[Any]:
         actor = self.engine.queue(name)
         self.account.left[name].update(bodies)
-        self.asked()
+        self.asked(2)
         if len(bodies) == 1 and not columns:
             return actor.push_one(bodies[0])
         return actor.push(msgspec.structs.replace(batch_of(bodies), **columns))

@@ -41,10 +41,11 @@ _LIFE_S_MAX = 20_000.0  # of virtual time
 _STEPS_WITHOUT_TIME_MAX = 50_000  # a quick disk takes none, and there is much to do
 
 # What these bound is bounded; they are made small, so that a small world shows that it is.
-LIMITS = {"UNFOLDED_BYTES_MAX": 8 * 1024, "CHUNK_ROWS_MAX": 64}
+LIMITS = {"UNFOLDED_BYTES_MAX": 8 * 1024, "CHUNK_ROWS_MAX": 64, "PIECE_BITS": 5}
 
 START_LINES_MAX = 20_000  # of a start that finds nothing but records that are not folded yet
 START_OWNER_LINES_MAX = 1_500  # more for each queue and topic …
+START_LANE_LINES_MAX = 200  # … for each priority of a queue …
 START_HELD_LINES_MAX = 150  # … and for each message that is in a queue …
 START_KEPT_LINES_MAX = 40  # … or kept by a topic, for all of which a start may have to read a line
 BYTES_READ_TIMES_MAX = 4  # in one life, of everything that was ever pushed
@@ -141,7 +142,9 @@ class LargeWorld:
         topics = [actor.topic for actor in engine.topics.values()]
         allowed = START_LINES_MAX
         allowed += START_OWNER_LINES_MAX * (len(engine.queues) + len(topics))
-        allowed += START_HELD_LINES_MAX * sum(a.queue.depth for a in engine.queues.values())
+        queues = [actor.queue for actor in engine.queues.values()]
+        allowed += START_LANE_LINES_MAX * sum(len(queue.lanes) for queue in queues)
+        allowed += START_HELD_LINES_MAX * sum(queue.depth for queue in queues)
         allowed += START_KEPT_LINES_MAX * sum(t.log.end - t.start for t in topics)
         self.start_lines.append((lines, allowed))
         if lines > allowed:
