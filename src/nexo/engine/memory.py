@@ -87,11 +87,12 @@ class Memory:
 
     def unreadable(self) -> list[Unreadable]:
         """For those who watch: who pops is told, who subscribed only waits. Messages that have gone
-        in the meantime are forgotten here."""
+        in the meantime are forgotten here, and those of a state that was given up: while a journal
+        is out of service, reads of it go on failing."""
         self._failing = {
-            chunk: found
-            for chunk, found in self._failing.items()
-            if found[1].chunks.get(chunk.first) is chunk
+            chunk: (holder, log, error)
+            for chunk, (holder, log, error) in self._failing.items()
+            if log.chunks.get(chunk.first) is chunk and any(log is each for each in holder.logs())
         }
         return [
             Unreadable(holder.name, chunk.first, chunk.live, error)
