@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from nexo.engine.listing import steps
+from nexo.vocabulary import allowed
 from nexo.vocabulary.limits import LIST_PAGE_MAX
 from nexo.wire import commands
 
@@ -30,7 +31,7 @@ class Listing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Up to `limit` of those behind the name `after`; nil: all of them, which may be more than a
     frame takes."""
 
-    after: str = ""
+    after: allowed.Name = ""
     limit: Annotated[int, msgspec.Meta(ge=1, le=LIST_PAGE_MAX)] | None = None
 
 
