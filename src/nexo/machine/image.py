@@ -222,10 +222,12 @@ def revive(queue: Queue, image: Image) -> None:
         elif is_grouped:
             for span in spans:
                 queue.schedule(span, free.due_ms)
-        else:
+        else:  # as `schedule` does, but for the order of the heap, which comes at the end
+            scheduled = queue.lane_of(free.first).scheduled
             for span in spans:
-                span.state = State.SCHEDULED
+                span.state, span.deadline_ms = State.SCHEDULED, free.due_ms
                 queue.scheduled.append((free.due_ms, span.first, span))
+                scheduled.add(span)
             queue.scheduled_count += free.end - free.first
     heapify(queue.scheduled)
     for lease, leased in image.leases.items():
