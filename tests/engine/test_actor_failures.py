@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from nexo.engine import topic_actor
 from nexo.vocabulary.attributes import encode_attributes
 from nexo.vocabulary.errors import NexoError, NotReady
 from nexo.vocabulary.limits import ACTOR_FAILURES_MAX, OUT_OF_SERVICE_MS
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from nexo.engine.queue_actor import QueueActor
     from nexo.engine.topic_actor import TopicActor
+    from nexo.vocabulary.batch import Batch
 
 
 class Broken(Exception):
@@ -354,7 +356,7 @@ async def test_a_subscriber_whose_values_no_record_can_hold_stops_only_its_queue
     loop.set_exception_handler(lambda _, context: told.append(context["message"]))
     queue, other = await engine.create_queue("q"), await engine.create_queue("other")
     ends: list[NexoError] = []
-    queue.subscribe(10, lambda _: None, ends.append, visibility_ms=2**64)
+    queue.subscribe(10, lambda _: None, ends.append).visibility_ms = 2**64
     await queue.push(bodies("a"))
     for number in range(20):
         await other.push(bodies(str(number)))
@@ -366,17 +368,24 @@ async def test_a_subscriber_whose_values_no_record_can_hold_stops_only_its_queue
     assert texts(await engine.queue("q").pop()) == ["a"]
 
 
-async def test_a_publication_that_no_filter_can_read_stops_only_its_topic(
-    rig: Rig, told: list[str]
+async def test_a_publication_that_a_filter_fails_at_stops_only_its_topic(
+    rig: Rig, told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    honest = topic_actor.wanted_runs
+
+    def failing(content: Batch, *rest: Any) -> Any:
+        if b"bad" in content.payload:
+            raise ValueError("no filter can read this")
+        return honest(content, *rest)
+
+    monkeypatch.setattr(topic_actor, "wanted_runs", failing)
     engine = await rig.start()
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: told.append(context["message"]))
     topic, queue = await engine.create_topic("t"), await engine.create_queue("q")
     await engine.bind("t", "q", {"kind": "a"})
-    bad = msgspec.structs.replace(bodies("bad"), attributes=b"\xc1")
     other = await engine.create_queue("other")
-    assert (await outcomes(topic.publish(bad), other.push(bodies("b"))))[0] == "not_ready"
+    assert (await outcomes(topic.publish(bodies("bad")), other.push(bodies("b"))))[0] == "not_ready"
     good = msgspec.structs.replace(bodies("good"), attributes=encode_attributes({"kind": "a"}))
     await topic.publish(good)
     assert await peeked(queue) == ["good"]

@@ -188,7 +188,8 @@ async def test_sparse_chunks_are_copied_forward_some_at_a_time(
         honest(of, *chunks)
 
     monkeypatch.setattr(compact, "copy_forward", counted)
-    monkeypatch.setattr("nexo.engine.recorder.RECORD_BYTES_BEFORE_SNAPSHOT", 1)
+    for limit in ("UNFOLDED_BYTES_MAX", "SNAPSHOT_BYTES_MIN"):
+        monkeypatch.setattr(f"nexo.engine.recorder.{limit}", 0)
     await queue.push(bodies("a snapshot is due"))
     await asyncio.sleep(1)
     assert copied == [COPY_STEP_CHUNKS] * 3

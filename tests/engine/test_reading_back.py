@@ -15,6 +15,8 @@ from tests.engine.virtual_time import settle
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import pytest
+
     from nexo.engine.engine import Engine
 
 
@@ -70,7 +72,10 @@ async def test_recent_rows_leave_before_any_content(rig: Rig) -> None:
     assert other.resident_bytes == 38 * 100_012, "contents had to go, and the row stayed"
 
 
-async def test_a_chunk_of_many_rows_is_read_in_several_calls(rig: Rig) -> None:
+async def test_a_chunk_of_many_rows_is_read_in_several_calls(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nexo.machine.log.CHUNK_ROWS_MAX", 10_000)
     engine = await rig.start()
     queue = await engine.create_queue("q")
     for number in range(4 * READ_CALL_ROWS + 10):

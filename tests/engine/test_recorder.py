@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from nexo.journal.port import CATALOG
 from nexo.machine.log import Place
 from nexo.machine.topic import Topic, archive, collect_topic
 from nexo.machine.topic_image import TopicImage, fold_topic
@@ -41,6 +42,8 @@ def unfolded(rig: Rig) -> int:
     """Bytes of records that a start would fold, beyond what it reads of snapshots."""
     beyond = 0
     for owner, records in rig.disk.records.items():
+        if owner == CATALOG:  # which has a bound of its own
+            continue
         held = max(len(rig.disk.snapshots.get(owner, b"")), LEAST)
         beyond += max(0, sum(map(len, records)) - held)
     return beyond
@@ -142,7 +145,10 @@ async def test_a_large_queue_is_read_whole_after_its_snapshot(rig: Rig) -> None:
         await queue.push(numbered(1, number))
     assert len(queue.queue.lanes[0].log.chunks) == 2
     engine = await rig.restart()
-    assert texts(await engine.queue("q").pop(total)) == [str(number) for number in range(total)]
+    got: list[str] = []
+    while len(got) < total:
+        got += texts(await engine.queue("q").pop(total))
+    assert got == [str(number) for number in range(total)]
     engine = await rig.restart()
     assert engine.queue("q").info().in_flight == total
 
