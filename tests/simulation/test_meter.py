@@ -86,16 +86,18 @@ def test_looking_through_a_lease_for_each_ack_is_found(monkeypatch: pytest.Monke
 
 
 def test_looking_through_the_line_for_each_pop_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = pops.select
+    honest = pops._select_one
 
-    def thorough(queue: Queue, count: int, bytes_max: int) -> Any:
+    def thorough(queue: Queue) -> Any:
         for lane in queue.lanes:
             for span in lane.line.spans():
                 identity.priority_of(span.first)
-        return honest(queue, count, bytes_max)
+        return honest(queue)
 
-    monkeypatch.setattr(pops, "select", thorough)
-    assert "a step costs what it moves" in failure_of(chunks.Subscriber).text
+    monkeypatch.setattr(pops, "_select_one", thorough)
+    failure = failure_of(leases.Late)
+    assert "a step costs what it moves" in failure.text
+    assert "priority_of" in failure.text
 
 
 def test_a_broker_that_never_folds_its_records_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,12 +126,12 @@ def test_a_committer_that_forgets_to_go_on_is_found(monkeypatch: pytest.MonkeyPa
 
 def test_a_swallowed_error_in_a_commit_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The committer stays busy for ever then, and says nothing."""
-    honest, begin = QueueActor.collect, Committer._begin
+    honest, begin = Committer._collect, Committer._begin
 
-    def broken(self: QueueActor, draft: Draft) -> Any:
-        if self.queue.totals.pushed > 5:
+    def broken(self: Committer) -> Any:
+        if self.commits > 5:
             raise OverflowError("a number that no record takes")
-        return honest(self, draft)
+        return honest(self)
 
     def silent(self: Committer) -> None:
         try:
@@ -137,6 +139,19 @@ def test_a_swallowed_error_in_a_commit_is_found(monkeypatch: pytest.MonkeyPatch)
         except OverflowError:
             return
 
-    monkeypatch.setattr(QueueActor, "collect", broken)
+    monkeypatch.setattr(Committer, "_collect", broken)
     monkeypatch.setattr(Committer, "_begin", silent)
     assert "commits keep coming" in first_failure().text
+
+
+def test_an_error_that_the_broker_survives_ends_a_world(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told to the log of a broker, and a world has none: it must not go unseen."""
+    honest = QueueActor.collect
+
+    def broken(self: QueueActor, draft: Draft) -> Any:
+        if self.queue.totals.pushed > 5:
+            raise OverflowError("a number that no record takes")
+        return honest(self, draft)
+
+    monkeypatch.setattr(QueueActor, "collect", broken)
+    assert "a number that no record takes" in first_failure().text
