@@ -30,8 +30,12 @@ class Priorities(Shape):
         await site.queue("ranks")
         for priority in range(self.priorities):
             await site.singles("ranks", 1, priority=priority)
+        await self._rounds(site)
 
     async def work(self, site: Site) -> None:
+        await site.drain("ranks")
+
+    async def _rounds(self, site: Site) -> None:
         queue = site.engine.queue("ranks")
         before = 255 << 48
         for _ in range(_FEW):
@@ -42,6 +46,13 @@ class Priorities(Shape):
             before = seq
             await queue.ack(delivery.lease, seq, seq + 1)
             site.account.done_with("ranks", bodies_of(delivery.parts))
+
+
+class RevivedPriorities(Priorities):
+    """The same after a restart, when no content is in memory."""
+
+    async def work(self, site: Site) -> None:
+        await self._rounds(site)
         await site.drain("ranks")
 
 
