@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
-from nexo.simulation.large.shape import Shape
 from nexo.simulation.large.shapes import OPEN, SHAPES
 from nexo.simulation.large.world import LargeWorld
 from nexo.simulation.seeds import run_large
+
+if TYPE_CHECKING:
+    from nexo.simulation.large.shape import Shape
 
 SOAKED_ROUNDS = 3  # of all shapes, each with other draws
 SOAKED_SCALE = 2.0
