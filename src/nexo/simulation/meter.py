@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import enum
 import sys
 from collections import Counter
 from pathlib import Path
@@ -41,6 +42,12 @@ _NOW_AND_THEN = {"watch", "sweep", "_copy_forward", "_make_room", "_evict", "_sw
 NOW_AND_THEN_SHARE_MAX = 0.5  # of all work
 
 
+class _Kind(enum.Enum):
+    FOREIGN = "not the broker's"
+    COUNTED = "counted"
+    NOW_AND_THEN = "done now and then"
+
+
 class Meter:
     """`handled` tells how much was done for somebody so far; only its growth counts."""
 
@@ -48,8 +55,8 @@ class Meter:
         root = Path(nexo.__file__).parent
         self._prefixes = tuple(f"{root / room}/" for room in _ROOMS)
         self._lines: Counter[CodeType] = Counter()
-        self._is_counted: dict[CodeType, bool] = {}
-        self._before: Any = None
+        self._aside: Counter[CodeType] = Counter()
+        self._kinds: dict[CodeType, _Kind] = {}
         self.handled: Callable[[], int] = int
         self.total = 0
         self.now_and_then = 0
@@ -60,22 +67,36 @@ class Meter:
 
     @contextlib.contextmanager
     def counting(self) -> Iterator[None]:
-        lines = self._lines
-        is_counted, prefixes = self._is_counted, self._prefixes
+        lines, aside = self._lines, self._aside
+        kinds, kind_of = self._kinds, self._kind_of
+        depth = 0  # of calls that are done now and then: what they call belongs to them
 
         def line(frame: FrameType, event: str, _: object) -> Any:
-            lines[frame.f_code] += 1
+            if depth:
+                aside[frame.f_code] += 1
+            else:
+                lines[frame.f_code] += 1
             return line
 
+        def line_aside(frame: FrameType, event: str, _: object) -> Any:
+            nonlocal depth
+            aside[frame.f_code] += 1
+            if event == "return":
+                depth -= 1
+            return line_aside
+
         def call(frame: FrameType, event: str, _: object) -> Any:
+            nonlocal depth
             code = frame.f_code
-            counted = is_counted.get(code)
-            if counted is None:
-                counted = is_counted[code] = code.co_filename.startswith(prefixes)
-            if not counted:
+            kind = kinds.get(code)
+            if kind is None:
+                kind = kinds[code] = kind_of(code)
+            if kind is _Kind.FOREIGN:
                 return None
-            lines[code] += 1
-            return line
+            if kind is _Kind.NOW_AND_THEN:
+                depth += 1
+                return line_aside(frame, event, None)
+            return line(frame, event, None)
 
         before = sys.gettrace()
         sys.settrace(call)
@@ -85,10 +106,11 @@ class Meter:
             sys.settrace(before)
 
     def taken(self) -> int:
-        """The work since the last time this was asked, or since the step began."""
-        lines = sum(self._lines.values())
+        """All work since the last time this was asked, or since the step began."""
+        lines = sum(self._lines.values()) + sum(self._aside.values())
         self.total += lines
         self._lines.clear()
+        self._aside.clear()
         return lines
 
     # -- Judging ------------------------------------------------------------------------------
@@ -101,6 +123,7 @@ class Meter:
     def run(self, handle: asyncio.Handle) -> None:
         """Run one step, and hold it to its bound."""
         self._lines.clear()
+        self._aside.clear()
         before, name = self.handled(), name_of(handle)
         with self.counting():
             handle._run()
@@ -130,15 +153,17 @@ class Meter:
 
     def _split(self) -> int:
         """The lines of this step, without those of what is done now and then."""
-        for code in list(self._lines):
-            names = code.co_qualname.split(".")
-            if not _NOW_AND_THEN.isdisjoint(names) or code.co_filename.endswith(_FILES):
-                count = self._lines.pop(code)
-                self.total += count
-                self.now_and_then += count
-        lines = sum(self._lines.values())
-        self.total += lines
+        lines, aside = sum(self._lines.values()), sum(self._aside.values())
+        self._aside.clear()
+        self.now_and_then += aside
+        self.total += lines + aside
         return lines
+
+    def _kind_of(self, code: CodeType) -> _Kind:
+        if not code.co_filename.startswith(self._prefixes):
+            return _Kind.FOREIGN
+        is_rare = code.co_name in _NOW_AND_THEN or code.co_filename.endswith(_FILES)
+        return _Kind.NOW_AND_THEN if is_rare else _Kind.COUNTED
 
 
 def name_of(handle: asyncio.Handle) -> str:

@@ -16,6 +16,7 @@ from nexo.vocabulary.settings import QueueSettings
 
 if TYPE_CHECKING:
     from nexo.machine.pop import Delivery
+    from nexo.simulation.large.shape import Life
     from nexo.simulation.large.site import Site
 
 _RED, _BLUE = (encode_attributes({"colour": colour}) for colour in ("red", "blue"))
@@ -90,7 +91,7 @@ class Past(Shape):
         await site.singles("past-0", 3)
         await site.drain("past-0")
 
-    def lives(self) -> list[object]:  # type: ignore[override]
+    def lives(self) -> list[Life]:
         return [self.fill, self.work, self.work]
 
 

@@ -14,6 +14,7 @@ from nexo.vocabulary.settings import QueueSettings
 
 if TYPE_CHECKING:
     from nexo.engine.following import Found
+    from nexo.simulation.large.shape import Life
     from nexo.simulation.large.site import Site
     from nexo.vocabulary.message import Message
 
@@ -26,12 +27,20 @@ class Priorities(Shape):
 
     priorities = 256
 
+    def lives(self) -> list[Life]:
+        return [self.all]
+
+    async def all(self, site: Site) -> None:
+        await self.fill(site)
+        await site.drain("ranks")
+
     async def fill(self, site: Site) -> None:
         await site.queue("ranks")
         for priority in range(self.priorities):
             await site.singles("ranks", 1, priority=priority)
+        await self._rounds(site)
 
-    async def work(self, site: Site) -> None:
+    async def _rounds(self, site: Site) -> None:
         queue = site.engine.queue("ranks")
         before = 255 << 48
         for _ in range(_FEW):
@@ -42,6 +51,16 @@ class Priorities(Shape):
             before = seq
             await queue.ack(delivery.lease, seq, seq + 1)
             site.account.done_with("ranks", bodies_of(delivery.parts))
+
+
+class RevivedPriorities(Priorities):
+    """The same after a restart, when no content is in memory."""
+
+    def lives(self) -> list[Life]:
+        return [self.fill, self.work]
+
+    async def work(self, site: Site) -> None:
+        await self._rounds(site)
         await site.drain("ranks")
 
 

@@ -28,6 +28,7 @@ from nexo.simulation.store import DiskStore, MemoryStore
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from nexo.simulation.large.shape import Shape
     from nexo.simulation.store import Store
 
     Life = Callable[[Site], Awaitable[None]]
@@ -52,13 +53,12 @@ BYTES_READ_TIMES_MAX = 4  # in one life, of everything that was ever pushed
 
 
 class LargeWorld:
-    """`seed` chooses the shape; `scale` multiplies its sizes."""
+    """`seed` chooses the shape, unless it is given; `scale` multiplies its sizes."""
 
-    def __init__(self, seed: int, scale: float = 1.0) -> None:
+    def __init__(self, seed: int, scale: float = 1.0, kind: type[Shape] | None = None) -> None:
         self.seed = seed
         self.random = Random(seed)
-        kind = SHAPES[seed % len(SHAPES)]
-        self.shape = kind(self.random, scale)
+        self.shape = (kind or SHAPES[seed % len(SHAPES)])(self.random, scale)
         self.history = History()
         self.meter = Meter()
         self.start_lines: list[tuple[int, int]] = []  # of each start, and what it was allowed
