@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from nexo.engine import topic_actor
+from nexo.machine.bind import wanted_runs
 from nexo.vocabulary.attributes import encode_attributes
 from nexo.vocabulary.errors import NexoError, NotReady
 from nexo.vocabulary.limits import ACTOR_FAILURES_MAX, OUT_OF_SERVICE_MS
@@ -357,7 +358,7 @@ async def test_a_subscriber_whose_values_no_record_can_hold_stops_only_its_queue
     queue, other = await engine.create_queue("q"), await engine.create_queue("other")
     ends: list[NexoError] = []
     queue.subscribe(10, lambda _: None, ends.append).visibility_ms = 2**64
-    await queue.push(bodies("a"))
+    await outcomes(queue.push(bodies("a")))
     for number in range(20):
         await other.push(bodies(str(number)))
         await asyncio.sleep(1)
@@ -371,12 +372,10 @@ async def test_a_subscriber_whose_values_no_record_can_hold_stops_only_its_queue
 async def test_a_publication_that_a_filter_fails_at_stops_only_its_topic(
     rig: Rig, told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = topic_actor.wanted_runs
-
     def failing(content: Batch, *rest: Any) -> Any:
         if b"bad" in content.payload:
             raise ValueError("no filter can read this")
-        return honest(content, *rest)
+        return wanted_runs(content, *rest)
 
     monkeypatch.setattr(topic_actor, "wanted_runs", failing)
     engine = await rig.start()

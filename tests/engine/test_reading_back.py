@@ -96,6 +96,7 @@ async def test_a_chunk_of_many_rows_is_read_in_several_calls(
     pushed = other.push(bodies("between"))
     await settle()
     rig.runner.step()
+    await settle()
     rig.runner.step()
     assert (pushed.done(), pop.done()) == (True, False), "a commit had to wait for all of it"
     rig.runner.release()
