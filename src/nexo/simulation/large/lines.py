@@ -199,7 +199,7 @@ class OneCommit(Shape):
 class DueAtOnce(Shape):
     """More messages fall due at one moment than one step may handle."""
 
-    messages = 10_000
+    messages = 12_000
 
     async def fill(self, site: Site) -> None:
         await site.queue("noon")
