@@ -179,7 +179,7 @@ class Delays(Shape):
 class OneCommit(Shape):
     """Many batches in one commit, each a chunk of its own that waits for a time of its own."""
 
-    messages = 1_500
+    messages = 2_000
     limits: ClassVar[dict[str, int]] = {"SMALL_PUSH_MESSAGES": 1}
 
     async def fill(self, site: Site) -> None:
