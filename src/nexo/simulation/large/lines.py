@@ -179,7 +179,7 @@ class Delays(Shape):
 class OneCommit(Shape):
     """Many batches in one commit, each a chunk of its own that waits for a time of its own."""
 
-    messages = 1_500
+    messages = 2_000
     limits: ClassVar[dict[str, int]] = {"SMALL_PUSH_MESSAGES": 1}
 
     async def fill(self, site: Site) -> None:
@@ -199,7 +199,7 @@ class OneCommit(Shape):
 class DueAtOnce(Shape):
     """More messages fall due at one moment than one step may handle."""
 
-    messages = 10_000
+    messages = 12_000
 
     async def fill(self, site: Site) -> None:
         await site.queue("noon")

@@ -64,6 +64,7 @@ class Site:
         self.random = random
         self.account = account
         self._asked = 0
+        self._written = self._ended = (0, 0)  # how many commits, and what was moved by then
 
     def asked(self, messages: int = 1) -> None:
         """A call that the totals of queues do not count is about to be made for so many."""
@@ -72,17 +73,23 @@ class Site:
     def handled(self) -> int:
         """How much was done for somebody so far: the meter asks before and after each step."""
         done = self._asked + self.journal.units
+        moved = 0
         for actor in self.engine.queues.values():
             queue, totals = actor.queue, actor.queue.totals
-            moved = totals.pushed + totals.delivered + totals.acked
+            moved += totals.pushed + totals.delivered + totals.acked
             moved += totals.nacked + totals.expired + totals.dead_lettered
-            done += 2 * moved - queue.scheduled_count  # what is put aside comes back later
+            done -= queue.scheduled_count  # what is put aside comes back later
             for lane in queue.lanes:
                 done += lane.log.settled - (lane.priority << SEQUENCE_BITS)
         for topic in self.engine.topics.values():
             log = topic.topic.log
             done += log.end + log.settled + topic.topic.start
-        return done
+        # A message is work when it moves, when that is written, and when that is on disk.
+        if self.journal.commits != self._written[0]:
+            self._written = (self.journal.commits, moved)
+        if self.engine.committer.commits != self._ended[0]:
+            self._ended = (self.engine.committer.commits, moved)
+        return done + 2 * moved + self._written[1] + self._ended[1]
 
     # -- Definitions --------------------------------------------------------------------------
 
