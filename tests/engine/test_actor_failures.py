@@ -357,8 +357,8 @@ async def test_a_subscriber_whose_values_no_record_can_hold_stops_only_its_queue
     loop.set_exception_handler(lambda _, context: told.append(context["message"]))
     queue, other = await engine.create_queue("q"), await engine.create_queue("other")
     ends: list[NexoError] = []
+    await queue.push(bodies("a"))
     queue.subscribe(10, lambda _: None, ends.append).visibility_ms = 2**64
-    await outcomes(queue.push(bodies("a")))
     for number in range(20):
         await other.push(bodies(str(number)))
         await asyncio.sleep(1)

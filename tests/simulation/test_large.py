@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
-from nexo.simulation.large.shapes import OPEN, SHAPES
-from nexo.simulation.large.world import LargeWorld
+from nexo.simulation.large.shapes import SHAPES
 from nexo.simulation.seeds import run_large
-
-if TYPE_CHECKING:
-    from nexo.simulation.large.shape import Shape
 
 SOAKED_ROUNDS = 3  # of all shapes, each with other draws
 SOAKED_SCALE = 2.0
@@ -21,18 +15,6 @@ SOAKED_SCALE = 2.0
 def test_every_shape_keeps_its_bounds(seed: int) -> None:
     failure = run_large(seed)
     assert failure is None, failure.text
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(kind, marks=pytest.mark.xfail(reason=reason), id=kind.__name__)
-        for kind, reason in OPEN.items()
-    ],
-)
-def test_a_bound_that_does_not_hold_yet(kind: type[Shape]) -> None:
-    """Once it holds, the shape belongs to the others."""
-    LargeWorld(0, kind=kind).run()
 
 
 @pytest.mark.soak

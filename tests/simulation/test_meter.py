@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from nexo.engine.committer import Draft
     from nexo.machine.queue import Queue
+    from nexo.machine.span import Span
     from nexo.simulation.large.shape import Shape
     from nexo.simulation.seeds import Failure
 
@@ -79,7 +80,14 @@ def failure_of(shape: type[Shape]) -> Failure:
 
 
 def test_looking_through_a_lease_for_each_ack_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acks, "_around", lambda spans, seq: spans)
+    def walked(spans: list[Span], seq: int) -> int:
+        at = 0
+        while at + 1 < len(spans) and spans[at + 1].first <= seq:
+            identity.priority_of(seq)  # a line of the broker for each
+            at += 1
+        return at
+
+    monkeypatch.setattr(acks, "index_of", walked)
     failure = failure_of(leases.Lease)
     assert "a step costs what it moves" in failure.text
     assert f"--large --seed {failure.seed}" in failure.text
@@ -101,7 +109,7 @@ def test_looking_through_the_line_for_each_pop_is_found(monkeypatch: pytest.Monk
 
 
 def test_a_broker_that_never_folds_its_records_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nexo.engine.recorder.RECORD_BYTES_BEFORE_SNAPSHOT", 1 << 40)
+    monkeypatch.setattr("nexo.engine.recorder.UNFOLDED_BYTES_MAX", 1 << 40)
     assert "a start costs what is held" in failure_of(chunks.QuietPast).text
 
 

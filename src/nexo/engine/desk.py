@@ -83,7 +83,7 @@ class Desk:
         self._resting = False  # it goes on in the next turn of the event loop
 
     def submit(self, job: Job, done: Done, first: bool = False, is_long: bool = False) -> None:
-        if not (self._busy or self._working or self._resting):
+        if not (self._busy or self._working or self._resting or self._waiting):
             self._working = True
             self._start(job, done, is_long)
             self._working = False

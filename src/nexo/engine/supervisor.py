@@ -87,7 +87,7 @@ class Supervisor:
             report(f"{actor.label} failed while the broker was stopping", error)
             return told
         report(f"{actor.label} failed and is loaded again from the journal", error)
-        if not isinstance(error, NexoError):  # else it only waits for another that has failed
+        if not isinstance(error, NotReady):  # else it only waits for another that has failed
             self._count(actor)
         if self._probe is not None or committer.is_excluded(actor):
             return told  # it is being loaded already

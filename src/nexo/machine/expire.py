@@ -151,20 +151,16 @@ def _first_after(lane: Lane, cutoff_ms: int) -> int | None:
 
 def _known_oldest_ms(queue: Queue) -> int | None:
     """A time before which nothing in line came: `oldest_in_line_ms`, looked for again only when it
-    is over. What comes later is younger, and what comes back is asked when it does (`enter`)."""
+    is over. What comes later is younger, and what comes back is asked when it does (`enter`), as
+    are contents."""
     if not queue.ready:
         queue.oldest_ms = None
-    if queue.oldest_ms is not None:
-        return queue.oldest_ms
-    oldest_ms, is_exact = None, True
-    for head in _heads(queue):
-        came_ms = head.chunk.came_ms(head.first)
-        oldest_ms = came_ms if oldest_ms is None else min(oldest_ms, came_ms)
-        # While its content is not in memory, a chunk knows only when its last message came.
-        is_exact = is_exact and head.chunk.content is not None
-    if is_exact:
-        queue.oldest_ms = oldest_ms
-    return oldest_ms
+    if queue.oldest_ms is None:
+        queue.oldest_ms = oldest_in_line_ms(queue)
+    elif queue.restored.came_ms is not None:
+        queue.oldest_ms = min(queue.oldest_ms, queue.restored.came_ms)
+    queue.restored.came_ms = None
+    return queue.oldest_ms
 
 
 def oldest_in_line_ms(queue: Queue) -> int | None:

@@ -17,6 +17,7 @@ import msgspec
 from nexo.machine.chunk import Chunk, PackedRows, as_packed, packed
 from nexo.machine.claims import ClaimedBatch, Consumer
 from nexo.machine.deduplication import Recent
+from nexo.machine.expire import oldest_in_line_ms
 from nexo.machine.producers import Producers
 from nexo.machine.span import History, Span
 from nexo.vocabulary.batch import TIME_TYPE
@@ -236,6 +237,7 @@ def revive(queue: Queue, image: Image) -> None:
         if chunk.live == 0:
             queue.dropped_rows += queue.lane_of(chunk.first).log.drop(chunk)
     _revive_memory(queue, image)
+    queue.oldest_ms = oldest_in_line_ms(queue)  # part of the start, not of the first step
 
 
 def _revive_lease(queue: Queue, finder: _Finder, lease: int, leased: list[Leased]) -> None:

@@ -59,6 +59,16 @@ class Piece(NamedTuple):
     content: Batch | None  # None: it is read back when it is needed
 
 
+class Restored:
+    """What was read back into any log of an owner: a chunk without its content knows only when
+    its last message came, and with it that others came earlier."""
+
+    __slots__ = ("came_ms",)
+
+    def __init__(self) -> None:
+        self.came_ms: int | None = None  # nothing of it came before this
+
+
 class Log:
     __slots__ = (
         "_firsts",
@@ -72,10 +82,17 @@ class Log:
         "evicts_oldest",
         "resident",
         "resident_bytes",
+        "restored",
         "settled",
     )
 
-    def __init__(self, first: int, evicts_oldest: bool = False, copies_many: bool = False) -> None:
+    def __init__(
+        self,
+        first: int,
+        evicts_oldest: bool = False,
+        copies_many: bool = False,
+        restored: Restored | None = None,
+    ) -> None:
         self.evicts_oldest = evicts_oldest  # else the newest, which is needed last
         self._keeps_groups = not evicts_oldest  # a topic's readers find them in the content
         self.copies_many = copies_many  # a batch is small by its bytes alone, so chunks are few
@@ -84,6 +101,7 @@ class Log:
         self.chunks: dict[int, Chunk] = {}  # by first number, oldest first
         self.resident: dict[int, Chunk] = {}  # those whose content is in memory …
         self.resident_bytes = 0  # … and what they take
+        self.restored = restored or Restored()
         self._open: Chunk | None = None  # the chunk that small pushes fill …
         self._growing = Growing()  # … and its content
         self._flushed = first  # every message below this has a row
@@ -261,6 +279,9 @@ class Log:
             chunk.content = content
             self.resident[chunk.first] = chunk
             self.resident_bytes += chunk.memory_bytes
+            restored, came_ms = self.restored, max(chunk.created_first_ms, chunk.arrived_ms)
+            if restored.came_ms is None or came_ms < restored.came_ms:
+                restored.came_ms = came_ms
 
     def close_open(self) -> None:
         """Freeze the open chunk: its buffers become exact, and nothing is added any more."""

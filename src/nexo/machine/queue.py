@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from nexo.machine.fifo import FifoLine
 from nexo.machine.groups import END, Busy, GroupedLine
 from nexo.machine.line import Line, Row
-from nexo.machine.log import Log
+from nexo.machine.log import Log, Restored
 from nexo.machine.rate import Rate
 from nexo.machine.span import History, by_first
 from nexo.vocabulary.identity import first_seq
@@ -120,6 +120,7 @@ class Queue:
         "rate",
         "recent",
         "released",
+        "restored",
         "rewritten",
         "row_numbers",
         "scheduled",
@@ -150,6 +151,7 @@ class Queue:
         self.awake: list[Lane] = []  # those that may have a message for a consumer, in that order
         self.news: list[Lane] = []  # those to which messages came since the last commit
         self.oldest_ms: int | None = None  # no message on disk and in line came earlier, if known
+        self.restored = Restored()
         self.depth = 0
         self.in_flight = 0
         self.scheduled_count = 0
@@ -240,7 +242,7 @@ class Queue:
         lane = self.lanes_by_priority.get(priority)
         if lane is None:
             line: Line | GroupedLine
-            log = Log(first_seq(priority))
+            log = Log(first_seq(priority), restored=self.restored)
             if self.busy is None:
                 line = Line()
             elif self.settings.fifo:
@@ -317,9 +319,7 @@ class Queue:
         span.state = State.READY
         span.deadline_ms = 0
         lane = self.lane_of(span.first)
-        if span.chunk.content is None:  # it does not know exactly when the message came
-            self.oldest_ms = None
-        elif self.oldest_ms is not None:
+        if self.oldest_ms is not None:
             self.oldest_ms = min(self.oldest_ms, span.chunk.came_ms(span.first))
         lane.line.give_back(span)
         self.wake(lane)

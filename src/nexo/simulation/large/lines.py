@@ -265,6 +265,7 @@ class Followers(Shape):
 
 LINES = [
     Priorities,
+    RevivedPriorities,
     Groups,
     FifoGroups,
     FifoTurns,

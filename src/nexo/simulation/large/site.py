@@ -147,7 +147,7 @@ class Site:
         """Everything that is left comes, once; returns in how many pops."""
         actor, pops = self.engine.queue(name), 0
         until_s = asyncio.get_running_loop().time() + _DRAIN_S
-        while actor.info().depth and asyncio.get_running_loop().time() < until_s:
+        while actor.queue.depth and asyncio.get_running_loop().time() < until_s:
             delivery = await self.pop(name, _DRAIN_MESSAGES, wait_ms=wait_ms)
             if not delivery.parts:
                 continue
