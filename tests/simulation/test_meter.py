@@ -9,6 +9,7 @@ import pytest
 
 from nexo.engine.committer import Committer
 from nexo.engine.queue_actor import QueueActor
+from nexo.engine.recorder import Recorders
 from nexo.machine import ack as acks
 from nexo.machine import pop as pops
 from nexo.simulation.history import Violation
@@ -109,7 +110,8 @@ def test_looking_through_the_line_for_each_pop_is_found(monkeypatch: pytest.Monk
 
 
 def test_a_broker_that_never_folds_its_records_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nexo.engine.recorder.UNFOLDED_BYTES_MAX", 1 << 40)
+    monkeypatch.setattr(Recorders, "bound", lambda self, writing: None)
+    monkeypatch.setattr(Recorders, "fold_all", lambda self: None)
     assert "a start costs what is held" in failure_of(chunks.QuietPast).text
 
 
