@@ -169,6 +169,30 @@ async def test_what_is_due_at_one_time_comes_back_some_at_a_time(
     assert texts(await queue.pop(MANY, one_ack=True)) == EXPECTED
 
 
+async def test_what_is_too_old_goes_some_at_a_time(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batches of 32 are chunks of their own."""
+    monkeypatch.setattr(queue_actor, "EXPIRE_STEP_SPANS", 10)
+    engine = await rig.start()
+    queue = await engine.create_queue("q", QueueSettings(retention_ms=60_000))
+    for number in range(95):
+        await queue.push(numbered(32, 32 * number))
+    expired: list[int] = []
+
+    def counted(of: Queue, *rest: Any) -> bool:
+        before = of.totals.expired
+        is_more = expire(of, *rest)
+        expired.append(of.totals.expired - before)
+        check(of)
+        return is_more
+
+    monkeypatch.setattr(queue_actor, "expire", counted)
+    await asyncio.sleep(61)
+    assert [each for each in expired if each] == [*[320] * 9, 160]
+    assert queue.info().depth == 0
+
+
 async def test_sparse_chunks_are_copied_forward_some_at_a_time(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

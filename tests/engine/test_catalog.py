@@ -333,8 +333,8 @@ async def test_how_much_can_be_defined_is_bounded(
     with pytest.raises(InvalidArgument, match="at most 3 queues"):
         await import_definitions(engine, document)
     assert set(engine.queues) == {"a", "b"}, "not in part either"
-    with pytest.raises(InvalidArgument, match="256 characters"):
-        await engine.bind("a", "b", {"kind": "x" * 1_000})
+    with pytest.raises(InvalidArgument, match="1024 characters"):
+        await engine.bind("a", "b", {"kind": "x" * 2_000})
     queue = engine.queue("a")
     await queue.push(bodies("dead"))
     await nack(queue, await queue.pop(one_ack=True))

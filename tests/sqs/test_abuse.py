@@ -144,7 +144,7 @@ def test_policies_that_are_none(door: Door, policy: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "policy", ['{"Statement":5}', '{"Statement":[5]}', DEEP, ENDLESS, "nonsense", "[]"]
+    "policy", ['{"Statement":5}', '{"Statement":[5]}', DEEP, ENDLESS[:30_000], "nonsense", "[]"]
 )
 def test_policies_that_came_through_another_door(door: Door, policy: str) -> None:
     settings = QueueSettings(aws={"Policy": policy, "RedriveAllowPolicy": policy})

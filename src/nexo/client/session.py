@@ -47,7 +47,7 @@ class Session:
         merging_window: int,
     ) -> None:
         self._clock = clock  # monotonic seconds
-        self.name = name[:CONSUMER_CHARS_MAX]  # it is for people
+        self.name: str = name[:CONSUMER_CHARS_MAX]  # it is for people
         self.producer = producer
         self.merging_window = merging_window  # frames of single pushes under way to one queue
         self._token = token

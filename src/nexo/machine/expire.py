@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from heapq import heappop, heappush
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from nexo.machine.ack import detach, index_of
@@ -64,8 +65,7 @@ def expire(queue: Queue, now_ms: int, spans_max: int = END) -> bool:
             heappush(queue.deadlines, entry)
     if queue.recent is not None:
         queue.recent.forget(now_ms)
-    _expire_old(queue, now_ms)
-    return False
+    return _expire_old(queue, now_ms, left)
 
 
 def _expire_lease(
@@ -99,22 +99,27 @@ def _expire_lease(
     return len(late), is_done
 
 
-def _expire_old(queue: Queue, now_ms: int) -> None:
+def _expire_old(queue: Queue, now_ms: int, chunks_max: int) -> bool:
     """Retention: what has waited in line for too long goes. What is in flight goes when it comes
-    back, and what is scheduled was accepted because its time comes before its end."""
+    back, and what is scheduled was accepted because its time comes before its end. About
+    `chunks_max` chunks of a lane are looked at; true if there are more."""
     cutoff_ms = now_ms - queue.settings.retention_ms
     oldest_ms = _known_oldest_ms(queue)
     if oldest_ms is None or oldest_ms > cutoff_ms:
-        return
+        return False
+    is_less = False
     for lane in queue.lanes:
         if not lane.line.count:
             continue
-        seq = _first_after(lane, cutoff_ms)
+        seq = _first_after(lane, cutoff_ms, max(1, chunks_max))
         if seq is None:
             continue
         for span in lane.line.drop_below(seq):
             _retire(queue, span, now_ms)
+            is_less = True
     queue.oldest_ms = None
+    left_ms = _known_oldest_ms(queue)
+    return is_less and left_ms is not None and left_ms <= cutoff_ms
 
 
 def _retire(queue: Queue, span: Span, now_ms: int) -> None:
@@ -126,10 +131,14 @@ def _retire(queue: Queue, span: Span, now_ms: int) -> None:
     queue.bury(span.chunk, count)
 
 
-def _first_after(lane: Lane, cutoff_ms: int) -> int | None:
-    """The first message of the lane that came after the cutoff; None if that is all of them."""
+def _first_after(lane: Lane, cutoff_ms: int, chunks_max: int) -> int | None:
+    """The first message of the lane that came after the cutoff, or where the search for it ends;
+    None if that is all of them."""
     found: int | None = None
-    for chunk in lane.log.chunks.values():
+    head = lane.line.oldest(lane.log.settled)
+    if head is None:
+        return None
+    for chunk in islice(lane.log.chunks_from(head.first), chunks_max):
         if chunk.first >= lane.log.settled:
             break
         if max(chunk.created_first_ms, chunk.arrived_ms) > cutoff_ms:

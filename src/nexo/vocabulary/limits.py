@@ -40,12 +40,8 @@ TAG_KEY_CHARS_MAX = 128  # … with keys …
 TAG_VALUE_CHARS_MAX = 256  # … and values as long as there
 AWS_SETTINGS_MAX = 32  # attributes of SQS that a queue keeps for those who ask; SQS has about 20 …
 AWS_SETTINGS_BYTES_MAX = 64 * 1024  # … and their names and texts together: policies are long
-FILTER_ATTRIBUTES_MAX = 32  # that a binding's filter names …
-FILTER_CHARS_MAX = 256  # … and the length of each name and value
 IN_FLIGHT_MAX = 120_000  # what SQS lets a standard queue have in flight
-QUEUES_MAX = (
-    250_000  # of a broker, dead-letter queues that it makes itself aside: each has an actor
-)
+QUEUES_MAX = 250_000  # of a broker, aside from dead-letter queues that it makes itself
 TOPICS_MAX = 250_000
 BINDINGS_MAX = 250_000
 TOKENS_MAX = 10_000  # tokens and access keys of a broker; they are all in memory
