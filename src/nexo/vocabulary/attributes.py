@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.limits import SYSTEM_ATTRIBUTES_BYTES_FREE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 TEXT = "String"  # the type of a plain text
+SYSTEM_PREFIX = "AWS."  # of names under which the broker keeps what SQS tells of a message
 Typed = tuple[str, str | bytes]  # the type, and the value
 
 encode_attributes: Callable[[Mapping[str, str | bytes | Typed]], bytes] = msgspec.msgpack.Encoder(
@@ -53,12 +55,16 @@ def decode_attributes(encoded: bytes | None) -> dict[str, str]:
 
 def attribute_bytes(encoded: bytes) -> int:
     """What attributes count for towards the size of their message: names, values, and types
-    that are not plain text."""
-    size = 0
+    that are not plain text. As on SQS, what is not its sender's does not count; it is little."""
+    size = system_size = 0
     for name, value in _decode(encoded).items():
         parts = (name, value) if isinstance(value, str) else (name, *value)
-        size += sum(len(part.encode() if isinstance(part, str) else part) for part in parts)
-    return size
+        added = sum(len(part.encode() if isinstance(part, str) else part) for part in parts)
+        if name.startswith(SYSTEM_PREFIX):
+            system_size += added
+        else:
+            size += added
+    return size + max(0, system_size - SYSTEM_ATTRIBUTES_BYTES_FREE)
 
 
 def check_attributes(column: bytes | list[bytes | None]) -> None:

@@ -162,6 +162,10 @@ def test_a_message_is_as_large_as_its_body_and_attributes() -> None:
     for index in range(3):
         assert largest_message(batch.slice(index, index + 1), 0) == exact[index]
     assert largest_message(batch, 10) == max(exact)
+    for size, counted in ((1_000, 0), (10_000, 10_000 + len("AWS.x") - 2_048)):
+        system = encode_attributes({"AWS.x": "v" * size})
+        message = msgspec.structs.replace(batch_of([b"1"]), attributes=system)
+        assert largest_message(message, 0) == 1 + counted
     constant = msgspec.structs.replace(batch_of([b"", b"12"]), attributes=attributes[0])
     assert largest_message(constant, 0) == exact[0]
     assert largest_message(constant, exact[0]) <= exact[0]

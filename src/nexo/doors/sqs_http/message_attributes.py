@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from nexo.doors.sqs_http.errors import invalid, invalid_value
 from nexo.doors.sqs_http.shapes import MessageAttributeValue
-from nexo.vocabulary.attributes import decode_typed
+from nexo.vocabulary.attributes import SYSTEM_PREFIX, decode_typed
 from nexo.vocabulary.limits import SQS_TRACE_CHARS_MAX
 
 if TYPE_CHECKING:
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 ATTRIBUTES_MAX = 10
 # Kept beside the user's attributes, under names that a user cannot give.
-RESERVED = "AWS."
-TRACE_HEADER = "AWS.TraceHeader"
-SENDER_ID = "AWS.SenderId"
+RESERVED = SYSTEM_PREFIX
+TRACE_HEADER = f"{SYSTEM_PREFIX}TraceHeader"
+SENDER_ID = f"{SYSTEM_PREFIX}SenderId"
 PRIORITY = "Nexo.Priority"
 PRIORITY_MAX = 255
 _PRIORITY_DIGITS = 9  # leading zeros included
