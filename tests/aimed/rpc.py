@@ -17,6 +17,7 @@ from nexo.wire.frame import Kind, frame, frame_parts
 from tests.access.test_rpc_table import CALL_ROWS, FRAMES, KNOWING_CALLS
 from tests.aimed.target import QUEUE, TOPIC
 from tests.aimed.values import INTEGERS, deep, hostile
+from tests.client.test_fields import FIXED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,15 +31,6 @@ HEADS: dict[Kind, Any] = {  # those that are msgpack, as they should be
     Kind.PUBLISH: c.Publish(TOPIC, "me", 1),
     Kind.READ: c.Read(TOPIC, 0, 1, 1_000, False, 0, 1),
     Kind.FOLLOW: c.Follow("*", {TOPIC: 0}, 1, 1_000, 0),
-}
-FIXED: dict[Kind, tuple[bytes, str, tuple[int, ...]]] = {  # what stands before, layout, values
-    Kind.PUSH: (NAMED, "<QH", (1, 0)),
-    Kind.POP: (NAMED, "<IQqqB", (1, 1_000, 0, -1, 0)),
-    Kind.ACK: (NAMED, "<QQQ", (1, 0, 1)),
-    Kind.RECEIVED: (NAMED, "<QQQ", (1, 0, 1)),
-    Kind.GIVE_BACK: (NAMED, "<QQQ", (1, 0, 1)),
-    Kind.CREDIT: (b"", "<II", (1, 1)),
-    Kind.UNSUBSCRIBE: (b"", "<II", (1, 0)),
 }
 NESTED: dict[str, dict[str, dict[str, Any]]] = {  # call → field → what stands in it
     "create_queue": {
@@ -109,7 +101,8 @@ def _heads() -> Iterator[Shot]:
 
 
 def _fixed() -> Iterator[Shot]:
-    for kind, (before, layout, values) in FIXED.items():
+    for kind, (layout, values) in FIXED.items():
+        before = b"" if kind in (Kind.CREDIT, Kind.UNSUBSCRIBE) else NAMED
         body = BATCH if kind is Kind.PUSH else b""
         for at in range(len(values)):
             for value in INTEGERS:

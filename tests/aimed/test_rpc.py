@@ -17,6 +17,7 @@ from tests.access.speaker import Speaker
 from tests.access.test_rpc_table import CALL_ROWS, KNOWING_CALLS
 from tests.aimed import rpc
 from tests.aimed.target import ALLOWED, QUEUE, TOPIC
+from tests.client.test_fields import FIXED
 
 if TYPE_CHECKING:
     from nexo.wire.frame import Frame
@@ -93,6 +94,6 @@ def test_no_value_of_any_field_stops_the_others(target: Target, caller: str) -> 
 
 def test_every_request_is_aimed_at() -> None:
     labels = {shot.label.split(".")[0].split(" ")[0] for shot in rpc.shots()}
-    assert {kind.name for kind in rpc.HEADS} | {kind.name for kind in rpc.FIXED} <= labels
+    assert {kind.name for kind in rpc.HEADS} | {kind.name for kind in FIXED} <= labels
     assert {*CALL_ROWS, *KNOWING_CALLS} <= labels
     assert (QUEUE, TOPIC) == ("orders", "news"), "the names of the table of requests"
