@@ -111,9 +111,10 @@ def test_management_is_told_to_the_audit_log(tmp_path: Path) -> None:
         told = [(each.action, each.resource, each.outcome) for each in broker.audit()]
     finally:
         broker.stop()
-    assert told == [
-        ("delete_queue", "none", "queue_not_found"),
-        ("create_token", "mine", "forbidden"),
-        ("purge", "orders", "done"),
+    # Of one millisecond, what was done and what was refused may stand either way.
+    assert sorted(told) == [
         ("create_queue", "orders", "done"),
+        ("create_token", "mine", "forbidden"),
+        ("delete_queue", "none", "queue_not_found"),
+        ("purge", "orders", "done"),
     ]

@@ -206,7 +206,8 @@ def _oldest_ms(queue: Queue) -> int | None:
         times.append(in_line)
     held = next(iter(queue.leases.values()), None)
     candidates = held if isinstance(held, list) else [held] if held is not None else []
-    if queue.scheduled:
-        candidates = [*candidates, queue.scheduled[0][2]]
+    if queue.scheduled_count:
+        next_due = next(span for _, _, span in queue.scheduled if span.first < span.end)
+        candidates = [*candidates, next_due]
     times += [span.chunk.created_ms(span.first) for span in candidates]
     return min(times) if times else None

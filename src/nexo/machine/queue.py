@@ -10,7 +10,7 @@ Times never go back: `advance` keeps the latest one seen.
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from heapq import heapify, heappush
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from nexo.machine.fifo import FifoLine
@@ -309,6 +309,9 @@ class Queue:
             lane.scheduled.remove(span)
             span.end = span.first
             self.emptied += 1
+            while self.scheduled and self.scheduled[0][2].first == self.scheduled[0][2].end:
+                heappop(self.scheduled)
+                self.emptied -= 1
         if self.emptied > 64 + len(self.scheduled) // 2:
             self.scheduled = [entry for entry in self.scheduled if entry[2].first < entry[2].end]
             heapify(self.scheduled)

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from tests.client.eventually import eventually
 from tests.client.worker.letters import reasons
 
 if TYPE_CHECKING:
     import nexo
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever formats the log as JSON asks each error what it is, and pytest lets that through."""
+    monkeypatch.setattr(logging.getLogger("nexo.worker"), "propagate", False)
 
 
 def bodies_of(event: dict[str, Any]) -> list[str]:
