@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nexo.machine import late
+from nexo.machine import late, peek
 from nexo.machine.expire import expire
 from nexo.machine.fail import nack
 from nexo.machine.queue import Queue
@@ -57,6 +57,17 @@ def test_message_that_waits_out_a_delay_goes_too() -> None:
     commit(queue)
     expire(queue, 1_500)
     assert bodies(queue, take(queue, now_ms=1_500)) == [b"0", b"2"]
+
+
+def test_what_was_discarded_before_its_time_is_not_the_oldest() -> None:
+    queue = orders(delay_ms=5_000)
+    put(queue, b"first", now_ms=1_000)
+    put(queue, b"second", now_ms=3_000)
+    assert peek.info(queue, 4_000).oldest_age_ms == 3_000
+    assert late.discard(queue, 0, 4_000)
+    assert peek.info(queue, 4_000).oldest_age_ms == 1_000
+    assert late.discard(queue, 1, 4_000)
+    assert peek.info(queue, 4_000).oldest_age_ms == 0
 
 
 def test_what_is_gone_is_not_discarded_twice() -> None:
