@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from nexo.journal.port import CATALOG
+from nexo.machine.apply import apply_to_topic
 from nexo.machine.log import Place
 from nexo.machine.topic import Topic, archive, collect_topic
-from nexo.machine.topic_image import TopicImage, fold_topic
 from nexo.vocabulary.errors import ReadOnly
 from nexo.vocabulary.limits import CHUNK_ROWS_MAX
 from nexo.vocabulary.settings import QueueSettings, TopicSettings
@@ -202,8 +202,9 @@ def _fold_archive(batches: int) -> None:
     for number in range(batches):
         archive(topic, numbered(40), Place(number + 1), 1_000)
         records.append(collect_topic(topic).changes)
-    image = fold_topic(TopicImage(), records)
-    assert len(image.chunks) == batches
+    recovered = Topic("nexo.archive.q", TopicSettings(), count(1))
+    apply_to_topic(recovered, records)
+    assert len(recovered.log.chunks) == batches
 
 
 def _steps(work: Callable[[], None]) -> int:

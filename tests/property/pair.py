@@ -1,12 +1,13 @@
 """A queue of the rules and the model of it, side by side, with a journal that keeps both lives.
 
 `both` runs a command on each and compares the answers; `check` compares everything that is known
-of every message. A commit compares the image of the living queue with the image that the journal's
-records fold to; a crash throws the living queue away and goes on with the revived one.
+of every message. A commit compares the living queue with the one that the journal's records bring
+back; a crash throws the living queue away and goes on with that one.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nexo.machine import invariants
-from nexo.machine.fold import fold
+from nexo.machine.apply import apply
+from nexo.machine.groups import END
 from nexo.machine.image import Image, decode_image, encode_image, image_of, revive
 from nexo.machine.queue import Queue
 from nexo.machine.settle import collect, settle
@@ -23,6 +25,7 @@ from nexo.vocabulary.changes import decode_queue_changes, encode_changes
 from nexo.vocabulary.errors import NexoError
 from nexo.vocabulary.limits import LEASE_BITS
 from nexo.vocabulary.states import State
+from tests.engine.rig import comparable
 from tests.property.model.state import Model
 from tests.property.plain import differences, plain, seen
 
@@ -133,9 +136,9 @@ class Pair:
         record = decode_queue_changes(encode_changes(collected.changes))
         records = [*before.records, record]
         live = encode_image(image_of(self.queue))
-        folded = fold(decode_image(before.snapshot), records)
-        assert folded.now_ms <= self.queue.now_ms, "the journal is ahead of the queue"
-        _check_same(decode_image(live), folded)
+        recovered = self._recovered(before.snapshot, records)
+        assert recovered.now_ms <= self.queue.now_ms, "the journal is ahead of the queue"
+        _check_same(self.queue, recovered)
         rows = before.rows | dict(collected.rows)
         for row in collected.dropped_rows:
             assert row in rows, f"row {row} is dropped and was never written"
@@ -163,18 +166,29 @@ class Pair:
         reached = [self.on_disk, *self.under_way]
         point = reached[max(0, len(reached) - 1 - commits_lost)]
         self.boots += 1
-        self.queue = Queue(
-            NAME, self.model.settings, INCARNATION, self.row_numbers, self.boots << LEASE_BITS
-        )
-        revive(self.queue, fold(decode_image(point.snapshot), point.records))
+        self.queue = self._recovered(point.snapshot, point.records)
         assert not self.queue.dropped_rows, "a revived queue has dead chunks"
         self.model = point.model.copy()
         self.model.restart(self.queue.now_ms)
         self.under_way = []
         self.on_disk = replace(point, model=self.model.copy(), mark=None)
-        # Folding the same records once more must find what was revived, whatever it has dropped.
-        revived = decode_image(encode_image(image_of(self.queue)))
-        _check_same(revived, fold(decode_image(point.snapshot), point.records))
+        # A snapshot of what was recovered must say the same as what it was recovered from.
+        _check_same(self.queue, self._recovered(encode_image(image_of(self.queue)), []))
+
+    def _recovered(self, snapshot: bytes, records: list[list[QueueChange]]) -> Queue:
+        """A new queue, brought to what the journal says."""
+        settings, first_lease = self.queue.settings, self.boots << LEASE_BITS
+        queue = Queue(NAME, settings, INCARNATION, self.row_numbers, first_lease)
+        revive(queue, decode_image(snapshot))
+        apply(queue, records)
+        invariants.check(queue)
+        if queue.busy is not None:  # no commit is under way that could hold a group
+            held = [queue.on_lease(lease, 0, END) for lease in queue.leases]
+            flying: Counter[str | None] = Counter()
+            for span in (span for spans in held for span in spans):
+                flying[span.group] += span.end - span.first
+            assert queue.busy.counts == flying, "a group is locked for nothing"
+        return queue
 
     # -- Content that leaves memory -----------------------------------------------------------
 
@@ -203,23 +217,20 @@ class Pair:
         log.restore(chunk, content.slice(chunk.row_start, chunk.row_start + held))
 
 
-def _check_same(live: Image, folded: Image) -> None:
-    """Two images say the same. What is due by now and what is forgotten by now depends on when
-    the queue last looked at its clock, so both are brought to the same time first."""
-    folded.now_ms = live.now_ms
-    one, other = (_normal(fold(image, [])) for image in (live, folded))
+def _check_same(living: Queue, recovered: Queue) -> None:
+    """Two queues say the same, but for what depends on when a queue last looked at its clock."""
+    one, other = (_normal(queue, living.now_ms) for queue in (living, recovered))
     for name in one:
         assert one[name] == other[name], (
-            f"{name} differs:\n  living: {one[name]}\n  folded: {other[name]}"
+            f"{name} differs:\n  living: {one[name]}\n  recovered: {other[name]}"
         )
 
 
-def _normal(image: Image) -> dict[str, Any]:
+def _normal(queue: Queue, now_ms: int) -> dict[str, Any]:
     """An image without the freedom of its encoding: columns written out, chunks in order."""
-    image.chunks.sort(key=lambda chunk: chunk.first)
+    image = decode_image(encode_image(image_of(queue)))
     for chunk in image.chunks:
-        size = chunk.end - chunk.first
         if not isinstance(chunk.groups, list):
-            chunk.groups = [chunk.groups] * size
-    fields: dict[str, Any] = msgspec.to_builtins(image)
+            chunk.groups = [chunk.groups] * (chunk.end - chunk.first)
+    fields: dict[str, Any] = msgspec.to_builtins(comparable(image, now_ms))
     return fields

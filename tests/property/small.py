@@ -1,6 +1,6 @@
 """Small limits, so that short lives reach what takes thousands of messages otherwise."""
 
-from nexo.machine import chunk, fold, groups, line, log, producers
+from nexo.machine import chunk, groups, line, log, producers
 from nexo.vocabulary import limits
 
 NOISY_IN_FLIGHT_MIN = 3
@@ -19,6 +19,5 @@ SMALL = (
     (groups, "GROUP_RUNS_LAID", 2),
     (line, "ROW_BLOCK_SPANS", 2),
     (producers, "PRODUCER_RESULTS_KEPT", PRODUCER_RESULTS_KEPT),
-    (fold, "PRODUCER_RESULTS_KEPT", PRODUCER_RESULTS_KEPT),
     (limits, "CLAIM_BATCHES_MAX", CLAIM_BATCHES_MAX),
 )

@@ -13,16 +13,22 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from nexo.machine import bind as binding
-from nexo.machine import settle, topic_image
+from nexo.machine import settle
 from nexo.machine import topic as rules
-from nexo.machine.fold import fold
-from nexo.machine.image import Image, image_of, revive
+from nexo.machine.apply import apply, apply_to_topic
+from nexo.machine.image import image_of
 from nexo.machine.log import Place
 from nexo.machine.pop import messages, pop
 from nexo.machine.queue import Queue
+from nexo.machine.topic_image import image_of_topic
 from nexo.vocabulary.attributes import encode_attributes
 from nexo.vocabulary.batch import TIME_TYPE, batch_of, concatenate
-from nexo.vocabulary.changes import decode_queue_changes, decode_topic_changes, encode_changes
+from nexo.vocabulary.changes import (
+    TopicChange,
+    decode_queue_changes,
+    decode_topic_changes,
+    encode_changes,
+)
 from nexo.vocabulary.errors import OffsetExpired
 from nexo.vocabulary.limits import POP_BYTES_MAX
 from nexo.vocabulary.settings import QueueSettings, TopicSettings
@@ -228,10 +234,11 @@ class TopicSteps(RuleBasedStateMachine):
         assert not collected.rows, "a payload was written again"
         settle.settle(queue, collected.mark)
         told = [decode_queue_changes(encode_changes(collected.changes))]
-        assert fold(Image(), told) == image_of(queue), "the journal tells another story"
+        recovered = Queue("bound", QueueSettings(), 1, self.row_numbers, 1)
+        apply(recovered, told)
+        assert image_of(recovered) == image_of(queue), "the journal tells another story"
         if restarted:
-            queue = Queue("bound", QueueSettings(), 1, self.row_numbers, 1)
-            revive(queue, fold(Image(), told))
+            queue = recovered
         kept = self.plain.messages[offset : self.plain.settled]
         wanted = [(body, at) for body, at in kept if where is None or b"red" in body]
         assert self.taken(queue) == wanted, f"from {offset} with {where}"
@@ -319,12 +326,11 @@ class TopicSteps(RuleBasedStateMachine):
         collected = rules.collect_topic(self.topic)
         before = self.under_way[-1] if self.under_way else self.on_disk
         records = [*before.records, decode_topic_changes(encode_changes(collected.changes))]
-        live = topic_image.image_of_topic(self.topic)
-        folded = topic_image.fold_topic(topic_image.TopicImage(), records)
-        folded.now_ms = live.now_ms
+        live, told = (image_of_topic(each) for each in (self.topic, self.recovered(records)))
+        told.now_ms = live.now_ms
         for name in live.__struct_fields__:
-            one, other = getattr(live, name), getattr(folded, name)
-            assert one == other, f"{name} differs:\n  living: {one}\n  folded: {other}"
+            one, other = getattr(live, name), getattr(told, name)
+            assert one == other, f"{name} differs:\n  living: {one}\n  recovered: {other}"
         rows = before.rows | dict(collected.rows)
         for row in collected.dropped_rows:
             del rows[row]
@@ -332,11 +338,15 @@ class TopicSteps(RuleBasedStateMachine):
         assert set(rows) == needed, f"rows on disk {sorted(rows)}, needed {sorted(needed)}"
         self.under_way.append(Point(records, rows, self.plain.copy(), collected.end))
 
+    def recovered(self, records: list[list[TopicChange]]) -> rules.Topic:
+        """A new topic, brought to what the journal says."""
+        topic = rules.Topic("news", self.settings, self.row_numbers)
+        apply_to_topic(topic, records)
+        return topic
+
     def crash(self) -> None:
         point = self.on_disk
-        self.topic = rules.Topic("news", self.settings, self.row_numbers)
-        image = topic_image.fold_topic(topic_image.TopicImage(), point.records)
-        topic_image.revive_topic(self.topic, image)
+        self.topic = self.recovered(point.records)
         self.under_way = []
         self.plain = point.plain.copy()
         self.plain.settled = point.end

@@ -13,13 +13,12 @@ from nexo.engine.recovery import (
     load_topic,
     new_queue,
     new_topic,
+    rows_of,
 )
 from nexo.journal.port import CATALOG
 from nexo.journal.verify import verify
 from nexo.machine import invariants
 from nexo.machine.catalog import Catalog
-from nexo.machine.image import revive
-from nexo.machine.topic_image import revive_topic
 from nexo.vocabulary.changes import QueueDefined
 from nexo.vocabulary.errors import NexoError
 
@@ -59,15 +58,14 @@ class RecordFold:
     def _rows(self, owner: int, stored: Stored) -> tuple[set[int], list[str]]:
         defined = self._catalog.definition(owner)
         if isinstance(defined, QueueDefined):
-            image = load_queue(stored)
-            self.latest_ms = max(self.latest_ms, image.now_ms)
             queue = new_queue(defined, count(1), 1)
-            revive(queue, image)
+            load_queue(queue, stored)
+            self.latest_ms = max(self.latest_ms, queue.now_ms)
             invariants.check(queue)
-            return {row for chunk in image.chunks for row in chunk.rows}, []
+            return {row for rows in rows_of(queue) for row in rows}, []
         if defined is not None:
-            topic_image = load_topic(stored)
-            self.latest_ms = max(self.latest_ms, topic_image.now_ms)
-            revive_topic(new_topic(defined, count(1)), topic_image)
-            return {row for chunk in topic_image.chunks for row in chunk.rows}, []
+            topic = new_topic(defined, count(1))
+            load_topic(topic, stored)
+            self.latest_ms = max(self.latest_ms, topic.now_ms)
+            return {row for rows in rows_of(topic) for row in rows}, []
         return set(), [f"owner {owner} has state but is not in the catalog"]

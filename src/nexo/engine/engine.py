@@ -34,8 +34,8 @@ from nexo.engine.topics import EVENTS_SETTINGS, Kept, Topics, check_bindable, ch
 from nexo.journal.port import CATALOG
 from nexo.machine.catalog import Catalog
 from nexo.machine.clear import purge
-from nexo.machine.image import Image, revive
-from nexo.machine.topic_image import TopicImage, revive_topic
+from nexo.machine.queue import Queue
+from nexo.machine.topic import Topic
 from nexo.telemetry.meters import Meters
 from nexo.vocabulary import limits
 from nexo.vocabulary.changes import Dropped
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from nexo.engine.following import Found
     from nexo.engine.moves import Chosen
     from nexo.journal.port import Journal
-    from nexo.machine.queue import Queue
     from nexo.vocabulary.changes import QueueDefined
     from nexo.vocabulary.errors import NexoError
     from nexo.vocabulary.start import Start
@@ -469,25 +468,28 @@ class Engine:
         known = {*self._queues.values(), *self._topics.actors.values()}
         return actor in known
 
-    def read_one(self, actor: Participant) -> Image | TopicImage:
-        stored = self._journal.load(actor.owner)
-        return load_topic(stored) if isinstance(actor, TopicActor) else load_queue(stored)
-
-    def adopt_one(self, actor: Participant, state: Image | TopicImage) -> None:
-        """What others hold of its rows stays as it was: nothing of this commit is tied to it."""
-        context = self._context
-        if isinstance(actor, QueueActor) and isinstance(state, Image):
-            # The numbers of leases go on: none may stand for two deliveries.
-            first_lease = max(context.first_lease, actor.queue.next_lease)
-            queue = new_queue(self._catalog.queue(actor.name), context.row_numbers, first_lease)
-            revive(queue, state)
-            actor.adopt(queue)
-            context.memory.reset(actor)
-        elif isinstance(actor, TopicActor) and isinstance(state, TopicImage):
+    def read_one(self, actor: Participant) -> Queue | Topic:
+        stored, context = self._journal.load(actor.owner), self._context
+        if isinstance(actor, TopicActor):
             topic = new_topic(self._catalog.topic(actor.name), context.row_numbers)
-            revive_topic(topic, state)
-            actor.adopt(topic)
-            context.memory.reset(actor)
+            load_topic(topic, stored)
+            return topic
+        assert isinstance(actor, QueueActor)
+        defined = self._catalog.queue(actor.name)
+        queue = new_queue(defined, context.row_numbers, context.first_lease)
+        load_queue(queue, stored)
+        return queue
+
+    def adopt_one(self, actor: Participant, state: Queue | Topic) -> None:
+        """What others hold of its rows stays as it was: nothing of this commit is tied to it."""
+        if isinstance(actor, QueueActor) and isinstance(state, Queue):
+            # The numbers of leases go on: none may stand for two deliveries.
+            state.next_lease = max(state.next_lease, actor.queue.next_lease)
+            actor.adopt(state)
+            self._context.memory.reset(actor)
+        elif isinstance(actor, TopicActor) and isinstance(state, Topic):
+            actor.adopt(state)
+            self._context.memory.reset(actor)
         self.resume()
 
     def load_all(self) -> None:

@@ -8,12 +8,13 @@ import msgspec
 
 from nexo.engine.recorder import StoredBytes
 from nexo.journal.port import CATALOG
+from nexo.machine.apply import apply, apply_to_topic
 from nexo.machine.catalog import Catalog, CatalogImage, decode_catalog_image, fold_catalog
-from nexo.machine.fold import fold
-from nexo.machine.image import Image, decode_image, revive
+from nexo.machine.chunk import PackedRows
+from nexo.machine.image import decode_image, revive
 from nexo.machine.queue import Queue
 from nexo.machine.topic import Topic
-from nexo.machine.topic_image import TopicImage, decode_topic_image, fold_topic, revive_topic
+from nexo.machine.topic_image import decode_topic_image, revive_topic
 from nexo.vocabulary.changes import (
     decode_catalog_changes,
     decode_queue_changes,
@@ -33,7 +34,7 @@ class Recovered(msgspec.Struct, frozen=True):
     queues: dict[int, Queue]
     topics: dict[int, Topic]
     latest_ms: int  # the latest time that the journal knows of
-    held_rows: list[list[int]]  # of every chunk
+    held_rows: list[list[int] | PackedRows]  # of every chunk
     stored: dict[int, StoredBytes]  # what it was loaded from, by owner
 
 
@@ -47,22 +48,16 @@ def recover(journal: Journal, row_numbers: Iterator[int], first_lease: int) -> R
         return found
 
     catalog = load_catalog(load(CATALOG))
-    queues, topics, held = {}, {}, []
-    latest_ms = 0
+    queues, topics = {}, {}
     for defined in catalog.queues.values():
-        image = load_queue(load(defined.owner))
-        queue = new_queue(defined, row_numbers, first_lease)
-        revive(queue, image)
-        queues[defined.owner] = queue
-        latest_ms = max(latest_ms, image.now_ms)
-        held += [chunk.rows for chunk in image.chunks]
+        queue = queues[defined.owner] = new_queue(defined, row_numbers, first_lease)
+        load_queue(queue, load(defined.owner))
     for topic_defined in catalog.topics.values():
-        topic_image = load_topic(load(topic_defined.owner))
-        topic = new_topic(topic_defined, row_numbers)
-        revive_topic(topic, topic_image)
-        topics[topic_defined.owner] = topic
-        latest_ms = max(latest_ms, topic_image.now_ms)
-        held += [chunk.rows for chunk in topic_image.chunks]
+        topic = topics[topic_defined.owner] = new_topic(topic_defined, row_numbers)
+        load_topic(topic, load(topic_defined.owner))
+    owners: list[Queue | Topic] = [*queues.values(), *topics.values()]
+    latest_ms = max((owner.now_ms for owner in owners), default=0)
+    held = [rows for owner in owners for rows in rows_of(owner)]
     return Recovered(catalog, queues, topics, latest_ms, held, stored)
 
 
@@ -82,20 +77,29 @@ def load_catalog(stored: Stored) -> Catalog:
         raise _unreadable("the catalog", error) from error
 
 
-def load_queue(stored: Stored) -> Image:
+def load_queue(queue: Queue, stored: Stored) -> None:
+    """Bring a new queue to the state that the journal holds of it."""
     try:
-        image = decode_image(stored.snapshot) if stored.snapshot else Image()
-        return fold(image, map(decode_queue_changes, stored.records))
+        if stored.snapshot:
+            revive(queue, decode_image(stored.snapshot))
+        apply(queue, map(decode_queue_changes, stored.records))
     except (msgspec.DecodeError, KeyError) as error:
         raise _unreadable("a queue", error) from error
 
 
-def load_topic(stored: Stored) -> TopicImage:
+def load_topic(topic: Topic, stored: Stored) -> None:
     try:
-        image = decode_topic_image(stored.snapshot) if stored.snapshot else TopicImage()
-        return fold_topic(image, map(decode_topic_changes, stored.records))
+        if stored.snapshot:
+            revive_topic(topic, decode_topic_image(stored.snapshot))
+        apply_to_topic(topic, map(decode_topic_changes, stored.records))
     except (msgspec.DecodeError, KeyError) as error:
         raise _unreadable("a topic", error) from error
+
+
+def rows_of(owner: Queue | Topic) -> Iterator[list[int] | PackedRows]:
+    """The rows that its state refers to, of each chunk."""
+    logs = [owner.log] if isinstance(owner, Topic) else [lane.log for lane in owner.lanes]
+    return (chunk.rows for log in logs for chunk in log.chunks.values())
 
 
 def _unreadable(what: str, error: Exception) -> DataCorrupt:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from nexo.machine.chunk import COLUMN_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Iterable
 
     from nexo.vocabulary.batch import Batch
 
@@ -34,7 +34,7 @@ class SharedRows:
             self._holders[row] = holders - 1
         return False
 
-    def recount(self, rows_by_chunk: Iterable[Collection[int]]) -> None:
+    def recount(self, rows_by_chunk: Iterable[Iterable[int]]) -> None:
         """Start anew from the rows of all chunks. Most have one holder, so they are looked at as
         sets, and only those that were met before are counted one by one."""
         self._holders = {}

@@ -167,15 +167,21 @@ def _keep(recut: list[Span], span: Span, start: int) -> None:
 
 
 def _receive(queue: Queue, lease: int, chosen: list[Span], deadline_ms: int) -> None:
-    """Give messages of a lease another deadline; they stay on the lease, in their place."""
+    set_deadline(queue, lease, chosen, RECEIVED, deadline_ms)
+    ranges = tuple([bound for span in chosen for bound in (span.first, span.end)])
+    queue.changes.append(Moved(lease, ranges, RECEIVED, deadline_ms))
+
+
+def set_deadline(
+    queue: Queue, lease: int, chosen: list[Span], state: State, deadline_ms: int
+) -> None:
+    """Give messages of a lease another deadline, or none; they stay on it, in their place."""
     _cut(queue, lease, chosen, kept=True)
-    ranges: list[int] = []
     for span in chosen:
-        span.state = RECEIVED
+        span.state = state
         span.deadline_ms = deadline_ms
-        ranges += (span.first, span.end)
-    queue.watch(lease, deadline_ms, ranges[0], ranges[-1])
-    queue.changes.append(Moved(lease, tuple(ranges), RECEIVED, deadline_ms))
+    if deadline_ms:
+        queue.watch(lease, deadline_ms, chosen[0].first, chosen[-1].end)
 
 
 def _tell_all(queue: Queue, kind: EventKind, spans: list[Span], now_ms: int) -> None:

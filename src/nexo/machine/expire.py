@@ -45,15 +45,9 @@ def expire(queue: Queue, now_ms: int, spans_max: int = END) -> bool:
     """What is due by now: schedules, leases, retention, deduplication windows. At most `spans_max`
     spans come back in one step, those that are due first; true if it has to be called again."""
     now_ms = queue.advance(now_ms)
-    left = spans_max
-    while queue.scheduled and queue.scheduled[0][0] <= now_ms:
-        if not left:
-            return True
-        left -= 1
-        span = heappop(queue.scheduled)[2]
-        if span.first < span.end:  # else it was removed meanwhile
-            queue.unschedule(span)
-            queue.enter(span)
+    left = bring_due(queue, now_ms, spans_max)
+    if queue.scheduled and queue.scheduled[0][0] <= now_ms:
+        return True
     while queue.deadlines and queue.deadlines[0][0] <= now_ms:
         if not left:
             return True
@@ -66,6 +60,17 @@ def expire(queue: Queue, now_ms: int, spans_max: int = END) -> bool:
     if queue.recent is not None:
         queue.recent.forget(now_ms)
     return _expire_old(queue, now_ms, left)
+
+
+def bring_due(queue: Queue, now_ms: int, spans_max: int = END) -> int:
+    """What was scheduled for now or before goes in line; returns how many spans more might."""
+    while spans_max and queue.scheduled and queue.scheduled[0][0] <= now_ms:
+        spans_max -= 1
+        span = heappop(queue.scheduled)[2]
+        if span.first < span.end:  # else it was removed meanwhile
+            queue.unschedule(span)
+            queue.enter(span)
+    return spans_max
 
 
 def _expire_lease(

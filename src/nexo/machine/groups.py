@@ -169,13 +169,15 @@ class Group(Line):
         yield from self._waiting(first, end)
 
     def cut_run(self, first: int, end: int) -> list[Span]:
-        taken = super().cut_run(first, end)
+        if self._runs is None:
+            return super().cut_run(first, end)
+        waiting = []  # before the others: without those, the head may be laid from these
         for span in list(self._waiting(first, end)):
             low, high = max(first, span.first), min(end, span.end)
-            taken.append(span.part(low, high))
+            waiting.append(span.part(low, high))
             self._cut_waiting(low, high)
             self.count -= high - low
-        return taken
+        return super().cut_run(first, end) + waiting
 
     def clear(self) -> None:
         super().clear()
@@ -338,13 +340,13 @@ class GroupedLine:
             self._forget(found)
         return span
 
-    def cut_chunk(self, chunk: Chunk, end: int) -> list[Span]:
-        """Take out the messages of a chunk, up to a number."""
+    def cut_in_chunk(self, chunk: Chunk, first: int, end: int) -> list[Span]:
+        """Take out the messages of a range, which lies in one chunk."""
         taken: list[Span] = []
-        for name in {chunk.group(seq) for seq in range(chunk.first, end)}:
+        for name in {chunk.group(seq) for seq in range(first, end)}:
             group = self._groups.get(name)
             if group is not None:
-                taken += group.cut_run(chunk.first, end)
+                taken += group.cut_run(first, end)
                 self._list(group)
                 self._forget(group)
         self.count -= sum(span.end - span.first for span in taken)

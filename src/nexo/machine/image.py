@@ -1,8 +1,8 @@
 """The image of a queue: its whole state as plain values, without the machinery.
 
-A snapshot is an encoded image. `image_of` takes one from a living queue; `fold` brings an image
-forward by the changes of the journal; `revive` makes a living queue of it. That folding gives
-the same image as taking it is the test that the journal misses nothing.
+A snapshot is an encoded image. `image_of` takes one from a living queue, `revive` makes a living
+queue of it, and `apply` brings that forward by the changes of the journal. That the image is the
+same then as that of the queue that lived on is the test that the journal misses nothing.
 """
 
 from __future__ import annotations

@@ -71,5 +71,5 @@ def _take(queue: Queue, found: Glance, seq: int) -> Span:
     elif found.state is State.READY:
         queue.lane_of(seq).line.cut(seq, part.group)
     else:
-        queue.cut_scheduled(found.span, seq)
+        queue.cut_scheduled(found.span, seq, seq + 1)
     return part

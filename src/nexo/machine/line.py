@@ -201,6 +201,9 @@ class Line(Row):
 
     def cut_run(self, first: int, end: int) -> list[Span]:
         """Take out the messages of a range; what is not in line is passed over."""
+        head = self._head
+        if head and head[0].first == first and end <= head[0].end:  # as most often
+            return [self.take(end - first, end)]
         taken: list[Span] = []
         for span in list(Row.between(self, first, end)):
             low, high = max(first, span.first), min(end, span.end)
@@ -214,9 +217,9 @@ class Line(Row):
             taken.append(span.part(low, high))
         return taken
 
-    def cut_chunk(self, chunk: Chunk, end: int) -> list[Span]:
-        """Take out the messages of a chunk, up to a number."""
-        return self.cut_run(chunk.first, end)
+    def cut_in_chunk(self, chunk: Chunk, first: int, end: int) -> list[Span]:
+        """Take out the messages of a range, which lies in one chunk."""
+        return self.cut_run(first, end)
 
     def cut_all(self, wanted: list[int]) -> list[Span]:
         """Take out these messages, wherever they stand; what is not in line is passed over.

@@ -8,7 +8,8 @@ them.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_right, insort
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from nexo.vocabulary.batch import Batch
+    from nexo.vocabulary.changes import Groups, Published, Pushed
 
 
 class Flushed(NamedTuple):
@@ -295,11 +297,39 @@ class Log:
             self._open = None
             self._growing = Growing()
 
-    def recover(self, chunks: list[Chunk], end: int) -> None:
+    def recover(self, chunks: Iterable[Chunk], end: int) -> None:
         """The state after a restart: all of it is on disk, none of it in memory."""
-        self.chunks = {chunk.first: chunk for chunk in chunks}
-        self._firsts = sorted(self.chunks)
+        self.chunks = {chunk.first: chunk for chunk in sorted(chunks, key=_by_first)}
+        self._firsts = list(self.chunks)
+        for chunk in self.chunks.values():
+            if isinstance(chunk.rows, list):
+                chunk.rows = packed(chunk.rows)
         self.end = self.settled = self._flushed = end
+
+    def recall(self, told: Pushed | Published, groups: Groups = None) -> Chunk:
+        """Messages that a record of the journal tells of. Records do not tell of all messages of
+        a commit in order: `recover` follows the last one."""
+        chunk = self.chunks.get(told.chunk)
+        if chunk is None:
+            chunk = Chunk(told.first, told.end, None, told.created_first_ms)
+            chunk.row_start, chunk.arrived_ms = told.row_start, told.arrived_ms
+            chunk.groups = list(groups) if isinstance(groups, list) else groups
+            chunk.rows = [told.row, *told.more_rows]
+            self.chunks[chunk.first] = chunk
+            insort(self._firsts, chunk.first)
+        else:
+            if chunk.groups is not None or groups is not None:
+                chunk.groups = _column(chunk.groups, chunk.end - chunk.first)
+                chunk.groups += _column(groups, told.end - told.first)
+            chunk.live += told.end - told.first
+            if not isinstance(chunk.rows, list):
+                chunk.rows = list(chunk.rows)
+            chunk.rows.append(told.row)
+        chunk.created_last_ms = told.created_last_ms
+        chunk.payload_bytes += told.payload_bytes
+        chunk.end = chunk.flushed = told.end
+        self.end = max(self.end, told.end)
+        return chunk
 
     def _begin(self, now_ms: int) -> Chunk:
         self._growing = Growing()
@@ -318,3 +348,10 @@ class Log:
         self.end = chunk.end
         self.resident_bytes += chunk.memory_bytes
         return chunk
+
+
+_by_first = attrgetter("first")
+
+
+def _column(groups: Groups, count: int) -> list[str | None]:
+    return groups if isinstance(groups, list) else [groups] * count

@@ -28,6 +28,7 @@ from nexo.vocabulary.states import EventKind, State
 if TYPE_CHECKING:
     from nexo.machine.queue import Queue
     from nexo.machine.span import Span
+    from nexo.vocabulary.changes import Ranges
 
 SENT, RECEIVED = State.SENT, State.RECEIVED
 
@@ -162,9 +163,32 @@ def grant(
     consumer: str,
     visibility_ms: int,
 ) -> int:
-    """Put messages that were in line on a lease: a delivery, which counts as an attempt."""
+    """Put messages that were in line on a lease of their own."""
     lease = queue.next_lease
     queue.next_lease = lease + 1
+    ranges = put_on_lease(queue, lease, spans, state, deadline_ms, now_ms, consumer, visibility_ms)
+    if queue.events is not None:
+        for span in spans:
+            tell(queue, EventKind.DELIVERED, span, now_ms)
+    if queue.settings.max_receive_rate is not None:
+        queue.rate.spend(sum(span.end - span.first for span in spans))
+    queue.changes.append(
+        Delivered(lease, state, now_ms, deadline_ms, visibility_ms, consumer, ranges)
+    )
+    return lease
+
+
+def put_on_lease(
+    queue: Queue,
+    lease: int,
+    spans: list[Span],
+    state: State,
+    deadline_ms: int,
+    now_ms: int,
+    consumer: str,
+    visibility_ms: int,
+) -> Ranges:
+    """A delivery, which counts as an attempt. Returns which messages those are."""
     first_time = queue.first_time
     if first_time.first_delivered_ms != now_ms:
         first_time = queue.first_time = History(1, now_ms)
@@ -196,7 +220,7 @@ def grant(
                 queue.lend(span, lease)
     if len(spans) == 1:
         low, high = spans[0].first, spans[0].end
-        ranges: tuple[int, ...] = (low, high)
+        ranges: Ranges = (low, high)
         queue.leases[lease] = spans[0]
     else:  # in order, whatever the turns of groups and priorities: see `ack.index_of`
         queue.leases[lease] = held = sorted(spans, key=by_first)
@@ -205,20 +229,12 @@ def grant(
     if queue.busy is not None:
         for span in spans:
             queue.busy.depart(span)
-    if queue.events is not None:
-        for span in spans:
-            tell(queue, EventKind.DELIVERED, span, now_ms)
     heappush(queue.deadlines, (deadline_ms, lease, low, high))  # the same as `watch`
     if len(queue.deadlines) > queue.deadlines_max:
         queue.sweep()
     queue.in_flight += taken
     queue.totals.delivered += taken
-    if queue.settings.max_receive_rate is not None:
-        queue.rate.spend(taken)
-    queue.changes.append(
-        Delivered(lease, state, now_ms, deadline_ms, visibility_ms, consumer, ranges)
-    )
-    return lease
+    return ranges
 
 
 def tell(queue: Queue, kind: EventKind, span: Span, now_ms: int, reason: str = "") -> None:

@@ -289,22 +289,22 @@ class Queue:
             assert isinstance(lane.line, GroupedLine)
             lane.line.unhold(span)
 
-    def cut_scheduled(self, span: Span, seq: int) -> None:
-        """Take one message off the schedule. The entry in the heap stays for what is left of the
+    def cut_scheduled(self, span: Span, low: int, high: int) -> None:
+        """Take messages off the schedule. The entry in the heap stays for what is left of the
         span; if that is nothing it is passed over, here and by whoever looks through the heap."""
-        end, lane = span.end, self.lane_of(seq)
+        end, lane = span.end, self.lane_of(low)
         if self.busy is not None:
             assert isinstance(lane.line, GroupedLine)
-            lane.line.unhold(span.part(seq, seq + 1))
-        self.scheduled_count -= 1
-        if span.first < seq:
-            span.end = seq
-            if seq + 1 < end:
-                rest = span.part(seq + 1, end)
+            lane.line.unhold(span.part(low, high))
+        self.scheduled_count -= high - low
+        if span.first < low:
+            span.end = low
+            if high < end:
+                rest = span.part(high, end)
                 heappush(self.scheduled, (span.deadline_ms, rest.first, rest))
                 lane.scheduled.add(rest)
-        elif seq + 1 < end:
-            span.first = seq + 1
+        elif high < end:
+            span.first = high
         else:
             lane.scheduled.remove(span)
             span.end = span.first

@@ -1,22 +1,17 @@
-"""The image of a topic, and how changes and restarts work on it. See `image` for the idea."""
+"""The image of a topic. See `image` for the idea."""
 
 from __future__ import annotations
 
-from bisect import insort
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from nexo.machine.chunk import as_packed
-from nexo.machine.fold import extend_chunk, fold_produced
 from nexo.machine.image import ChunkImage, ProducerImage, chunk_image, revived_chunk
 from nexo.machine.producers import Producers
 from nexo.machine.topic import drop_before
-from nexo.vocabulary import changes as c
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from nexo.machine.topic import Topic
 
 
@@ -44,28 +39,6 @@ def image_of_topic(topic: Topic) -> TopicImage:
     )
 
 
-def fold_topic(image: TopicImage, records: Iterable[Sequence[c.TopicChange]]) -> TopicImage:
-    """The image after these records; the one given is used up."""
-    chunks = {chunk.first: chunk for chunk in image.chunks}
-    kept, dropped = sorted(chunks), 0  # they come at the end and go at the beginning
-    for record in records:
-        for change in record:
-            if isinstance(change, c.Published):
-                if _fold_published(chunks, change):
-                    insort(kept, change.chunk)
-                image.end = max(image.end, change.end)
-                image.now_ms = max(image.now_ms, change.created_last_ms)
-            elif isinstance(change, c.Trimmed):
-                image.start = change.start
-            elif isinstance(change, c.Produced):
-                fold_produced(image.producers, change)
-        while dropped < len(kept) and chunks[kept[dropped]].end <= image.start:
-            del chunks[kept[dropped]]
-            dropped += 1
-    image.chunks = [chunks[first] for first in kept[dropped:]]
-    return image
-
-
 def revive_topic(topic: Topic, image: TopicImage) -> None:
     """Bring an empty topic to the state of an image. No content is in memory afterwards."""
     topic.now_ms = image.now_ms
@@ -76,23 +49,3 @@ def revive_topic(topic: Topic, image: TopicImage) -> None:
         topic.producers = Producers()
         for name, known in image.producers.items():
             topic.producers.recall(name, known.seen_ms, known.answers)
-
-
-def _fold_published(chunks: dict[int, ChunkImage], change: c.Published) -> bool:
-    """Whether it is a chunk of its own."""
-    known = chunks.get(change.chunk)
-    if known is not None:
-        extend_chunk(known, change)
-        return False
-    chunks[change.chunk] = ChunkImage(
-        change.first,
-        change.end,
-        [change.row, *change.more_rows],
-        change.row_start,
-        change.created_first_ms,
-        change.created_last_ms,
-        None,
-        change.payload_bytes,
-        arrived_ms=change.arrived_ms,
-    )
-    return True

@@ -26,7 +26,7 @@ def set_aside(queue: Queue, chunk: Chunk) -> int:
     while (head := line.head(settled)) is not None and head.chunk is chunk:
         spans.append(line.take(chunk.end - chunk.first, settled))
     if not spans:
-        spans = line.cut_chunk(chunk, min(chunk.end, settled))
+        spans = line.cut_in_chunk(chunk, chunk.first, min(chunk.end, settled))
     if spans:
         queue.aside.setdefault(chunk, []).extend(spans)
     count = sum(span.end - span.first for span in spans)

@@ -31,7 +31,7 @@ USERS = {
     "UNSETTLED_BYTES_MAX": ("nexo.engine.committer",),
     "NOISY_IN_FLIGHT_MIN": ("nexo.machine.groups",),
     "EVENTS_PAUSE_MS": ("nexo.engine.events",),
-    "PRODUCER_RESULTS_KEPT": ("nexo.machine.fold", "nexo.machine.producers"),
+    "PRODUCER_RESULTS_KEPT": ("nexo.machine.producers",),
     "CATALOG_STEP_DEFINITIONS": ("nexo.engine.catalog_record",),
 }
 

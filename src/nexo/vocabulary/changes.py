@@ -1,7 +1,7 @@
 """What the rules did, as values: the records of the journal.
 
-A change says what was applied, never what was asked, so folding the changes of a queue over its
-last snapshot gives its state without running the rules. Ranges are half-open (`first` ≤ seq
+A change says what was applied, never what was asked, so applying the changes of a queue to its
+last snapshot gives its state without deciding anything again. Ranges are half-open (`first` ≤ seq
 < `end`); several are one flat list. Each struct's tag is on disk: never change or reuse one. New
 fields go last, with a default.
 """

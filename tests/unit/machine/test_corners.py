@@ -6,12 +6,12 @@ from itertools import count
 import msgspec
 
 from nexo.machine.ack import ack
+from nexo.machine.apply import apply
 from nexo.machine.compact import is_sparse
 from nexo.machine.depart import dead_letters, depart
 from nexo.machine.expire import expire
 from nexo.machine.fail import nack
-from nexo.machine.fold import fold
-from nexo.machine.image import Image, image_of
+from nexo.machine.image import image_of
 from nexo.machine.push import push, push_moved, push_one
 from nexo.machine.settle import collect, settle
 from nexo.machine.topic import Topic, collect_topic, flush_topic, publish, settle_topic, trim
@@ -58,7 +58,9 @@ def test_each_message_of_a_row_falls_due_at_its_own_time_after_a_restart() -> No
     push(queue, batch(b"e", delay_ms=700), 1_000)
     collected = collect(queue)
     settle(queue, collected.mark)
-    assert fold(Image(), [collected.changes]) == image_of(queue)
+    recovered = orders()
+    apply(recovered, [collected.changes])
+    assert image_of(recovered) == image_of(queue)
     dues = {free.first: free.due_ms for free in image_of(queue).free}
     assert dues == {0: 1_500, 1: 0, 2: 1_300, 4: 1_700}
 

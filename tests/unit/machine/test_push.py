@@ -4,8 +4,7 @@ from itertools import count
 
 import pytest
 
-from nexo.machine.fold import fold
-from nexo.machine.image import Image, revive
+from nexo.machine.apply import apply
 from nexo.machine.log import Place
 from nexo.machine.pop import messages
 from nexo.machine.push import push, push_one, push_shared
@@ -100,5 +99,5 @@ def test_numbers_go_on_after_a_crash_also_behind_shared_messages() -> None:
     push_shared(queue, batch(b"shared", b"shared"), Place(next(queue.row_numbers)), 1_000)
     record = decode_queue_changes(encode_changes(collect(queue).changes))
     revived = Queue("orders", queue.settings, INCARNATION, count(9), FIRST_LEASE)
-    revive(revived, fold(Image(), [record]))
+    apply(revived, [record])
     assert put(revived, b"next") == [3]
