@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from nexo.vocabulary.attributes import encode_attributes
 from nexo.vocabulary.errors import DataCorrupt
-from nexo.vocabulary.limits import UNREADABLE_RETRY_MS
+from nexo.vocabulary.limits import SMALL_PUSH_BYTES, UNREADABLE_RETRY_MS
 from nexo.vocabulary.settings import QueueSettings
 from tests.engine.rig import Rig, ack, bodies, numbered, peeked, texts
 from tests.engine.virtual_time import settle
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 ROTTEN = 2  # of the rows, the number of the one that cannot be read
 LEFT = ["0", "1", "3", "4"]
 LONG_MS = 3_600_000
+LARGE = encode_attributes({"filler": "x" * SMALL_PUSH_BYTES})  # a chunk of its own in the queue
 
 
 def rot(rig: Rig, rows: list[int]) -> None:
@@ -38,7 +40,7 @@ async def rotten(rig: Rig, settings: QueueSettings | None = None, group: str = "
     await engine.create_queue("q", settings or QueueSettings(visibility_timeout_ms=LONG_MS))
     await engine.bind("t", "q")
     for number in range(5):
-        batch = bodies(str(number))
+        batch = msgspec.structs.replace(bodies(str(number)), attributes=LARGE)
         await topic.publish(msgspec.structs.replace(batch, groups=group) if group else batch)
     rows = sorted(rig.disk.rows)
     engine = await rig.restart()
@@ -119,7 +121,7 @@ async def test_dead_letters_go_past_it(rig: Rig) -> None:
     queue = await engine.create_queue("q", settings)
     await engine.bind("t", "q")
     for number in range(5):
-        await topic.publish(bodies(str(number)))
+        await topic.publish(msgspec.structs.replace(bodies(str(number)), attributes=LARGE))
     rows = sorted(rig.disk.rows)
     assert len((await queue.pop(5, one_ack=True)).parts) == 5
     engine = await rig.restart()

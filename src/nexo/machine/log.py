@@ -155,21 +155,29 @@ class Log:
         self._add_row(chunk, place.row)
         return chunk
 
-    def gather(self, batch: Batch, place: Place, now_ms: int) -> Chunk:
-        """The same for an archive. It is kept for days, so a small batch is copied into the open
-        chunk: a chunk of its own would take more. The chunk's last `batch.count` messages are the
-        new ones."""
+    def gather(
+        self, batch: Batch, place: Place, now_ms: int, rows_max: int = CHUNK_ROWS_MAX
+    ) -> Chunk:
+        """The same, but a small batch is copied into the open chunk: a chunk of its own would take
+        more memory, and more work whenever it is met. The chunk's last `batch.count` messages are
+        the new ones."""
         count, size, created = batch.count, batch.size, batch.created
         is_small = count < SMALL_PUSH_MESSAGES and size < SMALL_PUSH_BYTES
         # The rows of a chunk are read back as a whole, one after the other, and with their times.
         if not is_small or not place.is_whole or created is None:
             return self.share(batch, place, now_ms)
-        if self._open is not None and self._open.flushed < self._open.end:
-            self.close_open()  # what came before gets a later row
-        chunk = self._open or self._begin(created[0])
+        if self._open is not None:
+            has_later_row = self._open.flushed < self._open.end
+            # In a queue retention goes by times in order; another topic's may be from before.
+            is_earlier = not self.evicts_oldest and created[0] < self._growing.created[-1]
+            if has_later_row or is_earlier:
+                self.close_open()
+        chunk = self._open or self._begin(now_ms)
         self._growing.add(batch, created, batch.priority)
-        self._grown(chunk, count, size, created[-1])
+        self._grown(chunk, count, size, now_ms)
         self._add_row(chunk, place.row)
+        if chunk is self._open and len(chunk.rows) >= rows_max:
+            self.close_open()
         return chunk
 
     def _add_row(self, chunk: Chunk, row: int) -> None:

@@ -77,6 +77,7 @@ GROUP_RUNS_LAID = 32  # runs of a group that become spans at once when their tur
 PIECE_BITS = 10  # a chunk is looked through in pieces of 1,024 messages …
 PIECE_LEASES_MAX = 2_048  # … each with its leases, of which no more than half can be living
 CHUNK_ROWS_MAX = 512  # … or has this many rows, each of which is a read when it comes back
+SHARED_CHUNK_ROWS_MAX = 32  # … or this many, of a topic: if one is unreadable, all stand aside
 PACKED_ROWS_MIN = 8  # fewer rows of a full chunk are not worth packing
 MEMORY_LIMIT_BYTES = 512 * 1024 * 1024  # default of `memory_limit`
 GIVEN_BACK_BYTES_MIN = 32 * 1024 * 1024  # less memory is kept for the next backlog
