@@ -39,7 +39,7 @@ async def claim(queue: QueueActor, epoch: int, after: int, count: int = 10) -> C
 
 
 async def read(queue: QueueActor, epoch: int, number: int) -> list[int]:
-    parts = await queue.claims.read(NAME, epoch, number)
+    parts = (await queue.claims.read(NAME, epoch, number)).parts
     return [number_of(text) for part in parts for text in bodies_of(part)]
 
 
@@ -239,10 +239,10 @@ async def test_each_replay_counts_as_an_attempt(rig: Rig) -> None:
     await claim(queue, epoch, 0)
     for attempts in (1, 2, 3):
         await queue.claims.seal(NAME, epoch, 1)
-        (part,) = await queue.claims.read(NAME, epoch, 1)
+        (part,) = (await queue.claims.read(NAME, epoch, 1)).parts
         assert part.history.attempts == attempts
     queue = (await rig.restart()).queue("q")
-    (part,) = await queue.claims.read(NAME, epoch, 1)
+    (part,) = (await queue.claims.read(NAME, epoch, 1)).parts
     assert part.history.attempts == 3
 
 
@@ -311,7 +311,7 @@ async def test_what_a_topic_shares_one_by_one_is_claimed_and_read_as_few_parts(r
     epoch = await queue.claims.open(NAME)
     await claim(queue, epoch, 0, 300)
     await queue.claims.seal(NAME, epoch, 1)
-    parts = await queue.claims.read(NAME, epoch, 1)
+    parts = (await queue.claims.read(NAME, epoch, 1)).parts
     assert [number_of(text) for part in parts for text in bodies_of(part)] == list(range(300))
     assert len(parts) <= 1 + 300 // SHARED_CHUNK_ROWS_MAX
 
@@ -387,7 +387,7 @@ async def test_a_slice_is_read_in_few_calls(
     await queue.claims.seal(NAME, epoch, 1)
     found, at, reads = list[int](), 0, 0
     while at < 300:
-        parts = await queue.claims.read(NAME, epoch, 1, at, count)
+        parts = (await queue.claims.read(NAME, epoch, 1, at, count)).parts
         got = [number_of(text) for part in parts for text in bodies_of(part)]
         assert len(got) == min(count, 300 - at), "it stopped at what was in memory"
         found, at, reads = found + got, at + len(got), reads + 1

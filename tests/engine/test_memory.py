@@ -195,7 +195,7 @@ async def test_claims_of_what_left_memory(rig: Rig) -> None:
         while (claim := await desk.claim("spark", epoch, after, 1_000, 60_000)).count:
             after = claim.number
             await desk.seal("spark", epoch, after)
-            twice = [await desk.read("spark", epoch, after) for _ in range(2)]
+            twice = [(await desk.read("spark", epoch, after)).parts for _ in range(2)]
             first, again = [[number_of(t) for p in parts for t in bodies_of(p)] for parts in twice]
             assert first == again
             numbers += first

@@ -191,6 +191,19 @@ class Memory:
 
         self._desk.submit(lambda: self._journal.fetch(rows), finished)
 
+    async def read_rows(self, rows: list[int]) -> list[Batch | None]:
+        """Each of these rows, None for those that the journal cannot give."""
+        if len(rows) <= READ_CALL_ROWS:
+            try:
+                found: list[Batch | None] = await self._desk.call(lambda: self._journal.fetch(rows))
+            except DataCorrupt:
+                if len(rows) == 1:
+                    return [None]
+            else:
+                return found
+        half = len(rows) // 2
+        return [*await self.read_rows(rows[:half]), *await self.read_rows(rows[half:])]
+
     def _ahead(self, log: Log, chunk: Chunk, chunks_max: int) -> list[Chunk]:
         chunks, following, rows = [chunk], chunk, len(chunk.rows)
         left_bytes = min(READ_AHEAD_BYTES, self.limit_bytes // READ_AHEAD_SHARE)

@@ -498,10 +498,15 @@ class QueueActor:
 
     def _set_aside(self, chunk: Chunk) -> int:
         """The journal cannot give these messages: the queue goes past them, and tries again."""
-        if self._retry is None and self._gone is None:
+        count = unreadable.set_aside(self.queue, chunk)
+        self.watch_unreadable(True)
+        return count
+
+    def watch_unreadable(self, is_known: bool = False) -> None:
+        """Try again, in a while, what could not be read."""
+        if (is_known or self.queue.aside) and self._retry is None and self._gone is None:
             loop = asyncio.get_running_loop()
             self._retry = loop.call_later(UNREADABLE_RETRY_MS / 1000, self._try_unreadable)
-        return unreadable.set_aside(self.queue, chunk)
 
     def _try_unreadable(self) -> None:
         """What could not be read may be readable now: the file may have been mended."""

@@ -20,7 +20,7 @@ from nexo.machine import topic as rules
 from nexo.machine.bind import archive_kept, wanted_runs
 from nexo.machine.log import Place
 from nexo.machine.topic_image import encode_topic_image, image_of_topic
-from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.errors import DataCorrupt, InvalidArgument
 from nexo.vocabulary.limits import POP_BYTES_MAX
 from nexo.vocabulary.settings import TopicSettings
 from nexo.vocabulary.start import check_start
@@ -109,7 +109,8 @@ class TopicActor:
         strict: bool = False,
         wait_ms: int = 0,
     ) -> Reading:
-        """Messages from `offset` on; waits up to `wait_ms` if there are none yet."""
+        """Messages from `offset` on; waits up to `wait_ms` if there are none yet. Goes past what
+        the journal cannot give, unless that is `strict`: it stays, and is tried each time."""
         until_ms = self._now_ms() + wait_ms
         while True:
             if self._gone is not None:
@@ -119,9 +120,24 @@ class TopicActor:
             if reading.parts or (reading.missing is None and left_ms <= 0):
                 return reading
             if reading.missing is not None:
-                await self.read_back(reading.missing)
+                try:
+                    await self.read_back(reading.missing)
+                except DataCorrupt:
+                    if strict:
+                        raise
+                    reading = await self._read_around(
+                        reading.missing, reading.next, count, bytes_max
+                    )
+                    if reading.parts:
+                        return reading
+                    offset = reading.next
             else:
                 await self._news(left_ms)
+
+    async def _read_around(self, chunk: Chunk, offset: int, count: int, bytes_max: int) -> Reading:
+        """What can be read of a chunk that cannot be read as a whole."""
+        batches = await self._context.memory.read_rows(list(chunk.rows))
+        return rules.read_around(chunk, batches, offset, count, bytes_max)
 
     async def offset_of(self, start: Start) -> int:
         """The offset that a start stands for now."""
@@ -133,7 +149,10 @@ class TopicActor:
         while (chunk := rules.chunk_at(self.topic, time_ms)) is not None:
             if chunk.content is not None or chunk.created_first_ms >= time_ms:
                 break
-            await self.read_back(chunk)
+            try:
+                await self.read_back(chunk)
+            except DataCorrupt:
+                break
         return rules.offset_at(self.topic, time_ms)
 
     def info(self) -> TopicInfo:

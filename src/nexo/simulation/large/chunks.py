@@ -183,8 +183,8 @@ class Claims(Shape):
         desk, slice_count = site.engine.queue("table").claims, max(1, count // 4)
         for start in range(0, count, slice_count):
             site.asked(count)  # a slice is looked for from the beginning of its batch
-            parts = await desk.read("spark", epoch, number, start, slice_count)
-            bodies = bodies_of(parts)
+            read = await desk.read("spark", epoch, number, start, slice_count)
+            bodies = bodies_of(read.parts)
             site.account.done_with("table", bodies)
 
 
