@@ -292,6 +292,10 @@ class QueueActor:
     def resident_bytes(self) -> int:
         return self.queue.resident_bytes
 
+    @property
+    def bookkeeping_bytes(self) -> int:
+        return self.queue.bookkeeping_bytes
+
     def logs(self) -> Iterable[Log]:
         return (lane.log for lane in reversed(self.queue.lanes))
 
@@ -424,6 +428,7 @@ class QueueActor:
     def begin(self) -> None:
         """Take up work after a start, or with other settings."""
         tell_or_not(self.queue, self._context.on_events)
+        self._context.memory.count(self)
         self._timer.cancel()
         self._timer.at(self.now_ms())
 

@@ -18,6 +18,7 @@ from nexo.engine.supervisor import outcome_of, report
 from nexo.engine.timer import Timer
 from nexo.machine import topic as rules
 from nexo.machine.bind import archive_kept, wanted_runs
+from nexo.machine.chunk import CHUNK_BYTES
 from nexo.machine.log import Place
 from nexo.machine.topic_image import encode_topic_image, image_of_topic
 from nexo.vocabulary.errors import DataCorrupt, InvalidArgument
@@ -203,6 +204,10 @@ class TopicActor:
     def resident_bytes(self) -> int:
         return self.topic.log.resident_bytes
 
+    @property
+    def bookkeeping_bytes(self) -> int:
+        return len(self.topic.log.chunks) * CHUNK_BYTES
+
     def logs(self) -> Iterable[Log]:
         return (self.topic.log,)
 
@@ -255,6 +260,7 @@ class TopicActor:
             self.close(self._gone)
 
     def begin(self) -> None:
+        self._context.memory.count(self)
         self._timer.cancel()
         self._timer.at(self._now_ms())
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 
 COLUMN_BYTES = 12  # an offset and a time
+CHUNK_BYTES = 530  # what a chunk takes besides its content, with what refers to it; measured
 
 
 class Growing:

@@ -303,6 +303,14 @@ class Log:
             self._open = None
             self._growing = Growing()
 
+    def close_early(self, bytes_min: int) -> bool:
+        """The same, if all of it is on disk and it is worth evicting; whether it was."""
+        chunk = self._open
+        if chunk is None or chunk.end > self.settled or chunk.payload_bytes < bytes_min:
+            return False
+        self.close_open()
+        return True
+
     def recover(self, chunks: list[Chunk], end: int) -> None:
         """The state after a restart: all of it is on disk, none of it in memory."""
         self.chunks = {chunk.first: chunk for chunk in chunks}
