@@ -80,7 +80,7 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         int,
         Meta(
             ge=4 * CHUNK_BYTES_MAX,
-            description="how much memory queues and topics may take; payload beyond it leaves memory",
+            description="memory that queues and topics may take; payload beyond it leaves memory",
         ),
     ] = MEMORY_LIMIT_BYTES
     events_retention: Annotated[
