@@ -270,7 +270,10 @@ class Memory:
         for chunk in chunks:
             if whole is None or chunk.rows != rows:
                 rows = list(chunk.rows)
-                whole = concatenate([reading.batches[row] for row in rows])
+                batches = [reading.batches[row] for row in rows]
+                whole = concatenate(batches)
+                if log.evicts_oldest and len(rows) > 1 and not chunk.row_start:
+                    chunk.note_rows(batch.count for batch in batches)
             log.restore(chunk, whole.slice(chunk.row_start, chunk.row_start + _kept(chunk)))
             self._read_back[chunk] = (holder, log)
             self._failing.pop(chunk, None)

@@ -8,12 +8,13 @@ them.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from nexo.machine.chunk import COLUMN_BYTES, Chunk, Growing, packed
+from nexo.machine.chunk import COLUMN_BYTES, COUNT_TYPE, Chunk, Growing, packed
 from nexo.vocabulary.limits import (
     CHUNK_BYTES_MAX,
     CHUNK_MESSAGES_MAX,
@@ -183,6 +184,10 @@ class Log:
     def _add_row(self, chunk: Chunk, row: int) -> None:
         """All messages of the chunk that had no row have this one."""
         assert isinstance(chunk.rows, list), "a chunk that is full and on disk got a row"
+        if self.evicts_oldest and (chunk is self._open or chunk.rows):
+            if chunk.row_ends is None:
+                chunk.row_ends = array(COUNT_TYPE)
+            chunk.row_ends.append(chunk.end - chunk.first)
         chunk.rows.append(row)
         chunk.flushed = chunk.end
         if chunk is not self._open:
