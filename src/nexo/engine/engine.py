@@ -134,6 +134,7 @@ class Engine:
     async def close(self) -> None:
         """Write what waits, and let go of the journal."""
         self._supervisor.close()
+        await self.tasks.close()
         desk = self._context.desk
         try:
             async with asyncio.timeout(CLOSE_MS / 1000):
@@ -280,7 +281,7 @@ class Engine:
                 target.check_in_service()
             return target
 
-        return MoveTask(self._context, source, target_of, rate, to, chosen)
+        return self.tasks.started(MoveTask(self._context, source, target_of, rate, to, chosen))
 
     # -- Topics -------------------------------------------------------------------------------
 
