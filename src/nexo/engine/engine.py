@@ -467,7 +467,7 @@ class Engine:
 
     def can_be_alone(self, actor: Participant) -> bool:
         """The catalog is everybody's; an actor that was deleted is part of its change."""
-        known = {*self._queues.values(), *self._topics.actors.values()}
+        known: set[Participant] = {*self._queues.values(), *self._topics.actors.values()}
         return actor in known
 
     def read_one(self, actor: Participant) -> Image | TopicImage:

@@ -12,6 +12,7 @@ import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from nexo.engine.actor import Actor
 from nexo.engine.claim_desk import ClaimDesk
 from nexo.engine.committer import QUEUE_RANK
 from nexo.engine.events import tell_or_not
@@ -20,7 +21,6 @@ from nexo.engine.receive_attempts import ReceiveAttempts
 from nexo.engine.recorder import Recorder
 from nexo.engine.shelf import Shelf, look
 from nexo.engine.supervisor import outcome_of, report
-from nexo.engine.timer import Timer
 from nexo.engine.waiting import PendingPop, Waiter, WaitingRoom
 from nexo.machine import ack as acks
 from nexo.machine import clear, compact, peek, settle, unreadable
@@ -56,23 +56,19 @@ if TYPE_CHECKING:
     from nexo.vocabulary.message import Message
 
 
-class QueueActor:
+class QueueActor(Actor):
     rank = QUEUE_RANK
 
     def __init__(self, context: Context, owner: int, queue: Queue) -> None:
-        self.owner = owner
+        super().__init__(context, owner)
         self.queue = queue
         self.room = WaitingRoom()
-        self._context = context
-        self._committer = context.committer
         self.now_ms = context.clock.now_ms
-        self._timer = Timer(context.clock, self.tick)
         self._shelf = Shelf(context.memory, self, self._set_aside)
         self._retry: asyncio.TimerHandle | None = None  # of what could not be read
         self._copying: asyncio.Task[None] | None = None
         self.pins = self._shelf.pins
         self._recorder = Recorder(context.recorders, owner, self)
-        self._gone: NexoError | None = None  # why nothing is taken any more
         self._is_serving = False
         self._serves_later = False
         self.claims = ClaimDesk(self)
@@ -90,14 +86,6 @@ class QueueActor:
     @property
     def is_writable(self) -> bool:
         return self._context.refusal is None
-
-    @property
-    def is_in_service(self) -> bool:
-        return self._gone is None
-
-    def check_in_service(self) -> None:
-        if self._gone is not None:
-            raise self._gone.anew()
 
     # -- Producers ----------------------------------------------------------------------------
 
@@ -414,11 +402,9 @@ class QueueActor:
     def adopt(self, queue: Queue) -> None:
         """The state was loaded anew from the journal; consumers stay."""
         self.queue = queue
-        self._recorder = self._recorder.renewed(self._context.recorders)
-        self._gone = self._context.out_of_service.get(self.owner)
-        if self._gone is not None:
-            self._timer.cancel()
-            self.room.close(self._gone)
+        gone = self._renew()
+        if gone is not None:
+            self.room.close(gone)
             return
         self.room.reopen()
         for waiter in self.room.subscriptions:
@@ -432,25 +418,17 @@ class QueueActor:
         self._timer.cancel()
         self._timer.at(self.now_ms())
 
-    def suspend(self, error: NexoError) -> None:
-        """The state is not to be used; another is coming. Consumers stay."""
-        if self._gone is None:
-            self._gone = error
-            self._timer.cancel()
-
     def reopen(self) -> None:
         """In service again, with what was loaded last."""
         self.adopt(self.queue)
 
     def close(self, gone: NexoError) -> None:
         """No more of it: tell those who wait, and those who come later."""
-        self._gone = gone
-        self._timer.cancel()
+        self._end(gone)
         if self._retry is not None:
             self._retry.cancel()
         if self._copying is not None:
             self._copying.cancel()
-        self._recorder.close()
         self.room.close(gone)
 
     def changed(self, result: Any) -> asyncio.Future[Any]:

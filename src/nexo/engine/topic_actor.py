@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from nexo.engine.actor import Actor
 from nexo.engine.committer import TOPIC_RANK
 from nexo.engine.recorder import Recorder
 from nexo.engine.shelf import Shelf
 from nexo.engine.supervisor import outcome_of, report
-from nexo.engine.timer import Timer
 from nexo.machine import topic as rules
 from nexo.machine.bind import archive_kept, wanted_runs
 from nexo.machine.chunk import CHUNK_BYTES
@@ -48,19 +48,15 @@ class TopicInfo(msgspec.Struct, frozen=True):
     bound_queues: list[str]
 
 
-class TopicActor:
+class TopicActor(Actor):
     def __init__(self, context: Context, owner: int, topic: Topic, rank: int = TOPIC_RANK) -> None:
-        self.owner = owner
+        super().__init__(context, owner)
         self.topic = topic
         self.rank = rank
-        self._context = context
-        self._committer = context.committer
         self._now_ms = context.clock.now_ms
-        self._timer = Timer(context.clock, self.tick)
         self._shelf = Shelf(context.memory, self, lambda _: 0)
         self._recorder = Recorder(context.recorders, owner, self)
         self._listeners: set[Callable[[], None]] = set()
-        self._gone: NexoError | None = None  # why nothing is taken any more
 
     @property
     def name(self) -> str:
@@ -69,14 +65,6 @@ class TopicActor:
     @property
     def label(self) -> str:
         return f"topic {self.name!r}"
-
-    @property
-    def is_in_service(self) -> bool:
-        return self._gone is None
-
-    def check_in_service(self) -> None:
-        if self._gone is not None:
-            raise self._gone.anew()
 
     def publish(
         self, batch: Batch, producer: str = "", number: int = 0
@@ -252,23 +240,16 @@ class TopicActor:
         seen, self.topic = self.topic.log.settled, topic
         if topic.log.settled > seen:  # the commit that seemed to fail did not
             self._tell(seen)
-        self._recorder = self._recorder.renewed(self._context.recorders)
-        self._gone = self._context.out_of_service.get(self.owner)
-        if self._gone is None:
+        gone = self._renew()
+        if gone is None:
             self.begin()
         else:
-            self.close(self._gone)
+            self.close(gone)
 
     def begin(self) -> None:
         self._context.memory.count(self)
         self._timer.cancel()
         self._timer.at(self._now_ms())
-
-    def suspend(self, error: NexoError) -> None:
-        """The state is not to be used; another is coming."""
-        if self._gone is None:
-            self._gone = error
-            self._timer.cancel()
 
     def reopen(self) -> None:
         """In service again, with what was loaded last."""
@@ -276,9 +257,7 @@ class TopicActor:
 
     def close(self, gone: NexoError) -> None:
         """No more of it: those who listen read again, and are told."""
-        self._gone = gone
-        self._timer.cancel()
-        self._recorder.close()
+        self._end(gone)
         self._tell_listeners()
 
     def _tell_listeners(self) -> None:
