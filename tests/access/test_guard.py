@@ -158,6 +158,29 @@ def test_half_a_line_is_passed_over(tmp_path: Path) -> None:
     assert [each.at_ms for each in audit.read(10)] == [1]
 
 
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_entries_of_one_millisecond_and_of_a_clock_that_goes_back_keep_their_order(
+    tmp_path: Path, is_kept: bool
+) -> None:
+    audit = Audit(tmp_path if is_kept else None, bytes_max=1_000, files_kept=20)
+    for number in range(50):
+        if number == 25 and is_kept:
+            audit = Audit(tmp_path, bytes_max=1_000, files_kept=20)  # the broker starts anew
+        each = AuditEntry(7 - number // 40, "me", f"{number}", "rpc", "purge", "q", "done")
+        (audit.write if number % 3 else audit.write_refused)(each)
+    found = audit.read(100)
+    assert [int(each.peer) for each in found] == list(range(49, -1, -1))
+    assert [each.number for each in found] == list(range(50, 0, -1))
+
+
+def test_lines_of_an_earlier_version_come_before_all_others(tmp_path: Path) -> None:
+    line = b'{"at_ms":9,"who":"a","peer":"b","door":"c","action":"d","resource":"e","outcome":"f"}'
+    (tmp_path / AUDIT_FILE).write_bytes(line + b"\n")
+    audit = Audit(tmp_path)
+    audit.write(entry(1))
+    assert [each.at_ms for each in audit.read(10)] == [1, 9]
+
+
 def test_without_a_directory_the_last_entries_are_in_memory() -> None:
     audit = Audit(None)
     for number in range(audit_module.ENTRIES_IN_MEMORY + 10):

@@ -111,10 +111,9 @@ def test_management_is_told_to_the_audit_log(tmp_path: Path) -> None:
         told = [(each.action, each.resource, each.outcome) for each in broker.audit()]
     finally:
         broker.stop()
-    # Of one millisecond, what was done and what was refused may stand either way.
-    assert sorted(told) == [
-        ("create_queue", "orders", "done"),
-        ("create_token", "mine", "forbidden"),
+    assert told == [
         ("delete_queue", "none", "queue_not_found"),
+        ("create_token", "mine", "forbidden"),
         ("purge", "orders", "done"),
+        ("create_queue", "orders", "done"),
     ]

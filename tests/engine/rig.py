@@ -21,7 +21,8 @@ from nexo.machine.invariants import check
 from nexo.machine.queue import Queue
 from nexo.machine.topic import Topic
 from nexo.machine.topic_image import image_of_topic
-from nexo.vocabulary.batch import Batch, batch_of
+from nexo.vocabulary.attributes import encode_attributes
+from nexo.vocabulary.batch import Batch, batch_of, concatenate
 from nexo.vocabulary.errors import NexoError
 from nexo.vocabulary.limits import MEMORY_LIMIT_BYTES
 from tests.engine.virtual_time import VirtualClock
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from nexo.engine.queue_actor import QueueActor
+    from nexo.engine.topic_actor import TopicActor
     from nexo.journal.port import Commit, Copy, Journal, Stored, Usage
     from nexo.machine.pop import Delivery, Part
     from nexo.machine.topic import Reading
@@ -235,6 +237,17 @@ def body(number: int, size: int = 0) -> bytes:
 
 def number_of(text: bytes) -> int:
     return int(text.split(b".")[0])
+
+
+WANTED = {"wanted": "yes"}  # by the binding that `publish_apart` is for
+
+
+async def publish_apart(topic: TopicActor, batch: Batch) -> None:
+    """A message that becomes a chunk by itself in the bound queue, however small it is: of its row
+    the queue takes no more."""
+    columns = [encode_attributes(WANTED), None]
+    pair = concatenate([batch, bodies("unwanted")])
+    await topic.publish(msgspec.structs.replace(pair, attributes=columns))
 
 
 def texts(delivery: Delivery | Reading) -> list[str]:

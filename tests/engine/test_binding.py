@@ -78,6 +78,35 @@ async def test_no_payload_is_written_again(rig: Rig) -> None:
     assert rig.disk.rows == {}
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_filtered_binding_holds_each_row_once_for_each_run_in_it(
+    rig: Rig, restarted: bool
+) -> None:
+    """And not all rows of a chunk for each of its messages."""
+    engine = await rig.start()
+    topic = await engine.create_topic("t")
+    wanted: list[str] = []
+    for number in range(0, 900, 3):  # rows of one, two and three messages
+        colours = ["red", "blue", "red"][: 1 + number % 9 // 3]
+        batch = numbered(len(colours), number)
+        columns = [encode_attributes({"colour": colour}) for colour in colours]
+        wanted += [str(number + at) for at, each in enumerate(colours) if each == "red"]
+        await topic.publish(msgspec.structs.replace(batch, attributes=columns))
+    if restarted:
+        engine = await rig.restart()
+    await engine.bind("t", "q", {"colour": "red"}, EARLIEST, create=True)
+    queue = engine.queue("q")
+    assert sum(len(chunk.rows) for log in queue.logs() for chunk in log.chunks.values()) == 400
+    assert sum(len(write.record) for write in rig.journal.commits[-1].writes) < 100 * len(wanted)
+    assert await peeked(queue) == wanted
+    engine = await rig.restart()
+    queue = engine.queue("q")
+    await engine.delete_topic("t")
+    assert await peeked(queue) == wanted
+    assert await queue.purge() == len(wanted)
+    assert rig.disk.rows == {}
+
+
 async def test_the_binding_and_what_it_brings_are_one_commit(rig: Rig) -> None:
     engine = await rig.start()
     await publish_some(engine)

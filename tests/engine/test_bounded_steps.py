@@ -26,7 +26,16 @@ from nexo.vocabulary.limits import (
     SPARSE_CHUNK_BYTES,
 )
 from nexo.vocabulary.settings import QueueSettings
-from tests.engine.rig import HeldRunner, Rig, bodies, numbered, peeked, texts
+from tests.engine.rig import (
+    WANTED,
+    HeldRunner,
+    Rig,
+    bodies,
+    numbered,
+    peeked,
+    publish_apart,
+    texts,
+)
 from tests.engine.virtual_time import settle
 
 if TYPE_CHECKING:
@@ -74,12 +83,12 @@ class Turns:
 
 
 async def fill(engine: Engine, settings: QueueSettings | None = None) -> QueueActor:
-    """A queue of many chunks with one message each: what a topic shares keeps its rows."""
+    """A queue of many chunks with one message each."""
     topic = await engine.create_topic("t")
     queue = await engine.create_queue("q", settings)
-    await engine.bind("t", "q")
+    await engine.bind("t", "q", WANTED)
     for number in range(MANY):
-        await topic.publish(bodies(str(number)))
+        await publish_apart(topic, bodies(str(number)))
     return queue
 
 

@@ -10,10 +10,20 @@ import pytest
 
 from nexo.machine import claims
 from nexo.vocabulary import limits
+from nexo.vocabulary.attributes import encode_attributes
 from nexo.vocabulary.errors import Fenced, InvalidArgument, LeaseLost
-from nexo.vocabulary.limits import NAME_CHARS_MAX, READ_AHEAD_CHUNKS
+from nexo.vocabulary.limits import NAME_CHARS_MAX, READ_AHEAD_CHUNKS, SHARED_CHUNK_ROWS_MAX
 from nexo.vocabulary.settings import QueueSettings
-from tests.engine.rig import Rig, bodies, bodies_of, number_of, numbered, texts
+from tests.engine.rig import (
+    WANTED,
+    Rig,
+    bodies,
+    bodies_of,
+    number_of,
+    numbered,
+    publish_apart,
+    texts,
+)
 from tests.engine.virtual_time import settle
 
 if TYPE_CHECKING:
@@ -29,7 +39,7 @@ async def claim(queue: QueueActor, epoch: int, after: int, count: int = 10) -> C
 
 
 async def read(queue: QueueActor, epoch: int, number: int) -> list[int]:
-    parts = await queue.claims.read(NAME, epoch, number)
+    parts = (await queue.claims.read(NAME, epoch, number)).parts
     return [number_of(text) for part in parts for text in bodies_of(part)]
 
 
@@ -229,10 +239,10 @@ async def test_each_replay_counts_as_an_attempt(rig: Rig) -> None:
     await claim(queue, epoch, 0)
     for attempts in (1, 2, 3):
         await queue.claims.seal(NAME, epoch, 1)
-        (part,) = await queue.claims.read(NAME, epoch, 1)
+        (part,) = (await queue.claims.read(NAME, epoch, 1)).parts
         assert part.history.attempts == attempts
     queue = (await rig.restart()).queue("q")
-    (part,) = await queue.claims.read(NAME, epoch, 1)
+    (part,) = (await queue.claims.read(NAME, epoch, 1)).parts
     assert part.history.attempts == 3
 
 
@@ -278,23 +288,42 @@ async def test_a_consumer_needs_a_name(rig: Rig, name: str) -> None:
 
 
 async def stored(rig: Rig, count: int, settings: QueueSettings | None = None) -> QueueActor:
-    """A queue after a restart whose messages came one by one from a topic: a chunk each."""
+    """A queue after a restart whose messages came one by one from a topic, a chunk each."""
     engine = await rig.start()
     topic = await engine.create_topic("t")
     await engine.create_queue("q", settings)
-    await engine.bind("t", "q")
+    await engine.bind("t", "q", WANTED)
     for number in range(count):
-        await topic.publish(numbered(1, number))
+        await publish_apart(topic, numbered(1, number))
     queue = (await rig.restart()).queue("q")
     rig.journal.fetched.clear()
     return queue
+
+
+async def test_what_a_topic_shares_one_by_one_is_claimed_and_read_as_few_parts(rig: Rig) -> None:
+    engine = await rig.start()
+    topic = await engine.create_topic("t")
+    await engine.create_queue("q")
+    await engine.bind("t", "q")
+    for number in range(300):
+        await topic.publish(numbered(1, number))
+    queue = (await rig.restart()).queue("q")
+    epoch = await queue.claims.open(NAME)
+    await claim(queue, epoch, 0, 300)
+    await queue.claims.seal(NAME, epoch, 1)
+    parts = (await queue.claims.read(NAME, epoch, 1)).parts
+    assert [number_of(text) for part in parts for text in bodies_of(part)] == list(range(300))
+    assert len(parts) <= 1 + 300 // SHARED_CHUNK_ROWS_MAX
 
 
 async def test_a_claim_takes_what_is_on_disk_without_reading_it(rig: Rig) -> None:
     queue = await stored(rig, 300)
     epoch = await queue.claims.open(NAME)
     got = await claim(queue, epoch, 0, 250)
-    assert (got.count, got.payload_bytes) == (250, 10 + 90 * 2 + 150 * 3)
+    assert (got.count, got.payload_bytes) == (
+        250,
+        10 + 90 * 2 + 150 * 3 + 250 * len(encode_attributes(WANTED)),
+    )
     await queue.claims.seal(NAME, epoch, 1)
     assert rig.journal.fetched == [], "the contents were read before anybody asked for them"
     assert await read(queue, epoch, 1) == list(range(250))
@@ -358,7 +387,7 @@ async def test_a_slice_is_read_in_few_calls(
     await queue.claims.seal(NAME, epoch, 1)
     found, at, reads = list[int](), 0, 0
     while at < 300:
-        parts = await queue.claims.read(NAME, epoch, 1, at, count)
+        parts = (await queue.claims.read(NAME, epoch, 1, at, count)).parts
         got = [number_of(text) for part in parts for text in bodies_of(part)]
         assert len(got) == min(count, 300 - at), "it stopped at what was in memory"
         found, at, reads = found + got, at + len(got), reads + 1

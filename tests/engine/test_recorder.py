@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -20,10 +19,9 @@ from nexo.vocabulary.limits import CHUNK_ROWS_MAX
 from nexo.vocabulary.settings import QueueSettings, TopicSettings
 from nexo.vocabulary.start import Start
 from tests.engine.rig import Rig, ack, bodies, numbered, peeked, texts
+from tests.work import steps_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from nexo.engine.engine import Engine
     from nexo.engine.queue_actor import QueueActor
 
@@ -191,7 +189,7 @@ async def test_retention_takes_an_archive_from_its_front(rig: Rig) -> None:
 
 
 def test_folding_a_topic_takes_steps_in_proportion_to_its_records() -> None:
-    few, many = (_steps(partial(_fold_archive, batches)) for batches in (100, 400))
+    few, many = (steps_of(partial(_fold_archive, batches)) for batches in (100, 400))
     assert many < 5 * few
 
 
@@ -205,21 +203,3 @@ def _fold_archive(batches: int) -> None:
     recovered = Topic("nexo.archive.q", TopicSettings(), count(1))
     apply_to_topic(recovered, records)
     assert len(recovered.log.chunks) == batches
-
-
-def _steps(work: Callable[[], None]) -> int:
-    """Lines of Python that it runs."""
-    steps = 0
-
-    def trace(*_: Any) -> Any:
-        nonlocal steps
-        steps += 1
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        work()
-    finally:
-        sys.settrace(before)
-    return steps

@@ -134,6 +134,28 @@ async def test_cancelling_keeps_what_was_moved_and_leaves_the_rest(rig: Rig) -> 
     )
 
 
+@pytest.mark.parametrize("way", ["between two steps", "while it is read", "while it is written"])
+async def test_it_ends_with_the_broker(rig: Rig, way: str) -> None:
+    """Nothing of it is left to be destroyed, and what was on its way is still there."""
+    await bury(await rig.start(), "a", numbered(100))
+    engine = await rig.restart()
+    rig.runner.is_held = way != "between two steps"
+    task = await engine.redrive("graves", rate=100)
+    await asyncio.sleep(0.15)
+    if way == "while it is written":
+        rig.runner.step()
+        await settle()
+    before = task.progress().moved
+    await rig.stop()
+    assert task.finished.cancelled()
+    assert task.status == "CANCELLED"
+    engine = await rig.start()
+    counts = [engine.queue(name).info().depth for name in ("a", "graves")]
+    assert counts[0] >= before
+    assert sum(counts) == 100
+    assert engine.queue("graves").info().ready == counts[1]
+
+
 async def test_a_purge_on_the_way_ends_it(rig: Rig) -> None:
     engine = await rig.start()
     await bury(engine, "a", numbered(100))

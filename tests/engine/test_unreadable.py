@@ -8,20 +8,24 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from nexo.vocabulary.attributes import encode_attributes
 from nexo.vocabulary.errors import DataCorrupt
-from nexo.vocabulary.limits import UNREADABLE_RETRY_MS
+from nexo.vocabulary.limits import SMALL_PUSH_BYTES, UNREADABLE_RETRY_MS
 from nexo.vocabulary.settings import QueueSettings
-from tests.engine.rig import Rig, ack, bodies, numbered, peeked, texts
+from nexo.vocabulary.start import Start
+from tests.engine.rig import Rig, ack, bodies, bodies_of, numbered, peeked, texts
 from tests.engine.virtual_time import settle
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nexo.engine.queue_actor import QueueActor
+    from nexo.engine.topic_actor import TopicActor
 
 ROTTEN = 2  # of the rows, the number of the one that cannot be read
 LEFT = ["0", "1", "3", "4"]
 LONG_MS = 3_600_000
+LARGE = encode_attributes({"filler": "x" * SMALL_PUSH_BYTES})  # a chunk of its own in the queue
 
 
 def rot(rig: Rig, rows: list[int]) -> None:
@@ -38,7 +42,7 @@ async def rotten(rig: Rig, settings: QueueSettings | None = None, group: str = "
     await engine.create_queue("q", settings or QueueSettings(visibility_timeout_ms=LONG_MS))
     await engine.bind("t", "q")
     for number in range(5):
-        batch = bodies(str(number))
+        batch = msgspec.structs.replace(bodies(str(number)), attributes=LARGE)
         await topic.publish(msgspec.structs.replace(batch, groups=group) if group else batch)
     rows = sorted(rig.disk.rows)
     engine = await rig.restart()
@@ -112,6 +116,76 @@ async def test_claims_go_past_it(rig: Rig) -> None:
     assert claimed.number == 2
 
 
+async def read_slices(queue: QueueActor, epoch: int, count: int) -> list[str]:
+    """The first batch as Spark's tasks read it: each goes on where its last answer ended."""
+    got: list[str] = []
+    at = 0
+    while at < 5:
+        found = await queue.claims.read("spark", epoch, 1, at, count)
+        assert found.next > at, "whoever reads a slice does not get past it"
+        got += [text.decode() for part in found.parts for text in bodies_of(part)]
+        at = found.next
+    return got
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+async def test_a_sealed_batch_goes_on_without_it_and_its_ack_keeps_it(rig: Rig, count: int) -> None:
+    queue = await rotten(rig)
+    refuse = rig.journal.refuse_fetch
+    epoch = await queue.claims.open("spark")
+    assert (await queue.claims.claim("spark", epoch, 0, 5, 60_000)).count == 5
+    await queue.claims.seal("spark", epoch, 1)
+    assert await read_slices(queue, epoch, count) == LEFT
+    queue = (await rig.restart()).queue("q")
+    rig.journal.refuse_fetch = refuse
+    assert await read_slices(queue, epoch, count) == LEFT, "not the same after a restart"
+    assert await queue.claims.ack("spark", epoch, 1) == 4
+    assert (queue.info().depth, queue.info().acked, queue.info().unreadable) == (1, 4, 1)
+    assert (await queue.claims.claim("spark", epoch, 1, 5, 60_000)).number == 0
+    rig.journal.refuse_fetch = lambda _: None
+    await asyncio.sleep(UNREADABLE_RETRY_MS / 1000)
+    assert texts(await queue.pop(5, wait_ms=1_000)) == ["2"]
+
+
+async def test_a_sealed_batch_stays_what_it_was_when_it_can_be_read(rig: Rig) -> None:
+    """Spark may have committed what another task of the same batch has read."""
+    queue = await rotten(rig)
+    epoch = await queue.claims.open("spark")
+    await queue.claims.claim("spark", epoch, 0, 5, 60_000)
+    await queue.claims.seal("spark", epoch, 1)
+    assert await read_slices(queue, epoch, 5) == LEFT
+    rig.journal.refuse_fetch = lambda _: None
+    assert await read_slices(queue, epoch, 5) == LEFT
+    assert await queue.claims.ack("spark", epoch, 1) == 4
+    await asyncio.sleep(UNREADABLE_RETRY_MS / 1000)
+    assert texts(await queue.pop(5, wait_ms=1_000)) == ["2"]
+
+
+async def test_a_batch_that_is_planned_anew_has_it_if_it_can_be_read(rig: Rig) -> None:
+    queue = await rotten(rig)
+    epoch = await queue.claims.open("spark")
+    await queue.claims.claim("spark", epoch, 0, 5, 60_000)
+    await queue.claims.seal("spark", epoch, 1)
+    assert await read_slices(queue, epoch, 5) == LEFT
+    rig.journal.refuse_fetch = lambda _: None
+    await queue.claims.seal("spark", epoch, 1)
+    assert await read_slices(queue, epoch, 5) == ["0", "1", "2", "3", "4"]
+    assert await queue.claims.ack("spark", epoch, 1) == 5
+    assert queue.info().depth == 0
+
+
+async def test_a_batch_with_it_can_be_released(rig: Rig) -> None:
+    queue = await rotten(rig)
+    epoch = await queue.claims.open("spark")
+    await queue.claims.claim("spark", epoch, 0, 5, 60_000)
+    await queue.claims.seal("spark", epoch, 1)
+    assert await read_slices(queue, epoch, 5) == LEFT
+    assert await queue.claims.release("spark") == 5
+    assert texts(await queue.pop(2, one_ack=True)) == ["0", "1"]
+    assert texts(await queue.pop(2, one_ack=True)) == ["3", "4"]
+    assert queue.info().unreadable == 1
+
+
 async def test_dead_letters_go_past_it(rig: Rig) -> None:
     settings = QueueSettings(max_attempts=1, visibility_timeout_ms=1_000)
     engine = await rig.start()
@@ -119,7 +193,7 @@ async def test_dead_letters_go_past_it(rig: Rig) -> None:
     queue = await engine.create_queue("q", settings)
     await engine.bind("t", "q")
     for number in range(5):
-        await topic.publish(bodies(str(number)))
+        await topic.publish(msgspec.structs.replace(bodies(str(number)), attributes=LARGE))
     rows = sorted(rig.disk.rows)
     assert len((await queue.pop(5, one_ack=True)).parts) == 5
     engine = await rig.restart()
@@ -175,6 +249,70 @@ async def test_it_goes_with_a_purge(rig: Rig, way: str) -> None:
     else:
         await rig.engine.delete_queue("q")
     await rig.engine.delete_topic("t")
+
+
+async def rotten_topic(rig: Rig, rotten: set[int]) -> TopicActor:
+    """A topic of one chunk after a restart, with two messages in each of its ten rows."""
+    topic = await (await rig.start()).create_topic("t")
+    for number in range(10):
+        await topic.publish(numbered(2, 2 * number))
+        await asyncio.sleep(0.01)
+    rows = sorted(rig.disk.rows)
+    topic = (await rig.restart()).topic("t")
+    assert len(topic.topic.log.chunks) == 1
+
+    def refuse(asked: Sequence[int]) -> DataCorrupt | None:
+        return DataCorrupt("rotten") if {rows[each] for each in rotten} & set(asked) else None
+
+    rig.journal.refuse_fetch = refuse
+    return topic
+
+
+@pytest.mark.parametrize(
+    ("rotten", "lost"),
+    [({0}, range(2)), ({3}, range(6, 8)), ({3, 5}, range(6, 12)), ({9}, range(18, 20))],
+)
+@pytest.mark.parametrize("count", [1, 3, 100])
+async def test_readers_of_a_topic_go_past_it(
+    rig: Rig, rotten: set[int], lost: range, count: int
+) -> None:
+    topic = await rotten_topic(rig, rotten)
+    got: list[str] = []
+    offset = 0
+    while offset < 20:
+        reading = await topic.read(offset, count)
+        assert reading.next > offset, "a reader does not get past it"
+        got += texts(reading)
+        offset = reading.next
+    assert got == [str(number) for number in range(20) if number not in lost]
+    assert rig.engine is not None
+    (told,) = rig.engine.memory.unreadable()  # by the log and the metrics
+    assert told.name == "t"
+    rig.journal.refuse_fetch = lambda _: None
+    assert texts(await topic.read(0)) == [str(number) for number in range(20)], "it must stay"
+
+
+async def test_followers_go_past_it_and_a_strict_read_does_not(rig: Rig) -> None:
+    topic = await rotten_topic(rig, {0})
+    assert rig.engine is not None
+    (found,) = await rig.engine.follow("*", {}, 100, 10**6, 0)
+    assert texts(found.reading) == [str(number) for number in range(2, 20)]
+    with pytest.raises(DataCorrupt):
+        await topic.read(0, strict=True)
+
+
+async def test_a_reader_behind_the_last_waits_for_more(rig: Rig) -> None:
+    topic = await rotten_topic(rig, {9})
+    waiting = asyncio.create_task(topic.read(18, wait_ms=5_000))
+    await settle()
+    await topic.publish(bodies("more"))
+    assert texts(await waiting) == ["more"]
+
+
+async def test_a_start_at_a_time_that_cannot_be_read(rig: Rig) -> None:
+    topic = await rotten_topic(rig, {4})
+    chunk = next(iter(topic.topic.log.chunks.values()))
+    assert await topic.offset_of(Start(time_ms=chunk.created_last_ms)) == 0
 
 
 async def test_a_late_receipt_still_removes_it(rig: Rig) -> None:

@@ -228,8 +228,9 @@ class TopicSteps(RuleBasedStateMachine):
             if chunk.end > offset:
                 if chunk.content is None:
                     self.read_back(chunk)
-                for run in binding.runs_of(chunk, offset, where):
-                    binding.push_kept(queue, binding.piece_of(chunk, run), self.now)
+                runs = binding.runs_of(chunk, offset, where)
+                for piece in binding.pieces_of(chunk, runs):
+                    binding.push_kept(queue, piece, self.now)
         collected = settle.collect(queue)
         assert not collected.rows, "a payload was written again"
         settle.settle(queue, collected.mark)
@@ -357,6 +358,8 @@ class TopicSteps(RuleBasedStateMachine):
     def read_back(self, chunk: Chunk, log: Log | None = None) -> None:
         rows = (self.under_way[-1] if self.under_way else self.on_disk).rows
         content = concatenate([rows[row] for row in chunk.rows])
+        if log is None and len(chunk.rows) > 1:
+            chunk.note_rows(rows[row].count for row in chunk.rows)
         stop = chunk.row_start + chunk.end - chunk.first
         (log or self.topic.log).restore(chunk, content.slice(chunk.row_start, stop))
 

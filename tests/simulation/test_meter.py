@@ -17,8 +17,9 @@ from nexo.simulation.large import chunks, leases
 from nexo.simulation.large.shapes import SHAPES
 from nexo.simulation.loop import VirtualLoop
 from nexo.simulation.meter import STEP_LINES_MAX, UNIT_LINES_MAX, Meter
-from nexo.simulation.seeds import run_large, run_seed
+from nexo.simulation.seeds import run_large
 from nexo.vocabulary import identity
+from tests.simulation.planted import first_failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,14 +116,6 @@ def test_a_broker_that_never_folds_its_records_is_found(monkeypatch: pytest.Monk
     assert "a start costs what is held" in failure_of(chunks.QuietPast).text
 
 
-def first_failure() -> Failure:
-    for seed in range(SEEDS_TO_FIND_IT):
-        failure = run_seed(seed)
-        if failure is not None:
-            return failure
-    pytest.fail(f"{SEEDS_TO_FIND_IT} seeds did not find a planted bug")
-
-
 def test_a_committer_that_forgets_to_go_on_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = Committer._schedule
 
@@ -131,7 +124,7 @@ def test_a_committer_that_forgets_to_go_on_is_found(monkeypatch: pytest.MonkeyPa
             honest(self)
 
     monkeypatch.setattr(Committer, "_schedule", forgetful)
-    assert "commits keep coming" in first_failure().text
+    assert "commits keep coming" in first_failure(SEEDS_TO_FIND_IT).text
 
 
 def test_a_swallowed_error_in_a_commit_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +144,7 @@ def test_a_swallowed_error_in_a_commit_is_found(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(Committer, "_collect", broken)
     monkeypatch.setattr(Committer, "_begin", silent)
-    assert "commits keep coming" in first_failure().text
+    assert "commits keep coming" in first_failure(SEEDS_TO_FIND_IT).text
 
 
 def test_an_error_that_the_broker_survives_ends_a_world(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,4 +157,4 @@ def test_an_error_that_the_broker_survives_ends_a_world(monkeypatch: pytest.Monk
         return honest(self, draft)
 
     monkeypatch.setattr(QueueActor, "collect", broken)
-    assert "a number that no record takes" in first_failure().text
+    assert "a number that no record takes" in first_failure(SEEDS_TO_FIND_IT).text

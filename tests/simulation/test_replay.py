@@ -17,8 +17,8 @@ from nexo.engine.engine import Engine
 from nexo.engine.recorder import Recorder
 from nexo.engine.rows import SharedRows
 from nexo.machine import image
-from nexo.simulation.seeds import Failure, run_seed
 from nexo.simulation.world import World
+from tests.simulation.planted import first_failure
 
 SEEDS_TO_FIND_IT = 150
 
@@ -64,14 +64,6 @@ def test_a_seed_has_the_same_history_in_another_process() -> None:
     assert found == [digest.hexdigest()] * 2
 
 
-def first_failure() -> Failure:
-    for seed in range(SEEDS_TO_FIND_IT):
-        failure = run_seed(seed)
-        if failure is not None:
-            return failure
-    pytest.fail(f"{SEEDS_TO_FIND_IT} seeds did not find a planted bug")
-
-
 def test_answering_before_the_commit_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = Committer.when_durable
 
@@ -86,7 +78,7 @@ def test_answering_before_the_commit_is_found(monkeypatch: pytest.MonkeyPatch) -
         return future
 
     monkeypatch.setattr(Committer, "when_durable", hasty)
-    assert "broke a promise" in first_failure().text
+    assert "broke a promise" in first_failure(SEEDS_TO_FIND_IT).text
 
 
 def test_a_record_that_misses_a_change_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +88,7 @@ def test_a_record_that_misses_a_change_is_found(monkeypatch: pytest.MonkeyPatch)
         return honest(self, draft, changes[:-1] if len(changes) > 3 else changes, snapshot)
 
     monkeypatch.setattr(Recorder, "write", careless)
-    assert "broke a promise" in first_failure().text
+    assert "broke a promise" in first_failure(SEEDS_TO_FIND_IT).text
 
 
 def test_a_snapshot_without_leases_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,12 +100,12 @@ def test_a_snapshot_without_leases_is_found(monkeypatch: pytest.MonkeyPatch) -> 
         return taken
 
     monkeypatch.setattr(queue_actor, "image_of", blind)
-    assert "broke a promise" in first_failure().text
+    assert "broke a promise" in first_failure(SEEDS_TO_FIND_IT).text
 
 
 def test_a_shared_row_that_goes_too_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SharedRows, "release", lambda self, row: True)
-    assert "row" in first_failure().text
+    assert "row" in first_failure(SEEDS_TO_FIND_IT).text
 
 
 def test_going_on_after_a_failed_commit_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,12 +119,12 @@ def test_going_on_after_a_failed_commit_is_found(monkeypatch: pytest.MonkeyPatch
             honest(self)
 
     monkeypatch.setattr(Engine, "load_all", stubborn)
-    found = first_failure().text
+    found = first_failure(SEEDS_TO_FIND_IT).text
     assert "broke a promise" in found or "DataCorrupt" in found
 
 
 def test_a_failure_says_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SharedRows, "release", lambda self, row: True)
-    failure = first_failure()
+    failure = first_failure(SEEDS_TO_FIND_IT)
     assert f"python -m nexo.simulation --seed {failure.seed}" in failure.text
     assert "the last lines of its history" in failure.text

@@ -3,15 +3,19 @@ see what a crash between two of them does."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
-from nexo.spark import claims
+from nexo.spark import claims, queue_stream
 from nexo.spark.link import link_to
 from nexo.spark.options import read_options
+from nexo.vocabulary.batch import batch_of
 from nexo.vocabulary.errors import Fenced, LeaseLost, QueueNotFound
+from nexo.wire.columns import WirePart, encode_parts
 
 if TYPE_CHECKING:
     from nexo.spark.queue_stream import QueueStreamReader
@@ -275,3 +279,37 @@ def test_a_queue_that_is_not_there(place: Place) -> None:
     place.queue.delete()
     with pytest.raises(QueueNotFound, match=place.name):
         reader.latestOffset(reader.initialOffset(), ALL)
+
+
+class _Answers:
+    """A link whose broker has given these answers."""
+
+    def __init__(self, *answers: tuple[int, list[WirePart]]) -> None:
+        self._answers = list(answers)
+
+    def begin(self, request: object) -> object:
+        return request
+
+    def wait(self, request: object) -> Any:
+        came_to, parts = self._answers.pop(0)
+        body = memoryview(b"".join(encode_parts(parts)))
+        return SimpleNamespace(head=msgspec.msgpack.encode(came_to), body=body)
+
+
+def test_a_slice_goes_on_behind_messages_that_the_broker_cannot_read(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, two = (WirePart(at, 0, 0, 1, batch_of([b"m%d" % at])) for at in (3, 7))
+    answers = _Answers((5, [one]), (7, []), (8, [two]))
+    monkeypatch.setattr(queue_stream, "link_to", lambda _: answers)
+    reader = queue_stream.QueueStreamReader(read_options({"queue": "q"}))
+    piece = queue_stream.QueueSlice("spark", 1, 1, 1, 3, 8)
+    assert texts(reader, [piece]) == ["m3", "m7"]
+    assert [record.getMessage()[:10] for record in caplog.records] == ["1 messages", "2 messages"]
+
+
+def test_a_slice_of_a_batch_that_was_given_back_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_stream, "link_to", lambda _: _Answers((3, [])))
+    reader = queue_stream.QueueStreamReader(read_options({"queue": "q"}))
+    with pytest.raises(LeaseLost, match="given back"):
+        texts(reader, [queue_stream.QueueSlice("spark", 1, 1, 1, 3, 8)])

@@ -9,6 +9,9 @@ Whoever has any token can be refused thousands of times a second. What was refus
 files of its own, so that it never pushes out what was done; and of refusals that are alike only the
 first few within a minute have lines, the rest are counted and told as one when the minute is over.
 What was done has a line each, always.
+
+Entries are numbered in the order in which they are written, over both kinds of files and from one
+start to the next: times may be alike, or go back with the clock.
 """
 
 from __future__ import annotations
@@ -49,6 +52,7 @@ class AuditEntry(msgspec.Struct, frozen=True):
     resource: str
     outcome: str = ""  # `done`, or the code of what stopped it
     count: int = 1  # how many that are alike this stands for; the rest tells of the last of them
+    number: int = 0  # in the order in which they were written; 0: by an earlier version
 
     def ended(self, outcome: str) -> AuditEntry:
         resource = self.resource[:RESOURCE_CHARS_MAX]
@@ -56,6 +60,7 @@ class AuditEntry(msgspec.Struct, frozen=True):
 
 
 _FILES = (AUDIT_FILE, REFUSED_FILE)
+_TAIL_BYTES = 64 * 1024  # in which the last entry of a file is found: an entry has a few hundred
 _Kind = tuple[str, str, str, str, str]
 _OTHERS: _Kind = ("(others)", "", "", "(several)", "refused")
 _encode = msgspec.json.Encoder().encode
@@ -80,6 +85,7 @@ class Audit:
         }
         self._refusals = _Refusals()
         self._failed = False
+        self._number = 0 if directory is None else _last_number(directory, files_kept)
 
     def write(self, entry: AuditEntry) -> None:
         """What was done, or may have been: it is never left out."""
@@ -97,6 +103,8 @@ class Audit:
             self._write(REFUSED_FILE, each)
 
     def _write(self, file: str, entry: AuditEntry) -> None:
+        self._number += 1
+        entry = msgspec.structs.replace(entry, number=self._number)
         if self._directory is None:
             self._recent[file].append(entry)
             return
@@ -179,13 +187,24 @@ def read_audit(directory: Path, limit: int, files_kept: int = FILES_KEPT) -> lis
 
 
 def _newest(sources: Iterable[Iterable[AuditEntry]], limit: int) -> list[AuditEntry]:
-    merged = heapq.merge(*sources, key=lambda entry: entry.at_ms, reverse=True)
+    merged = heapq.merge(*sources, key=_order, reverse=True)
     return list(itertools.islice(merged, limit))
 
 
-def _entries(path: Path, files_kept: int) -> Iterator[AuditEntry]:
+def _order(entry: AuditEntry) -> tuple[int, int]:
+    return entry.number, entry.at_ms
+
+
+def _last_number(directory: Path, files_kept: int) -> int:
+    """The number of the entry that was written last."""
+    newest = [next(_entries(directory / name, files_kept, _TAIL_BYTES), None) for name in _FILES]
+    return max((entry.number for entry in newest if entry is not None), default=0)
+
+
+def _entries(path: Path, files_kept: int, bytes_max: int = -1) -> Iterator[AuditEntry]:
+    """The entries of a file and those before it, the newest first; of each file the last bytes."""
     for each in (path, *_older(path, files_kept)):
-        for line in _lines_backwards(each):
+        for line in _lines_backwards(each, bytes_max):
             with contextlib.suppress(msgspec.DecodeError):  # a crash may cut the last line
                 yield _decode(line)
 
@@ -194,9 +213,12 @@ def _older(path: Path, files_kept: int) -> list[Path]:
     return [path.with_name(f"{path.name}.{number}") for number in range(1, files_kept + 1)]
 
 
-def _lines_backwards(path: Path) -> Iterator[bytes]:
+def _lines_backwards(path: Path, bytes_max: int) -> Iterator[bytes]:
     try:
-        lines = path.read_bytes().splitlines()
+        with path.open("rb") as file:
+            if bytes_max >= 0:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - bytes_max))
+            lines = file.read().splitlines()
     except FileNotFoundError:
         return
     yield from reversed(lines)

@@ -103,7 +103,7 @@ def _announce(configuration: Configuration, broker: "Broker", ports: "Ports") ->
         f"nexo {__version__}\n"
         f"  data    {data}\n"
         f"  holds   {messages:,} messages in {len(infos):,} queues\n"
-        f"  memory  {show_size(configuration.memory_limit)} of payload\n"
+        f"  memory  {show_size(configuration.memory_limit)} for messages\n"
         f"\n"
         f"ready   {url}\n"
         f"        {_http(configuration, ports)}\n"

@@ -7,17 +7,19 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from nexo.engine.late_desk import groups_opened
-from nexo.engine.shelf import read_all_back
 from nexo.engine.snapshots import SnapshotDesk
 from nexo.machine import claims
-from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.errors import DataCorrupt, InvalidArgument
 from nexo.vocabulary.limits import POP_BYTES_MAX
 from nexo.vocabulary.settings import check_dead_letter
+from nexo.vocabulary.states import State
 
 if TYPE_CHECKING:
+    from nexo.engine.memory import Pins
     from nexo.engine.queue_actor import QueueActor
-    from nexo.machine.claims import Claim
-    from nexo.machine.pop import Part
+    from nexo.machine.chunk import Chunk
+    from nexo.machine.claims import Claim, Slice
+    from nexo.machine.span import Span
 
 
 BATCH_END = 2**63  # of a read that takes all that is left of a batch
@@ -57,6 +59,7 @@ class ClaimDesk:
                 claim = claims.claim(
                     actor.queue, consumer, epoch, after, count, now_ms, timeout_ms, bytes_max
                 )
+                actor.watch_unreadable()
                 if not claim.number and await groups_opened(actor):
                     continue  # by the ack of the batch before, for one
                 if claim.number or not is_told:
@@ -95,7 +98,9 @@ class ClaimDesk:
     def ack(self, consumer: str, epoch: int, through: int) -> asyncio.Future[int]:
         actor = self._actor
         now_ms = actor.now_ms()
-        return actor.changed(claims.ack_claims(actor.queue, consumer, epoch, through, now_ms))
+        acked = claims.ack_claims(actor.queue, consumer, epoch, through, now_ms)
+        actor.watch_unreadable()
+        return actor.changed(acked)
 
     def release(self, consumer: str, dead_letter: bool = False) -> asyncio.Future[int]:
         actor = self._actor
@@ -116,12 +121,14 @@ class ClaimDesk:
         start: int = 0,
         count: int = BATCH_END,
         bytes_max: int = POP_BYTES_MAX,
-    ) -> list[Part]:
+    ) -> Slice:
         """Messages of a claimed batch, from the one at `start` on; the same ones each time. Up to
-        `count` of them and about `bytes_max` bytes, but at least one if there is any."""
+        `count` of them and about `bytes_max` bytes, but at least one if there is any. What cannot
+        be read of a sealed batch is passed over, which is on disk before it is told."""
         if start < 0 or count < 1:
             raise InvalidArgument("a read takes a start from 0 on and at least one message")
         actor = self._actor
+        unreadable: set[Chunk] = set()
         with actor.pins() as pins:
             while True:
                 spans = claims.held_by(actor.queue, consumer, epoch, number)
@@ -129,10 +136,33 @@ class ClaimDesk:
                     # A release counts once it is on disk: a query that goes on with an empty
                     # batch before that would ack, unread, what a crash brings back.
                     await actor.changed(None)
-                parts, missing = claims.slice_of(spans, start, count, bytes_max)
-                if not missing:
-                    return parts
-                await read_all_back(actor, missing, pins)
+                found = claims.slice_of(spans, start, count, bytes_max)
+                if not found.missing:
+                    return found
+                passed = [run for run in found.missing if run.chunk in unreadable]
+                if passed:
+                    claims.pass_over(actor.queue, consumer, number, passed)
+                    await actor.changed(None)
+                else:
+                    unreadable |= await self._read_back(found.missing, pins)
+
+    async def _read_back(self, runs: list[Span], pins: Pins) -> set[Chunk]:
+        """Wait until the contents of all these are in memory, and keep them there; returns the
+        chunks that cannot be read. In the order of the log, so that one call to the journal brings
+        what the next ones of them need."""
+        unreadable: set[Chunk] = set()
+        for run in runs:
+            chunk = run.chunk
+            if chunk.content is None and chunk not in unreadable:
+                await asyncio.sleep(0)  # a read that is quick would let nobody else have a turn
+                try:
+                    await self._actor.read_back(chunk)
+                except DataCorrupt:
+                    if run.state is not State.SEALED:
+                        raise
+                    unreadable.add(chunk)
+            pins.add(chunk)
+        return unreadable
 
 
 async def _either(ready: asyncio.Event, wait_ms: int) -> None:

@@ -133,6 +133,7 @@ class Engine:
     async def close(self) -> None:
         """Write what waits, and let go of the journal."""
         self._supervisor.close()
+        await self.tasks.close()
         desk = self._context.desk
         try:
             async with asyncio.timeout(CLOSE_MS / 1000):
@@ -279,7 +280,7 @@ class Engine:
                 target.check_in_service()
             return target
 
-        return MoveTask(self._context, source, target_of, rate, to, chosen)
+        return self.tasks.started(MoveTask(self._context, source, target_of, rate, to, chosen))
 
     # -- Topics -------------------------------------------------------------------------------
 
@@ -465,7 +466,7 @@ class Engine:
 
     def can_be_alone(self, actor: Participant) -> bool:
         """The catalog is everybody's; an actor that was deleted is part of its change."""
-        known = {*self._queues.values(), *self._topics.actors.values()}
+        known: set[Participant] = {*self._queues.values(), *self._topics.actors.values()}
         return actor in known
 
     def read_one(self, actor: Participant) -> Queue | Topic:

@@ -1,5 +1,8 @@
 """Memory: payloads beyond the budget leave RAM and are read back in order.
 
+The budget is for all that queues and topics keep: what is known of messages besides their payload
+cannot leave, so payloads have the rest of it, but never less than a share.
+
 What is needed last goes first: the newest chunks of a queue, the oldest of a topic, of whoever
 takes the most. Chunks that were read back go after all others, the longest there first, since
 those read last are about to be used. Chunks that somebody is working on are pinned and stay.
@@ -14,7 +17,10 @@ from nexo.engine.rows import RecentRows
 from nexo.vocabulary.batch import concatenate
 from nexo.vocabulary.errors import DataCorrupt
 from nexo.vocabulary.limits import (
+    CLOSED_EARLY_BYTES_MIN,
+    COUNTED_NOTES,
     GIVEN_BACK_BYTES_MIN,
+    PAYLOAD_SHARE_MIN,
     READ_AHEAD_BYTES,
     READ_AHEAD_CHUNKS,
     READ_AHEAD_SHARE,
@@ -62,6 +68,10 @@ class Holder(Protocol):
     @property
     def resident_bytes(self) -> int: ...
 
+    @property
+    def bookkeeping_bytes(self) -> int:
+        """What it knows of messages besides their contents, roughly."""
+
     def logs(self) -> Iterable[Log]:
         """Its logs, the one whose messages are needed last first."""
 
@@ -73,6 +83,10 @@ class Memory:
         self._desk = desk
         self._bytes: dict[Holder, int] = {}
         self._total = 0
+        self.bookkeeping_bytes = 0
+        self._bookkeeping: dict[Holder, int] = {}  # when it was last counted
+        self._uncounted: dict[Holder, None] = {}  # those that have changed since …
+        self._notes = 0  # … and how often
         self._read_back: dict[Chunk, tuple[Holder, Log]] = {}  # the latest last
         self._read_back_kept = 0  # how many were left when the consumed ones were last swept
         self._pins: dict[Chunk, int] = {}
@@ -84,6 +98,12 @@ class Memory:
     @property
     def resident_bytes(self) -> int:
         return self._total + self._rows.bytes
+
+    @property
+    def payload_limit_bytes(self) -> int:
+        """What is left of the limit for payloads."""
+        least = self.limit_bytes // PAYLOAD_SHARE_MIN
+        return max(least, self.limit_bytes - self.bookkeeping_bytes)
 
     def unreadable(self) -> list[Unreadable]:
         """For those who watch: who pops is told, who subscribed only waits. Messages that have gone
@@ -106,6 +126,7 @@ class Memory:
 
     def give_back(self) -> None:
         """Now and then: what a drained backlog took goes to the system, if it is much."""
+        self._count_changed()
         self._rows.clear()
         if self._most - self._total >= GIVEN_BACK_BYTES_MIN:
             give_memory_back()
@@ -114,15 +135,35 @@ class Memory:
     def note(self, holder: Holder) -> None:
         """The contents of an actor grew or shrank; make room if they are too much."""
         self._measure(holder)
-        if self.resident_bytes > self.limit_bytes:
+        self._uncounted[holder] = None
+        self._notes += 1
+        if self._notes >= COUNTED_NOTES:
+            self._count_changed()
+        if self.resident_bytes > self.payload_limit_bytes:
             self._make_room()
+
+    def count(self, holder: Holder) -> None:
+        """Count what an actor keeps besides contents. That is not done with every commit: it takes
+        longer than the rest, and a few commits do not change much."""
+        size = holder.bookkeeping_bytes
+        self.bookkeeping_bytes += size - self._bookkeeping.pop(holder, 0)
+        if size:
+            self._bookkeeping[holder] = size
+
+    def _count_changed(self) -> None:
+        changed, self._uncounted, self._notes = self._uncounted, {}, 0
+        for holder in changed:
+            self.count(holder)
 
     def forget(self, holder: Holder) -> None:
         self._total -= self._bytes.pop(holder, 0)
+        self.bookkeeping_bytes -= self._bookkeeping.pop(holder, 0)
+        self._uncounted.pop(holder, None)
 
     def reset(self, holder: Holder) -> None:
         """The state of an actor was loaded anew: nothing of the old one counts."""
         self.forget(holder)
+        self.count(holder)
         self._read_back = {
             chunk: place for chunk, place in self._read_back.items() if place[0] is not holder
         }
@@ -134,6 +175,9 @@ class Memory:
         """The state is loaded anew: whoever waits for a chunk of the old one is told."""
         self._bytes.clear()
         self._total = 0
+        self._bookkeeping.clear()
+        self._uncounted.clear()
+        self.bookkeeping_bytes = 0
         self._read_back.clear()
         self._failing.clear()
         self._rows.clear()
@@ -191,9 +235,22 @@ class Memory:
 
         self._desk.submit(lambda: self._journal.fetch(rows), finished)
 
+    async def read_rows(self, rows: list[int]) -> list[Batch | None]:
+        """Each of these rows, None for those that the journal cannot give."""
+        if len(rows) <= READ_CALL_ROWS:
+            try:
+                found: list[Batch | None] = await self._desk.call(lambda: self._journal.fetch(rows))
+            except DataCorrupt:
+                if len(rows) == 1:
+                    return [None]
+            else:
+                return found
+        half = len(rows) // 2
+        return [*await self.read_rows(rows[:half]), *await self.read_rows(rows[half:])]
+
     def _ahead(self, log: Log, chunk: Chunk, chunks_max: int) -> list[Chunk]:
         chunks, following, rows = [chunk], chunk, len(chunk.rows)
-        left_bytes = min(READ_AHEAD_BYTES, self.limit_bytes // READ_AHEAD_SHARE)
+        left_bytes = min(READ_AHEAD_BYTES, self.payload_limit_bytes // READ_AHEAD_SHARE)
         while len(chunks) < chunks_max:
             left_bytes -= following.memory_bytes
             found = log.chunks.get(following.end)
@@ -213,7 +270,10 @@ class Memory:
         for chunk in chunks:
             if whole is None or chunk.rows != rows:
                 rows = list(chunk.rows)
-                whole = concatenate([reading.batches[row] for row in rows])
+                batches = [reading.batches[row] for row in rows]
+                whole = concatenate(batches)
+                if log.evicts_oldest and len(rows) > 1 and not chunk.row_start:
+                    chunk.note_rows(batch.count for batch in batches)
             log.restore(chunk, whole.slice(chunk.row_start, chunk.row_start + _kept(chunk)))
             self._read_back[chunk] = (holder, log)
             self._failing.pop(chunk, None)
@@ -261,7 +321,7 @@ class Memory:
 
     def _make_room(self) -> None:
         # Some slack, so that not every commit at the limit has to look for something to evict.
-        target = self.limit_bytes - self.limit_bytes // 32
+        target = self.payload_limit_bytes - self.payload_limit_bytes // 32
         self._rows.clear()
         self._sweep()
         for holder in sorted(self._bytes, key=lambda each: -self._bytes[each]):
@@ -273,6 +333,13 @@ class Memory:
                 del self._read_back[chunk]
                 log.evict(chunk)
                 self._measure(holder)
+                if self._total <= target:
+                    return
+        # Many queues with a little each: what they are still filling is nearly all there is.
+        for holder in sorted(self._bytes, key=lambda each: -self._bytes[each]):
+            closed = [log.close_early(CLOSED_EARLY_BYTES_MIN) for log in holder.logs()]
+            if any(closed):
+                self._evict(holder, self._total - target)
                 if self._total <= target:
                     return
 

@@ -102,6 +102,7 @@ class MoveTasks:
         self._start = start
         self._tasks: dict[int, MoveTask] = {}
         self._next = 1
+        self._running: dict[asyncio.Task[int], None] = {}  # those without a number too
 
     async def begin(self, name: str, to: str | None, rate: float | None) -> int:
         task = await self._start(name, to, rate)
@@ -113,12 +114,25 @@ class MoveTasks:
                 del self._tasks[number_ended]
         return number
 
+    def started(self, task: MoveTask) -> MoveTask:
+        """A redrive is under way: it ends with the broker at the latest."""
+        self._running[task.finished] = None
+        task.finished.add_done_callback(lambda ended: self._running.pop(ended, None))
+        return task
+
+    async def close(self) -> None:
+        """Stop all of them where they are; what was moved stays moved."""
+        running = list(self._running)
+        for each in running:
+            each.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
     async def progress(self, number: int, wait_ms: int = 0) -> Progress:
         """How far it is; waits up to `wait_ms` for its end. Raises what stopped it."""
         task = self.find(number)
         if wait_ms > 0:
             await asyncio.wait([task.finished], timeout=wait_ms / 1000)
-        if task.finished.done():
+        if task.finished.done() and not task.finished.cancelled():
             task.finished.result()
         return task.progress()
 
@@ -275,7 +289,7 @@ class MoveTask:
                 if queue.leases.get(lease) is span:  # else a purge came first
                     moved += self._move_span(lease, span)
                 left.pop(0)
-        except NexoError:
+        except (NexoError, asyncio.CancelledError):
             if source.queue is queue:
                 for lease, _ in left:
                     depart.unpick(queue, lease)

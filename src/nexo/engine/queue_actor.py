@@ -12,6 +12,7 @@ import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from nexo.engine.actor import Actor
 from nexo.engine.claim_desk import ClaimDesk
 from nexo.engine.committer import QUEUE_RANK
 from nexo.engine.events import tell_or_not
@@ -20,7 +21,6 @@ from nexo.engine.receive_attempts import ReceiveAttempts
 from nexo.engine.recorder import Recorder
 from nexo.engine.shelf import Shelf, look
 from nexo.engine.supervisor import outcome_of, report
-from nexo.engine.timer import Timer
 from nexo.engine.waiting import PendingPop, Waiter, WaitingRoom
 from nexo.machine import ack as acks
 from nexo.machine import clear, compact, peek, settle, unreadable
@@ -56,23 +56,19 @@ if TYPE_CHECKING:
     from nexo.vocabulary.message import Message
 
 
-class QueueActor:
+class QueueActor(Actor):
     rank = QUEUE_RANK
 
     def __init__(self, context: Context, owner: int, queue: Queue) -> None:
-        self.owner = owner
+        super().__init__(context, owner)
         self.queue = queue
         self.room = WaitingRoom()
-        self._context = context
-        self._committer = context.committer
         self.now_ms = context.clock.now_ms
-        self._timer = Timer(context.clock, self.tick)
         self._shelf = Shelf(context.memory, self, self._set_aside)
         self._retry: asyncio.TimerHandle | None = None  # of what could not be read
         self._copying: asyncio.Task[None] | None = None
         self.pins = self._shelf.pins
         self._recorder = Recorder(context.recorders, owner, self)
-        self._gone: NexoError | None = None  # why nothing is taken any more
         self._is_serving = False
         self._serves_later = False
         self.claims = ClaimDesk(self)
@@ -90,14 +86,6 @@ class QueueActor:
     @property
     def is_writable(self) -> bool:
         return self._context.refusal is None
-
-    @property
-    def is_in_service(self) -> bool:
-        return self._gone is None
-
-    def check_in_service(self) -> None:
-        if self._gone is not None:
-            raise self._gone.anew()
 
     # -- Producers ----------------------------------------------------------------------------
 
@@ -292,6 +280,10 @@ class QueueActor:
     def resident_bytes(self) -> int:
         return self.queue.resident_bytes
 
+    @property
+    def bookkeeping_bytes(self) -> int:
+        return self.queue.bookkeeping_bytes
+
     def logs(self) -> Iterable[Log]:
         return (lane.log for lane in reversed(self.queue.lanes))
 
@@ -410,11 +402,9 @@ class QueueActor:
     def adopt(self, queue: Queue) -> None:
         """The state was loaded anew from the journal; consumers stay."""
         self.queue = queue
-        self._recorder = self._recorder.renewed(self._context.recorders)
-        self._gone = self._context.out_of_service.get(self.owner)
-        if self._gone is not None:
-            self._timer.cancel()
-            self.room.close(self._gone)
+        gone = self._renew()
+        if gone is not None:
+            self.room.close(gone)
             return
         self.room.reopen()
         for waiter in self.room.subscriptions:
@@ -424,14 +414,9 @@ class QueueActor:
     def begin(self) -> None:
         """Take up work after a start, or with other settings."""
         tell_or_not(self.queue, self._context.on_events)
+        self._context.memory.count(self)
         self._timer.cancel()
         self._timer.at(self.now_ms())
-
-    def suspend(self, error: NexoError) -> None:
-        """The state is not to be used; another is coming. Consumers stay."""
-        if self._gone is None:
-            self._gone = error
-            self._timer.cancel()
 
     def reopen(self) -> None:
         """In service again, with what was loaded last."""
@@ -439,13 +424,11 @@ class QueueActor:
 
     def close(self, gone: NexoError) -> None:
         """No more of it: tell those who wait, and those who come later."""
-        self._gone = gone
-        self._timer.cancel()
+        self._end(gone)
         if self._retry is not None:
             self._retry.cancel()
         if self._copying is not None:
             self._copying.cancel()
-        self._recorder.close()
         self.room.close(gone)
 
     def changed(self, result: Any) -> asyncio.Future[Any]:
@@ -498,10 +481,15 @@ class QueueActor:
 
     def _set_aside(self, chunk: Chunk) -> int:
         """The journal cannot give these messages: the queue goes past them, and tries again."""
-        if self._retry is None and self._gone is None:
+        count = unreadable.set_aside(self.queue, chunk)
+        self.watch_unreadable(True)
+        return count
+
+    def watch_unreadable(self, is_known: bool = False) -> None:
+        """Try again, in a while, what could not be read."""
+        if (is_known or self.queue.aside) and self._retry is None and self._gone is None:
             loop = asyncio.get_running_loop()
             self._retry = loop.call_later(UNREADABLE_RETRY_MS / 1000, self._try_unreadable)
-        return unreadable.set_aside(self.queue, chunk)
 
     def _try_unreadable(self) -> None:
         """What could not be read may be readable now: the file may have been mended."""

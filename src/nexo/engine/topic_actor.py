@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from nexo.engine.actor import Actor
 from nexo.engine.committer import TOPIC_RANK
 from nexo.engine.recorder import Recorder
 from nexo.engine.shelf import Shelf
 from nexo.engine.supervisor import outcome_of, report
-from nexo.engine.timer import Timer
 from nexo.machine import topic as rules
 from nexo.machine.bind import archive_kept, wanted_runs
+from nexo.machine.chunk import CHUNK_BYTES
 from nexo.machine.log import Place
 from nexo.machine.topic_image import encode_topic_image, image_of_topic
-from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.errors import DataCorrupt, InvalidArgument
 from nexo.vocabulary.limits import POP_BYTES_MAX
 from nexo.vocabulary.settings import TopicSettings
 from nexo.vocabulary.start import check_start
@@ -47,19 +48,15 @@ class TopicInfo(msgspec.Struct, frozen=True):
     bound_queues: list[str]
 
 
-class TopicActor:
+class TopicActor(Actor):
     def __init__(self, context: Context, owner: int, topic: Topic, rank: int = TOPIC_RANK) -> None:
-        self.owner = owner
+        super().__init__(context, owner)
         self.topic = topic
         self.rank = rank
-        self._context = context
-        self._committer = context.committer
         self._now_ms = context.clock.now_ms
-        self._timer = Timer(context.clock, self.tick)
         self._shelf = Shelf(context.memory, self, lambda _: 0)
         self._recorder = Recorder(context.recorders, owner, self)
         self._listeners: set[Callable[[], None]] = set()
-        self._gone: NexoError | None = None  # why nothing is taken any more
 
     @property
     def name(self) -> str:
@@ -68,14 +65,6 @@ class TopicActor:
     @property
     def label(self) -> str:
         return f"topic {self.name!r}"
-
-    @property
-    def is_in_service(self) -> bool:
-        return self._gone is None
-
-    def check_in_service(self) -> None:
-        if self._gone is not None:
-            raise self._gone.anew()
 
     def publish(
         self, batch: Batch, producer: str = "", number: int = 0
@@ -109,7 +98,8 @@ class TopicActor:
         strict: bool = False,
         wait_ms: int = 0,
     ) -> Reading:
-        """Messages from `offset` on; waits up to `wait_ms` if there are none yet."""
+        """Messages from `offset` on; waits up to `wait_ms` if there are none yet. Goes past what
+        the journal cannot give, unless that is `strict`: it stays, and is tried each time."""
         until_ms = self._now_ms() + wait_ms
         while True:
             if self._gone is not None:
@@ -119,9 +109,24 @@ class TopicActor:
             if reading.parts or (reading.missing is None and left_ms <= 0):
                 return reading
             if reading.missing is not None:
-                await self.read_back(reading.missing)
+                try:
+                    await self.read_back(reading.missing)
+                except DataCorrupt:
+                    if strict:
+                        raise
+                    reading = await self._read_around(
+                        reading.missing, reading.next, count, bytes_max
+                    )
+                    if reading.parts:
+                        return reading
+                    offset = reading.next
             else:
                 await self._news(left_ms)
+
+    async def _read_around(self, chunk: Chunk, offset: int, count: int, bytes_max: int) -> Reading:
+        """What can be read of a chunk that cannot be read as a whole."""
+        batches = await self._context.memory.read_rows(list(chunk.rows))
+        return rules.read_around(chunk, batches, offset, count, bytes_max)
 
     async def offset_of(self, start: Start) -> int:
         """The offset that a start stands for now."""
@@ -133,7 +138,10 @@ class TopicActor:
         while (chunk := rules.chunk_at(self.topic, time_ms)) is not None:
             if chunk.content is not None or chunk.created_first_ms >= time_ms:
                 break
-            await self.read_back(chunk)
+            try:
+                await self.read_back(chunk)
+            except DataCorrupt:
+                break
         return rules.offset_at(self.topic, time_ms)
 
     def info(self) -> TopicInfo:
@@ -184,6 +192,10 @@ class TopicActor:
     def resident_bytes(self) -> int:
         return self.topic.log.resident_bytes
 
+    @property
+    def bookkeeping_bytes(self) -> int:
+        return len(self.topic.log.chunks) * CHUNK_BYTES
+
     def logs(self) -> Iterable[Log]:
         return (self.topic.log,)
 
@@ -228,22 +240,16 @@ class TopicActor:
         seen, self.topic = self.topic.log.settled, topic
         if topic.log.settled > seen:  # the commit that seemed to fail did not
             self._tell(seen)
-        self._recorder = self._recorder.renewed(self._context.recorders)
-        self._gone = self._context.out_of_service.get(self.owner)
-        if self._gone is None:
+        gone = self._renew()
+        if gone is None:
             self.begin()
         else:
-            self.close(self._gone)
+            self.close(gone)
 
     def begin(self) -> None:
+        self._context.memory.count(self)
         self._timer.cancel()
         self._timer.at(self._now_ms())
-
-    def suspend(self, error: NexoError) -> None:
-        """The state is not to be used; another is coming."""
-        if self._gone is None:
-            self._gone = error
-            self._timer.cancel()
 
     def reopen(self) -> None:
         """In service again, with what was loaded last."""
@@ -251,9 +257,7 @@ class TopicActor:
 
     def close(self, gone: NexoError) -> None:
         """No more of it: those who listen read again, and are told."""
-        self._gone = gone
-        self._timer.cancel()
-        self._recorder.close()
+        self._end(gone)
         self._tell_listeners()
 
     def _tell_listeners(self) -> None:

@@ -215,10 +215,10 @@ class Kept:
         for chunk in self._chunks():
             if not self._is_known(chunk):
                 self._look(chunk)
-            for run in self._chosen[chunk][1]:
-                for row in chunk.rows:
+            for piece in rules.pieces_of(chunk, self._chosen[chunk][1]):
+                for row in piece.rows:
                     share(row)
-                queue.arrive_kept(rules.piece_of(chunk, run))
+                queue.arrive_kept(piece)
 
     def _chunks(self) -> Iterator[Chunk]:
         """Not the one that ends where it begins, if nothing has come since."""

@@ -7,6 +7,7 @@ step that binds.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 from nexo.machine.chunk import Growing
@@ -18,6 +19,8 @@ from nexo.vocabulary.batch import size_of
 from nexo.vocabulary.changes import Published, Pushed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from nexo.machine.chunk import Chunk, Content
     from nexo.machine.queue import Queue
     from nexo.machine.topic import Topic
@@ -74,16 +77,28 @@ def runs_of(chunk: Chunk, offset: int, where: dict[str, str] | None) -> list[Run
     return runs
 
 
-def piece_of(chunk: Chunk, run: Run) -> Piece:
-    """A run as another owner takes it, with the content if that is in memory."""
+def pieces_of(chunk: Chunk, runs: list[Run]) -> Iterator[Piece]:
+    """Runs as another owner takes them, each with the rows that it lies in."""
+    rows, ends = list(chunk.rows), chunk.row_ends
+    for run in runs:
+        if ends is None:
+            yield _piece(chunk, run, rows, chunk.row_start + run.start)
+        else:
+            first, last = bisect_right(ends, run.start), bisect_left(ends, run.stop)
+            row_start = run.start - (ends[first - 1] if first else 0)
+            yield _piece(chunk, run, rows[first : last + 1], row_start)
+
+
+def _piece(chunk: Chunk, run: Run, rows: list[int], row_start: int) -> Piece:
+    """A run with the content if that is in memory."""
     content, batch = chunk.content, None
     if isinstance(content, Growing):
         batch = content.cut(run.start, run.stop)
     elif content is not None:
         batch = content.slice(run.start, run.stop)
     return Piece(
-        list(chunk.rows),
-        chunk.row_start + run.start,
+        rows,
+        row_start,
         run.stop - run.start,
         run.payload_bytes,
         run.groups,

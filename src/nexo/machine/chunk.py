@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
     from nexo.vocabulary.batch import Origin
 
 
+COUNT_TYPE = "I"
 COLUMN_BYTES = 12  # an offset and a time
+CHUNK_BYTES = 530  # what a chunk takes besides its content, with what refers to it; measured
 
 
 class Growing:
@@ -169,6 +172,7 @@ class Chunk:
         "leases",
         "live",
         "payload_bytes",
+        "row_ends",
         "row_start",
         "rows",
         "seqs",
@@ -187,6 +191,8 @@ class Chunk:
         self.payload_bytes = 0  # with attributes, ids and origins: `size_of` all messages
         self.flushed = first  # messages below this have a row
         self.rows: list[int] | PackedRows = []
+        # Where each of several rows ends, in messages of the chunk; of topics, if it is known.
+        self.row_ends: array[int] | None = None
         self.row_start = 0  # where the chunk begins in its row, if it shares the row
         self.seqs: array[int] | None = None  # which messages are left, once copied forward
         # Which leases took messages of each piece of it, to find one in flight; some have ended.
@@ -209,6 +215,10 @@ class Chunk:
         """From when retention counts for a live message. What a topic shares was published before
         it came, but is kept as long as the rest."""
         return max(self.created_ms(seq), self.created_first_ms, self.arrived_ms)
+
+    def note_rows(self, counts: Iterable[int]) -> None:
+        """How many messages each row has: who takes some of them has to hold only their rows."""
+        self.row_ends = array(COUNT_TYPE, accumulate(counts))
 
     def piece(self, seq: int) -> int:
         """A chunk is looked through in pieces: which one holds a message."""

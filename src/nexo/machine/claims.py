@@ -6,19 +6,22 @@ promised to it and falls back to the line unless the consumer is heard of in tim
 again for the same batch gives the same messages. Opening the claims of a consumer fences whoever
 opened them before.
 
-A claim goes by counts and sizes: no content is needed before the batch is read.
+A claim goes by counts and sizes: no content is needed before the batch is read. What cannot be
+read then is passed over. It keeps its place in the batch, so that the slices that others read stay
+what they are, and the ack of the batch does not remove it: it goes back to the queue, aside.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from nexo.machine.ack import detach
+from nexo.machine.ack import attach, detach
 from nexo.machine.fail import come_back, doom
 from nexo.machine.pop import Part, grant, part_of, tell
-from nexo.machine.span import attempted, ranges_of
+from nexo.machine.span import attempted, by_first, ranges_of
+from nexo.machine.unreadable import set_aside
 from nexo.vocabulary import limits
 from nexo.vocabulary.allowed import check_allowed
 from nexo.vocabulary.batch import fitting, size_of
@@ -40,6 +43,9 @@ if TYPE_CHECKING:
     from nexo.machine.chunk import Chunk
     from nexo.machine.queue import Queue
     from nexo.machine.span import Span
+
+
+_PASSED_OVER_MS = -1  # the deadline of sealed messages that could not be read; others have none
 
 
 class ClaimedBatch:
@@ -68,6 +74,15 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     number: int
     count: int
     payload_bytes: int  # roughly
+
+
+class Slice(NamedTuple):
+    """Messages of a batch, up to its message `next`; or the runs of it that have to be read back
+    first."""
+
+    parts: list[Part]
+    next: int
+    missing: list[Span]
 
 
 def open_claims(queue: Queue, name: str) -> int:
@@ -173,7 +188,9 @@ def ack_claims(queue: Queue, name: str, epoch: int, through: int, now_ms: int) -
     acked = 0
     for number in numbers:
         batch = consumer.batches.pop(number)
-        spans = spans_of(queue, batch.lease)
+        held = spans_of(queue, batch.lease)
+        unread = [span for span in held if span.deadline_ms == _PASSED_OVER_MS]
+        spans = [span for span in held if span.deadline_ms != _PASSED_OVER_MS]
         for span in spans:
             count = span.end - span.first
             acked += count
@@ -185,6 +202,10 @@ def ack_claims(queue: Queue, name: str, epoch: int, through: int, now_ms: int) -
         if spans:
             queue.changes.append(Removed(batch.lease, Cause.ACKED, ranges_of(spans)))
         queue.leases.pop(batch.lease, None)
+        for span in unread:
+            come_back(queue, batch.lease, span, now_ms, Cause.RELEASED, 0)
+        for chunk in {span.chunk: None for span in unread if span.chunk.content is None}:
+            set_aside(queue, chunk)
     if through > consumer.acked_through:
         consumer.acked_through = through
         queue.changes.append(ClaimAcked(name, through))
@@ -240,38 +261,50 @@ def held_by(queue: Queue, name: str, epoch: int, number: int) -> list[Span]:
     return spans
 
 
-def slice_of(
-    spans: list[Span], start: int, count: int, bytes_max: int
-) -> tuple[list[Part], list[Chunk]]:
+def slice_of(spans: list[Span], start: int, count: int, bytes_max: int) -> Slice:
     """Messages `start` to `start + count` of a batch and about `bytes_max` bytes, but at least
-    one; or all the chunks that have to be read back first."""
+    one; or all the runs that have to be read back first. What was passed over takes no bytes."""
     parts: list[Part] = []
-    missing: list[Chunk] = []
+    missing: list[Span] = []
+    at = begin = 0  # where the slice ends, and where the span begins
     for span in spans:
-        size = span.end - span.first
-        if start >= size:
-            start -= size
+        size, begin = span.end - span.first, at
+        at += size
+        if start >= at:
             continue
         if count <= 0 or bytes_max <= 0:
-            break
-        piece = span.part(span.first + start, span.end) if start else span
-        taken = min(size - start, count, _fitting(piece, bytes_max))
-        if taken < 1:
-            if parts or missing:
-                break
-            taken = 1
-        if start + taken < size:
-            piece = piece.part(piece.first, piece.first + taken)
-        if span.chunk.content is None:
-            missing.append(span.chunk)
-        else:
-            parts.append(part_of(piece))
-        bytes_max -= _payload_bytes(piece)
-        if start + taken < size:
-            break  # what follows does not fit any more
+            return Slice([] if missing else parts, begin, missing)
+        skipped = max(0, start - begin)
+        piece = span.part(span.first + skipped, span.end) if skipped else span
+        taken = min(size - skipped, count)
+        if span.deadline_ms != _PASSED_OVER_MS:
+            taken = min(taken, _fitting(piece, bytes_max))
+            if taken < 1:
+                if parts or missing:
+                    return Slice([] if missing else parts, begin + skipped, missing)
+                taken = 1
+            if skipped + taken < size:
+                piece = piece.part(piece.first, piece.first + taken)
+            if span.chunk.content is None:
+                missing.append(piece)
+            else:
+                parts.append(part_of(piece))
+            bytes_max -= _payload_bytes(piece)
         count -= taken
-        start = 0
-    return ([], missing) if missing else (parts, [])
+        if skipped + taken < size:  # what follows does not fit any more
+            return Slice([] if missing else parts, begin + skipped + taken, missing)
+    return Slice([] if missing else parts, max(at, start), missing)
+
+
+def pass_over(queue: Queue, name: str, number: int, runs: list[Span]) -> None:
+    """Messages of a sealed batch cannot be read: whoever reads it goes past them, each time until
+    the batch is planned anew, and an ack leaves them in the queue."""
+    lease = queue.claims[name].batches[number].lease
+    runs = sorted(runs, key=by_first)
+    for run in detach(queue, lease, runs):
+        run.deadline_ms = _PASSED_OVER_MS
+        attach(queue, lease, run)
+    queue.changes.append(Moved(lease, ranges_of(runs), State.SEALED, _PASSED_OVER_MS))
 
 
 def spans_of(queue: Queue, lease: int) -> list[Span]:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 
 _DIGEST_CHARS = 32  # 128 bits of a digest: no two bodies of a window share them
+_SEQ_BITS = limits.SEQUENCE_BITS + 8  # the counter of a lane, and its priority
+_SEQ_MASK = (1 << _SEQ_BITS) - 1
 _TURN_BITS = 7  # keys are dropped together that are over within 128 ms
 
 
@@ -31,21 +33,36 @@ class Recent:
     """The keys of the window and the messages that they stand for. Whether a key is over is asked
     of the key; when it is dropped is another matter, so that no step has to drop very many."""
 
-    __slots__ = ("_keys_by_turn", "_turns", "seqs_by_key")
+    __slots__ = ("_entries", "_keys_by_turn", "_turns")
 
     def __init__(self) -> None:
-        self.seqs_by_key: dict[str, tuple[int, int]] = {}  # key → (until_ms, seq)
+        # By key until when it counts, and below that the number of its message. There may be
+        # millions of them, and one number takes half of what a pair does.
+        self._entries: dict[str, int] = {}
         # What to drop when: keys by the turn in which the last of them is over, and a heap of the
         # turns. The window may be made shorter: then keys that come later are over before others.
         self._keys_by_turn: dict[int, list[str]] = {}
         self._turns: list[int] = []
 
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def seq(self, key: str) -> int:
+        """The message that a key stands for."""
+        return self._entries[key] & _SEQ_MASK
+
+    def entries(self) -> dict[str, tuple[int, int]]:
+        """All keys, each with the time until which it counts and its message."""
+        return {
+            key: (entry >> _SEQ_BITS, entry & _SEQ_MASK) for key, entry in self._entries.items()
+        }
+
     def check_room(self, count: int, queue: str) -> None:
         """A key that is forgotten too early would let a message through twice: rather none comes
         in. Memory for keys that are over is made by time alone."""
-        if len(self.seqs_by_key) + count > limits.DEDUPLICATION_KEYS_MAX:
+        if len(self._entries) + count > limits.DEDUPLICATION_KEYS_MAX:
             raise RateLimited(
-                f"queue {queue!r} remembers {len(self.seqs_by_key)} deduplication ids, the most "
+                f"queue {queue!r} remembers {len(self._entries)} deduplication ids, the most "
                 "that one queue may",
                 "push again when their deduplication window is over, or make it shorter",
             )
@@ -61,15 +78,15 @@ class Recent:
             if not keys:
                 del self._keys_by_turn[heappop(turns)]
             for key in taken:
-                entry = self.seqs_by_key.get(key)
-                if entry is not None and entry[0] <= now_ms:
-                    del self.seqs_by_key[key]
+                entry = self._entries.get(key)
+                if entry is not None and entry >> _SEQ_BITS <= now_ms:
+                    del self._entries[key]
 
     def sift(self, keys: list[str | None], now_ms: int) -> tuple[list[int], list[int]]:
         """The indexes of the messages that are new, and of those that repeat another."""
         fresh, repeated, seen = [], [], set()
         for index, key in enumerate(keys):
-            until_ms, _ = self.seqs_by_key.get(key, (0, 0)) if key is not None else (0, 0)
+            until_ms = self._entries.get(key, 0) >> _SEQ_BITS if key is not None else 0
             if key is not None and (until_ms > now_ms or key in seen):
                 repeated.append(index)
             else:
@@ -79,8 +96,9 @@ class Recent:
         return fresh, repeated
 
     def add(self, until_ms: int, keys: list[str], seqs: list[int]) -> None:
+        until = until_ms << _SEQ_BITS
         for key, seq in zip(keys, seqs, strict=True):
-            self.seqs_by_key[key] = (until_ms, seq)
+            self._entries[key] = until | seq
         turn = (until_ms >> _TURN_BITS) + 1
         known = self._keys_by_turn.get(turn)
         if known is None:
@@ -146,7 +164,7 @@ def remember(
     for index in repeated:
         key = keys[index]
         assert key is not None
-        by_index[index] = seq = recent.seqs_by_key[key][1]
+        by_index[index] = seq = recent.seq(key)
         if queue.events is not None:
             kind = EventKind.DEDUPLICATED
             queue.events.append(Event(kind, queue.name, seq, 1, now_ms, now_ms, 0, "", ""))

@@ -139,7 +139,7 @@ def image_of(queue: Queue) -> Image:
         chunks=[chunk_image(chunk) for lane in queue.lanes for chunk in lane.log.chunks.values()],
         free=merged_free(sorted(free, key=lambda each: each.first)),
         leases={lease: merged_leased(spans) for lease, spans in leases.items()},
-        recent=dict(queue.recent.seqs_by_key) if queue.recent is not None else {},
+        recent=queue.recent.entries() if queue.recent is not None else {},
         producers={
             name: ProducerImage(producer.seen_ms, producer.answers())
             for name, producer in queue.producers.by_name.items()

@@ -8,13 +8,14 @@ them.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right, insort
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from nexo.machine.chunk import COLUMN_BYTES, Chunk, Growing, packed
+from nexo.machine.chunk import COLUMN_BYTES, COUNT_TYPE, Chunk, Growing, packed
 from nexo.vocabulary.limits import (
     CHUNK_BYTES_MAX,
     CHUNK_MESSAGES_MAX,
@@ -157,26 +158,38 @@ class Log:
         self._add_row(chunk, place.row)
         return chunk
 
-    def gather(self, batch: Batch, place: Place, now_ms: int) -> Chunk:
-        """The same for an archive. It is kept for days, so a small batch is copied into the open
-        chunk: a chunk of its own would take more. The chunk's last `batch.count` messages are the
-        new ones."""
+    def gather(
+        self, batch: Batch, place: Place, now_ms: int, rows_max: int = CHUNK_ROWS_MAX
+    ) -> Chunk:
+        """The same, but a small batch is copied into the open chunk: a chunk of its own would take
+        more memory, and more work whenever it is met. The chunk's last `batch.count` messages are
+        the new ones."""
         count, size, created = batch.count, batch.size, batch.created
         is_small = count < SMALL_PUSH_MESSAGES and size < SMALL_PUSH_BYTES
         # The rows of a chunk are read back as a whole, one after the other, and with their times.
         if not is_small or not place.is_whole or created is None:
             return self.share(batch, place, now_ms)
-        if self._open is not None and self._open.flushed < self._open.end:
-            self.close_open()  # what came before gets a later row
-        chunk = self._open or self._begin(created[0])
+        if self._open is not None:
+            has_later_row = self._open.flushed < self._open.end
+            # In a queue retention goes by times in order; another topic's may be from before.
+            is_earlier = not self.evicts_oldest and created[0] < self._growing.created[-1]
+            if has_later_row or is_earlier:
+                self.close_open()
+        chunk = self._open or self._begin(now_ms)
         self._growing.add(batch, created, batch.priority)
-        self._grown(chunk, count, size, created[-1])
+        self._grown(chunk, count, size, now_ms)
         self._add_row(chunk, place.row)
+        if chunk is self._open and len(chunk.rows) >= rows_max:
+            self.close_open()
         return chunk
 
     def _add_row(self, chunk: Chunk, row: int) -> None:
         """All messages of the chunk that had no row have this one."""
         assert isinstance(chunk.rows, list), "a chunk that is full and on disk got a row"
+        if self.evicts_oldest and (chunk is self._open or chunk.rows):
+            if chunk.row_ends is None:
+                chunk.row_ends = array(COUNT_TYPE)
+            chunk.row_ends.append(chunk.end - chunk.first)
         chunk.rows.append(row)
         chunk.flushed = chunk.end
         if chunk is not self._open:
@@ -296,6 +309,14 @@ class Log:
                 chunk.rows = packed(chunk.rows)
             self._open = None
             self._growing = Growing()
+
+    def close_early(self, bytes_min: int) -> bool:
+        """The same, if all of it is on disk and it is worth evicting; whether it was."""
+        chunk = self._open
+        if chunk is None or chunk.end > self.settled or chunk.payload_bytes < bytes_min:
+            return False
+        self.close_open()
+        return True
 
     def recover(self, chunks: Iterable[Chunk], end: int) -> None:
         """The state after a restart: all of it is on disk, none of it in memory."""

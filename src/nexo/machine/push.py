@@ -91,29 +91,31 @@ def push(queue: Queue, batch: Batch, now_ms: int, producer: str = "", number: in
 
 
 def push_shared(queue: Queue, batch: Batch, at: Place, now_ms: int) -> None:
-    """Messages of a topic arrive through a binding. Their row is the topic's: nothing is copied.
+    """Messages of a topic arrive through a binding. Their row is the topic's: nothing is written
+    again.
 
     Priorities, deduplication and depth are not asked: the topic has accepted them already."""
     now_ms = queue.advance(now_ms)
     if batch.groups is not None and queue.busy is None:
         queue.begin_groups()
-    chunk = queue.lane(0).log.share(batch, at, now_ms)
+    chunk = queue.lane(0).log.gather(batch, at, now_ms, limits.SHARED_CHUNK_ROWS_MAX)
+    first = chunk.end - batch.count
     due_ms = now_ms + queue.settings.delay_ms if queue.settings.delay_ms else 0
-    place(queue, chunk, chunk.first, chunk.end, due_ms)
+    place(queue, chunk, first, chunk.end, due_ms)
     if queue.events is not None:
-        tell_pushed(queue, chunk.first, chunk.end, now_ms, now_ms)
+        tell_pushed(queue, first, chunk.end, now_ms, now_ms)
     queue.changes.append(
         Pushed(
             at.row,
             at.row_start,
             chunk.first,
-            chunk.first,
+            first,
             chunk.end,
             now_ms,
             now_ms,
             due_ms,
-            chunk.groups,
-            chunk.payload_bytes,
+            batch.groups,
+            batch.size,
         )
     )
 

@@ -13,6 +13,7 @@ from bisect import bisect_right, insort
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
+from nexo.machine.chunk import CHUNK_BYTES
 from nexo.machine.fifo import FifoLine
 from nexo.machine.groups import END, Busy, GroupedLine
 from nexo.machine.line import Line, Row
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 
 # What entries take, measured, with what refers to them; names and keys of usual length.
-CHUNK_BYTES, LEASE_BYTES, SCHEDULED_BYTES, KEY_BYTES, SPAN_BYTES = 530, 410, 300, 195, 310
+LEASE_BYTES, SCHEDULED_BYTES, KEY_BYTES, SPAN_BYTES = 410, 300, 150, 310
 GROUP_BYTES, GROUPED_MESSAGE_BYTES = 530, 26
 TIMED = frozenset({State.SENT, State.RECEIVED, State.CLAIMED})  # these have a deadline
 
@@ -192,11 +193,11 @@ class Queue:
 
     @property
     def bookkeeping_bytes(self) -> int:
-        """What is known of messages besides their payload, whatever the memory limit: an estimate,
-        by what each kind of entry takes."""
+        """What is known of messages besides their payload: an estimate, by what each kind of entry
+        takes."""
         size = len(self.leases) * LEASE_BYTES + len(self.scheduled) * SCHEDULED_BYTES
         if self.recent is not None:
-            size += len(self.recent.seqs_by_key) * KEY_BYTES
+            size += len(self.recent) * KEY_BYTES
         for lane in self.lanes:
             chunks = len(lane.log.chunks)
             size += chunks * CHUNK_BYTES

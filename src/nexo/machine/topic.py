@@ -19,13 +19,13 @@ from nexo.machine.producers import Producers, check_number
 from nexo.machine.settle import times_of
 from nexo.machine.span import History
 from nexo.vocabulary import limits
-from nexo.vocabulary.batch import fitting, largest_message, size_of
+from nexo.vocabulary.batch import concatenate, fitting, largest_message, size_of
 from nexo.vocabulary.changes import Produced, Published, Trimmed
 from nexo.vocabulary.errors import InvalidArgument, MessageTooLarge, OffsetExpired
 from nexo.vocabulary.names import EVENTS_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from nexo.machine.log import Place
     from nexo.vocabulary.batch import Batch
@@ -176,6 +176,39 @@ def read(
         if offset < chunk.end:
             break  # the next message does not fit, though some bytes may be left
     return Reading(parts, offset)
+
+
+def read_around(
+    chunk: Chunk, batches: list[Batch | None], offset: int, count: int, bytes_max: int
+) -> Reading:
+    """The same of a chunk of which some rows cannot be read: `batches` has None for those. How many
+    messages such a row has is not known, so it is what lies between those before the first of them
+    and those behind the last. Where `offset` is one of these, nothing is found, and `next` is
+    behind them."""
+    before = _readable(batches)
+    # The last row of what came from another topic may have more messages than the chunk.
+    is_exact = not chunk.arrived_ms and len(before) < len(batches)
+    behind = _readable(reversed(batches))[::-1] if is_exact else []
+    lost_end = chunk.end - sum(batch.count for batch in behind)
+    for first, readable in ((chunk.first - chunk.row_start, before), (lost_end, behind)):
+        content = concatenate(readable) if readable else None
+        if content is None or not first <= offset < first + content.count:
+            continue
+        start, stop = offset - first, min(content.count, chunk.end - first, offset - first + count)
+        stop = start + max(1, fitting(content, start, stop, bytes_max))
+        part = Part(offset, stop - start, content, start, chunk.created_first_ms, _UNREAD)
+        return Reading([part], offset + stop - start)
+    return Reading([], max(offset, lost_end))
+
+
+def _readable(batches: Iterable[Batch | None]) -> list[Batch]:
+    """Those before the first that could not be read."""
+    found = []
+    for batch in batches:
+        if batch is None:
+            break
+        found.append(batch)
+    return found
 
 
 def offset_at(topic: Topic, time_ms: int) -> int:

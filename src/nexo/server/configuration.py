@@ -77,7 +77,11 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         str | None, Meta(description="a file to write the chosen ports to, as JSON, once ready")
     ] = None
     memory_limit: Annotated[
-        int, Meta(ge=4 * CHUNK_BYTES_MAX, description="how much payload may stay in memory")
+        int,
+        Meta(
+            ge=4 * CHUNK_BYTES_MAX,
+            description="memory that queues and topics may take; payload beyond it leaves memory",
+        ),
     ] = MEMORY_LIMIT_BYTES
     events_retention: Annotated[
         float,

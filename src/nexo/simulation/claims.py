@@ -102,7 +102,7 @@ class ClaimWitness:
         batch, actor = self.batches[number], self._witness.queue(self._queue)
         held = self._is_held(batch, self._witness.now_ms())
         try:
-            parts = await actor.claims.read(self._consumer, epoch, number)
+            parts = (await actor.claims.read(self._consumer, epoch, number)).parts
         except LeaseLost:
             if held and not batch.is_over:
                 self._broken("a claimed batch is kept", f"batch {number} cannot be read")

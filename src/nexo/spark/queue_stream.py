@@ -16,6 +16,7 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -227,17 +228,28 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         link, at = self._link(), partition.start
         asked = link.begin(self._reading(partition, at))
         while at < partition.stop:
-            parts = raw_parts(link.wait(asked).body)
-            if not parts:
+            answer = link.wait(asked)
+            parts, came_to = raw_parts(answer.body), at
+            at = msgspec.msgpack.decode(answer.head)
+            if at == came_to:
                 raise LeaseLost(
                     f"batch {partition.number} of consumer {partition.consumer!r} was given back "
                     "while it was read",
                     "an operator released it: start the query again, the batch is empty then",
                 )
-            at += sum(part.count for part in parts)
+            unread = at - came_to - sum(part.count for part in parts)
+            if unread:
+                _log.warning(
+                    "%d messages of queue %s cannot be read: batch %d goes on without them, "
+                    "and they stay in the queue",
+                    unread,
+                    self._queue,
+                    partition.number,
+                )
             if at < partition.stop:
                 asked = link.begin(self._reading(partition, at))  # while Spark takes these
-            yield queue_rows(parts, self._queue, partition.incarnation, ["sealed"] * len(parts))
+            if parts:
+                yield queue_rows(parts, self._queue, partition.incarnation, ["sealed"] * len(parts))
 
     def _reading(self, partition: QueueSlice, at: int) -> Any:
         return raw_call(

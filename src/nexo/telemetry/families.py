@@ -63,9 +63,11 @@ PAYLOAD_MEMORY = Family("nexo_payload_memory_bytes", "gauge", "Payload in memory
 BOOKKEEPING = Family(
     "nexo_bookkeeping_memory_bytes",
     "gauge",
-    "Memory for what queues know of messages besides payload, estimated; outside the memory limit.",
+    "Memory for what queues and topics know of messages besides payload, estimated.",
 )
-PAYLOAD_LIMIT = Family("nexo_payload_memory_limit_bytes", "gauge", "How much may be in memory.")
+PAYLOAD_LIMIT = Family(
+    "nexo_payload_memory_limit_bytes", "gauge", "How much payload may be in memory."
+)
 STORED = Family("nexo_stored_bytes", "gauge", "Room that the journal takes.")
 DISK_FREE = Family("nexo_disk_free_bytes", "gauge", "Room left on the disk of the data directory.")
 READ_ONLY = Family("nexo_read_only", "gauge", "1 while nothing new is accepted.")

@@ -53,14 +53,15 @@ def lapse(model: Model, item: Item) -> None:
 def retire(model: Model, left: set[int], times: dict[int, int]) -> None:
     """Check what retention took; `left` are the messages that the rules still have.
 
-    Only what waits in line may go, and all that is too old must, whether or not it is its turn.
+    Only what waits in line may go, and all that is too old must, whether or not it is its turn. For
+    what a topic shares it counts from when that was published, or came, which is the same commit.
     While the content of a message is not in memory the rules know only when the last one of its
     chunk came, and count from that: `times`."""
     cutoff = model.now - model.settings.retention_ms
     waiting = _waiting(model)
     # A failed message whose jitter may have made its wait nothing can be in line already.
     perhaps = [i for i in model.in_state(State.SCHEDULED) if i.due_latest and i.due <= model.now]
-    may = {item.seq for item in (*waiting, *perhaps) if item.arrived <= cutoff}
+    may = {item.seq for item in (*waiting, *perhaps) if item.created <= cutoff}
     must = {item.seq for item in waiting if times[item.seq] <= cutoff}
     gone = set(model.items) - left
     assert gone <= may, f"retention took {sorted(gone - may)}, which are young or not in line"

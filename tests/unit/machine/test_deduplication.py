@@ -85,9 +85,9 @@ def test_shorter_window_lets_keys_go_in_its_own_time() -> None:
         push(queue, batch(b"b", deduplication_ids=[f"short {number}"]), 1_000 + 10 * number)
     expire(queue, 3_000)
     assert queue.recent is not None
-    assert list(queue.recent.seqs_by_key) == ["long"]
+    assert list(queue.recent.entries()) == ["long"]
     expire(queue, 102_000)
-    assert not queue.recent.seqs_by_key
+    assert not queue.recent.entries()
 
 
 def test_many_keys_go_in_many_steps() -> None:
@@ -98,7 +98,7 @@ def test_many_keys_go_in_many_steps() -> None:
     assert queue.recent is not None
     for left in (2, 1, 0):
         expire(queue, 2_000)
-        assert len(queue.recent.seqs_by_key) == left * DEDUPLICATION_KEYS_FORGOTTEN
+        assert len(queue.recent) == left * DEDUPLICATION_KEYS_FORGOTTEN
     again = push(queue, batch(b"", deduplication_ids=[keys[0]]), 2_000)
     assert again.duplicates == 0
 

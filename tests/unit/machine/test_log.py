@@ -81,6 +81,16 @@ def test_shared_batch_has_its_row_already() -> None:
     assert [f.first for f in log.flush(rows)] == [0]
 
 
+def test_small_shared_batches_lie_together_as_long_as_their_times_go_on() -> None:
+    log, rows = Log(0), count(100)
+    for created_ms in (1, 2, 2, 1, 3, 4, 5, 6):
+        batch = msgspec.structs.replace(TWO, created=array(TIME_TYPE, [created_ms] * 2))
+        log.gather(batch, Place(next(rows)), 9, rows_max=4)
+    chunks = [(chunk.first, chunk.rows) for chunk in log.chunks.values()]
+    assert chunks == [(0, [100, 101, 102]), (6, [103, 104, 105, 106]), (14, [107])]
+    assert log.flush(rows) == []
+
+
 def test_content_leaves_memory_and_comes_back() -> None:
     log = Log(0)
     chunk = log.append(LARGE, 1)

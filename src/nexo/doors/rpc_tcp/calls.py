@@ -297,16 +297,15 @@ async def _claim_ack(engine: Engine, wanted: ClaimBatch) -> int:
 
 async def _claim_read(engine: Engine, wanted: ClaimRead) -> Any:
     claims = engine.queue(wanted.name).claims
-    return WithParts(
-        await claims.read(
-            wanted.consumer,
-            wanted.epoch,
-            wanted.number,
-            wanted.start,
-            wanted.count,
-            wanted.bytes_max,
-        )
+    got = await claims.read(
+        wanted.consumer,
+        wanted.epoch,
+        wanted.number,
+        wanted.start,
+        wanted.count,
+        wanted.bytes_max,
     )
+    return WithParts(got.parts, commands.pack(got.next))
 
 
 def _described(engine: Engine, name: str) -> dict[str, Any]:

@@ -20,8 +20,16 @@ if TYPE_CHECKING:
     from nexo.simulation.large.site import Site
 
 _RED, _BLUE = (encode_attributes({"colour": colour}) for colour in ("red", "blue"))
+_WANTED = {"colour": "red"}
 _TIMERS_S = 4_000.0  # after so long no timer is left
 _WAIT_S = 5.0  # for what must come by itself
+
+
+async def _publish_apart(site: Site, topic: str, queue: str) -> None:
+    """A message that becomes a chunk by itself in the queue: of its row the queue takes no more."""
+    bodies = site.account.new(queue, 2)
+    site.account.left[queue].update(bodies[:1])
+    await site.publish_bodies(topic, bodies, attributes=[_RED, _BLUE])
 
 
 class Subscriber(Shape):
@@ -34,9 +42,9 @@ class Subscriber(Shape):
         await site.topic("news")
         await site.queue("inbox")
         await site.queue("other")
-        await site.engine.bind("news", "inbox")
+        await site.engine.bind("news", "inbox", _WANTED)
         for _ in range(self.size):
-            await site.publish("news", ["inbox"], 1)
+            await _publish_apart(site, "news", "inbox")
 
     async def work(self, site: Site) -> None:
         inbox, came = site.engine.queue("inbox"), 0
@@ -146,9 +154,9 @@ class Claims(Shape):
     async def fill(self, site: Site) -> None:
         await site.topic("rows")
         await site.queue("table")
-        await site.engine.bind("rows", "table")
+        await site.engine.bind("rows", "table", _WANTED)
         for _ in range(self.size):
-            await site.publish("rows", ["table"], 1)
+            await _publish_apart(site, "rows", "table")
 
     async def work(self, site: Site) -> None:
         desk, wanted, got, number = site.engine.queue("table").claims, self.size // 2, 0, 0
@@ -175,8 +183,8 @@ class Claims(Shape):
         desk, slice_count = site.engine.queue("table").claims, max(1, count // 4)
         for start in range(0, count, slice_count):
             site.asked(count)  # a slice is looked for from the beginning of its batch
-            parts = await desk.read("spark", epoch, number, start, slice_count)
-            bodies = bodies_of(parts)
+            read = await desk.read("spark", epoch, number, start, slice_count)
+            bodies = bodies_of(read.parts)
             site.account.done_with("table", bodies)
 
 
@@ -190,7 +198,7 @@ class Filtered(Shape):
     async def fill(self, site: Site) -> None:
         await site.topic("all")
         await site.queue("red")
-        await site.engine.bind("all", "red", {"colour": "red"})
+        await site.engine.bind("all", "red", _WANTED)
         for _ in range(self.size // self.batch):
             bodies = site.account.new("all", self.batch)
             site.account.left["red"].update(bodies[::2])

@@ -1,0 +1,56 @@
+"""What the actors of queues and topics have in common: whether they are in service."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from nexo.engine.timer import Timer
+
+if TYPE_CHECKING:
+    from nexo.engine.context import Context
+    from nexo.engine.recorder import Recorder
+    from nexo.vocabulary.errors import NexoError
+
+
+class Actor(ABC):
+    _recorder: Recorder
+
+    def __init__(self, context: Context, owner: int) -> None:
+        self.owner = owner
+        self._context = context
+        self._committer = context.committer
+        self._timer = Timer(context.clock, self.tick)
+        self._gone: NexoError | None = None  # why nothing is taken any more
+
+    @property
+    def is_in_service(self) -> bool:
+        return self._gone is None
+
+    def check_in_service(self) -> None:
+        if self._gone is not None:
+            raise self._gone.anew()
+
+    @abstractmethod
+    def tick(self) -> None:
+        """The timer: do what time has made due."""
+
+    def suspend(self, error: NexoError) -> None:
+        """The state is not to be used; another is coming. Those who wait stay."""
+        if self._gone is None:
+            self._gone = error
+            self._timer.cancel()
+
+    def _renew(self) -> NexoError | None:
+        """The state was loaded anew from the journal; returns why it is out of service, if so."""
+        self._recorder = self._recorder.renewed(self._context.recorders)
+        self._gone = self._context.out_of_service.get(self.owner)
+        if self._gone is not None:
+            self._timer.cancel()
+        return self._gone
+
+    def _end(self, gone: NexoError) -> None:
+        """No more of it."""
+        self._gone = gone
+        self._timer.cancel()
+        self._recorder.close()
