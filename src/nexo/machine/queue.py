@@ -178,7 +178,8 @@ class Queue:
         self.dropped_rows: list[int] = []
         self.rewritten: list[Chunk] = []  # copied forward since the last commit
         self.events: list[Event] | None = None
-        self.unflushed_due: list[tuple[int, int, int]] = []  # (first, end, due) without a row yet
+        # (first, end, when all of them or each is due) of what has no row yet.
+        self.unflushed_due: list[tuple[int, int, int | list[int]]] = []
 
     # -- Looking ------------------------------------------------------------------------------
 

@@ -234,6 +234,18 @@ def test_commit_of_many_delays_costs_what_it_holds() -> None:
     assert more.lines <= 12 * less.lines, f"{less} for 20 batches, {more} for 200"
 
 
+def test_commit_of_many_delays_looks_at_batches_not_at_messages() -> None:
+    def world(size: int) -> Step:
+        queue = orders()
+        for number in range(20):
+            delays = [1_000 + size * number + each for each in range(size)]
+            push(queue, batch(*[b"body"] * size, delay_ms=delays), 1_000)
+        return lambda: commit(queue)
+
+    less, more = cost(world(40)), cost(world(400))
+    assert more.lines <= less.lines, f"{less} for 40 messages a batch, {more} for 400"
+
+
 def test_look_at_retention_behind_many_locked_groups() -> None:
     def world(size: int) -> Step:
         queue = filled(size, fifo=True, retention_ms=5_000)
