@@ -26,6 +26,7 @@ def purge(queue: Queue, now_ms: int) -> int:
     queue.aside.clear()
     queue.leases.clear()
     queue.deadlines.clear()
+    queue.unswept.clear()
     queue.doomed.clear()
     queue.released.clear()
     queue.recent = None  # what was purged may be pushed again

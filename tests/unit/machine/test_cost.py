@@ -24,11 +24,13 @@ from nexo.machine.pop import pop
 from nexo.machine.push import push, push_one
 from nexo.machine.queue import Queue
 from nexo.machine.settle import collect, settle
+from nexo.vocabulary import limits
 from nexo.vocabulary.limits import SMALL_PUSH_MESSAGES
 from tests.unit.machine.orders import batch, orders
 
 SMALL, LARGE = 500, 5_000
 LINES_SLACK = 40  # a few steps more in a tree of ten times as many leaves
+SWEEP_LINES = 300  # of outdated deadlines that are looked at along the way
 BYTES_SLACK = 16 * 1024  # far below the copy of a list of LARGE
 ROOM = next(iter(machine.__path__))
 
@@ -65,10 +67,12 @@ def cost(step: Step) -> Cost:
     return Cost(lines, peak - before)
 
 
-def hold(world: World, small: int = SMALL, large: int = LARGE) -> None:
+def hold(
+    world: World, small: int = SMALL, large: int = LARGE, lines_slack: int = LINES_SLACK
+) -> None:
     """A step costs in a large world what it costs in a small one."""
     less, more = cost(world(small)), cost(world(large))
-    assert more.lines <= 1.5 * less.lines + LINES_SLACK, f"{less} at {small}, {more} at {large}"
+    assert more.lines <= 1.5 * less.lines + lines_slack, f"{less} at {small}, {more} at {large}"
     assert more.bytes <= 1.5 * less.bytes + BYTES_SLACK, f"{less} at {small}, {more} at {large}"
 
 
@@ -98,7 +102,11 @@ SAY: dict[str, Callable[[Queue, int, int], object]] = {
 
 @pytest.mark.parametrize("settings", [{}, {"fifo": True}, {"max_attempts": 1}], ids=str)
 @pytest.mark.parametrize("what", SAY)
-def test_word_on_one_message_of_a_long_lease(what: str, settings: dict[str, Any]) -> None:
+def test_word_on_one_message_of_a_long_lease(
+    what: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "POP_RUNS_MAX", LARGE)
+
     def world(size: int) -> Step:
         queue = filled(size, **settings)
         lease = pop(queue, size, 1_000, one_ack=what != "received").lease
@@ -116,7 +124,7 @@ def test_word_on_one_message_of_a_long_lease(what: str, settings: dict[str, Any]
 
         return step
 
-    hold(world)
+    hold(world, lines_slack=SWEEP_LINES)
 
 
 def test_one_of_many_deadlines_of_a_lease_passes() -> None:
@@ -129,6 +137,33 @@ def test_one_of_many_deadlines_of_a_lease_passes() -> None:
         return lambda: expire(queue, 2_000)
 
     hold(world)
+
+
+def test_deadline_after_which_many_are_swept() -> None:
+    def world(size: int) -> Step:
+        queue = filled(size)
+        leases = [pop(queue, 1, 1_000, one_ack=True).lease for _ in range(size)]
+        first, number = queue.lanes[0].log.settled - size, 0
+        while queue.unswept or len(queue.deadlines) < queue.deadlines_max:
+            seq = first + number % size
+            extend(queue, leases[number % size], seq, seq + 1, 1_000 + number, 1_000)
+            number += 1
+        commit(queue)
+        return lambda: extend(queue, leases[0], first, first + 1, 500, 1_001)
+
+    hold(world, 1_500, 6_000)
+
+
+def test_many_outdated_deadlines_pass() -> None:
+    def world(size: int) -> Step:
+        queue = filled(size)
+        for _ in range(size):
+            lease = pop(queue, 1, 1_000, one_ack=True).lease
+            extend(queue, lease, 0, 1 << 62, 500_000, 1_000)
+        commit(queue)
+        return lambda: expire(queue, 100_000, 50)
+
+    hold(world, 1_500, 6_000)
 
 
 # -- Backlogs ---------------------------------------------------------------------------------
