@@ -10,10 +10,11 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import pytest
 
 from nexo.engine import queue_actor
 from nexo.engine.desk import Desk
-from nexo.machine import compact, depart, fail
+from nexo.machine import clear, compact, depart, fail
 from nexo.machine import expire as expire_rules
 from nexo.machine.expire import expire
 from nexo.machine.invariants import check
@@ -35,8 +36,6 @@ from tests.engine.virtual_time import settle
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import pytest
 
     from nexo.engine.engine import Engine
     from nexo.engine.queue_actor import QueueActor
@@ -279,6 +278,42 @@ async def test_what_time_brings_waits_for_a_slow_disk(
     rig.runner.release()
     await asyncio.sleep(2)
     assert queue.info().ready == MANY
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+async def test_a_purge_is_taken_apart_some_at_a_time(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, is_deleted: bool
+) -> None:
+    engine = await rig.start()
+    queue, steps = await fill(engine), list[int]()
+    honest = clear.wear
+
+    def counted(of: Queue, count: int) -> bool:
+        steps.append(count)
+        return honest(of, count)
+
+    monkeypatch.setattr(clear, "wear", counted)
+    monkeypatch.setattr(queue_actor, "WEAR_STEP_THINGS", 100)
+    chunks = list(queue.queue.lanes[0].log.chunks.values())
+    purged = asyncio.ensure_future(engine.delete_queue("q") if is_deleted else queue.purge())
+    await asyncio.sleep(0)
+    assert (queue.info().depth, queue.resident_bytes) == (0, 0), "it reads as empty at once"
+    assert len(steps) <= 2
+    await purged
+    await settle()
+    assert len(steps) > MANY // 100
+    assert not any(chunk.content for chunk in chunks)
+
+
+async def test_a_crash_after_a_purge_brings_nothing_back(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = await fill(await rig.start())
+    monkeypatch.setattr(clear, "wear", lambda *_: False)  # it never comes to that
+    await queue.purge()
+    await queue.push(bodies("later"))
+    engine = await rig.crash()
+    assert await popped(engine.queue("q")) == ["later"]
 
 
 async def test_what_is_too_old_goes_some_at_a_time(

@@ -41,6 +41,7 @@ from nexo.vocabulary.limits import (
     SERVE_STEP_PARTS,
     UNREADABLE_RETRY_MS,
     UNWRITTEN_CHANGES_MAX,
+    WEAR_STEP_THINGS,
 )
 
 if TYPE_CHECKING:
@@ -270,7 +271,18 @@ class QueueActor:
     def purge(self) -> asyncio.Future[int]:
         self.check_in_service()
         self.flush()
-        return self.changed(clear.purge(self.queue, self.now_ms()))
+        count = self.clear_out()
+        return self.changed(count)
+
+    def clear_out(self) -> int:
+        """Everything is gone. What it took is given back some at a time."""
+        count = clear.purge(self.queue, self.now_ms())
+        self._wear()
+        return count
+
+    def _wear(self) -> None:
+        if clear.wear(self.queue, WEAR_STEP_THINGS):
+            asyncio.get_running_loop().call_soon(self._wear)
 
     def set_paused(self, paused: bool) -> asyncio.Future[None]:
         clear.set_paused(self.queue, paused)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nexo.machine.accepted import Accepted, ranges_of
 from nexo.vocabulary import limits
@@ -39,6 +39,12 @@ class Recent:
         # turns. The window may be made shorter: then keys that come later are over before others.
         self._keys_by_turn: dict[int, list[str]] = {}
         self._turns: list[int] = []
+
+    def clear(self) -> list[Any]:
+        """See `Row.clear`."""
+        held = [self.seqs_by_key, self._keys_by_turn]
+        self.seqs_by_key, self._keys_by_turn, self._turns = {}, {}, []
+        return held
 
     def check_room(self, count: int, queue: str) -> None:
         """A key that is forgotten too early would let a message through twice: rather none comes

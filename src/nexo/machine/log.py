@@ -9,7 +9,9 @@ them.
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import chain
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from nexo.vocabulary.batch import Batch
+
+
+_rows = attrgetter("rows")
 
 
 class Flushed(NamedTuple):
@@ -247,22 +252,21 @@ class Log:
             self.evict(chunk)
         return chunk.rows
 
-    def drop_all(self) -> list[int]:
-        """Every message is gone; returns the rows that are no longer needed."""
-        rows = [row for chunk in self.chunks.values() for row in chunk.rows]
-        for chunk in self.resident.values():
-            chunk.content = None
-        self.chunks.clear()
+    def drop_all(self) -> tuple[list[int], list[Any]]:
+        """Every message is gone; returns the rows that are no longer needed, and what was held."""
+        rows = list(chain.from_iterable(map(_rows, self.chunks.values())))
+        held = [self.resident, self.chunks]
+        self.chunks, self.resident = {}, {}
         self._firsts = []
-        self.resident.clear()
         self.resident_bytes = 0
         self._open = None
-        return rows
+        return rows, held
 
     def evictable(self, chunk: Chunk) -> bool:
         """Whether the content may leave memory: it is all on disk and grows no more."""
         return (
             chunk.content is not None
+            and chunk.first in self.resident  # else a purge has dropped it
             and chunk is not self._open
             and chunk.end <= self.settled
             and not chunk.unsaved

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nexo.machine.fifo import FifoLine
 from nexo.machine.groups import END, Busy, GroupedLine
@@ -135,6 +135,7 @@ class Queue:
         "totals",
         "unflushed_due",
         "unswept",
+        "worn",
     )
 
     def __init__(
@@ -187,6 +188,7 @@ class Queue:
         self.rewritten: list[Chunk] = []  # copied forward since the last commit
         self.events: list[Event] | None = None
         # (first, end, when all of them or each is due) of what has no row yet.
+        self.worn: list[Any] = []  # what a purge has left, to be taken apart
         self.unflushed_due: list[tuple[int, int, int | list[int]]] = []
 
     # -- Looking ------------------------------------------------------------------------------

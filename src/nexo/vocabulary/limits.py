@@ -110,6 +110,7 @@ DESK_TURN_CALLS = 4  # calls to the journal in one step of the event loop
 EXPIRE_STEP_SPANS = 500  # runs of messages whose time has come, in one step
 GIVE_BACK_STEP_SPANS = 500  # runs of messages that a consumer who leaves gives back in one step
 UNWRITTEN_CHANGES_MAX = 2_000  # of a queue, before what time brings waits for the commit
+WEAR_STEP_THINGS = 4_000  # of what a purge has left, that are taken apart in one step
 SERVE_STEP_PARTS = 1_000  # runs of messages that a queue hands out in one step
 ACTOR_FAILURES_MAX = 3  # after so many internal errors of a queue or topic within …
 ACTOR_FAILURES_MS = 60_000  # … this long it is out of service …

@@ -17,9 +17,11 @@ import pytest
 from nexo import machine
 from nexo.machine import late, peek
 from nexo.machine.ack import ack, extend, received
+from nexo.machine.clear import purge, wear
 from nexo.machine.expire import expire, next_ms
 from nexo.machine.fail import give_back, nack
 from nexo.machine.image import decode_image, encode_image, image_of, revive
+from nexo.machine.invariants import check
 from nexo.machine.pop import pop
 from nexo.machine.push import push, push_one
 from nexo.machine.queue import Queue
@@ -296,6 +298,39 @@ def test_look_at_retention_behind_many_locked_groups() -> None:
         return step
 
     hold(world)
+
+
+# -- Purge ------------------------------------------------------------------------------------
+
+PURGED = {**PLACES, "keys": lambda size: keyed(size), "chunks": lambda size: chunked(size)}
+
+
+@pytest.mark.parametrize("what", PURGED)
+def test_purge_leaves_what_was_there_to_be_taken_apart_later(what: str) -> None:
+    def world(size: int) -> Step:
+        queue = PURGED[what](size)
+        return lambda: purge(queue, 2_000_000)
+
+    less, more = cost(world(600)), cost(world(1_800))
+    assert more.lines <= less.lines + LINES_SLACK, f"{less} at 600, {more} at 1,800"
+
+
+@pytest.mark.parametrize("what", PURGED)
+def test_what_a_purge_left_is_taken_apart_some_at_a_time(what: str) -> None:
+    queue = PURGED[what](1_000)
+    chunks = [chunk for lane in queue.lanes for chunk in lane.log.chunks.values()]
+    purge(queue, 2_000_000)
+    push_one(queue, b"later", 2_000_000)
+    commit(queue)
+    while True:
+        most = cost(lambda: wear(queue, 20))
+        assert most.lines < 20 * 20, f"{most} for 20 things"
+        if not wear(queue, 20):
+            break
+    assert not queue.worn
+    assert not any(chunk.content for chunk in chunks), "a content is held on to"
+    assert pop(queue, 10, 2_000_000).count == 1
+    check(queue)
 
 
 # -- Memory -----------------------------------------------------------------------------------
