@@ -10,10 +10,12 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import pytest
 
 from nexo.engine import queue_actor
 from nexo.engine.desk import Desk
-from nexo.machine import compact
+from nexo.machine import clear, compact, depart, fail
+from nexo.machine import expire as expire_rules
 from nexo.machine.expire import expire
 from nexo.machine.invariants import check
 from nexo.vocabulary.attributes import encode_attributes
@@ -21,6 +23,9 @@ from nexo.vocabulary.limits import (
     COPY_STEP_CHUNKS,
     DESK_TURN_CALLS,
     EXPIRE_STEP_SPANS,
+    GIVE_BACK_STEP_SPANS,
+    MOVE_RUNS,
+    POP_RUNS_MAX,
     READ_AHEAD_CHUNKS,
     SERVE_STEP_PARTS,
     SPARSE_CHUNK_BYTES,
@@ -40,8 +45,6 @@ from tests.engine.virtual_time import settle
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import pytest
 
     from nexo.engine.engine import Engine
     from nexo.engine.queue_actor import QueueActor
@@ -68,18 +71,17 @@ class Turns:
     def __init__(self) -> None:
         self.most = 0
         self._now = 0
-        self._turn()
+        self._handle: asyncio.Handle | None = None
 
     def count(self, more: int = 1) -> None:
         self._now += more
         self.most = max(self.most, self._now)
+        if self._handle is None:  # else time would never jump
+            self._handle = asyncio.get_running_loop().call_soon(self._turn)
 
     def _turn(self) -> None:
         self._now = 0
-        self._handle = asyncio.get_running_loop().call_soon(self._turn)
-
-    def stop(self) -> None:
-        self._handle.cancel()
+        self._handle = None
 
 
 async def fill(engine: Engine, settings: QueueSettings | None = None) -> QueueActor:
@@ -93,6 +95,27 @@ async def fill(engine: Engine, settings: QueueSettings | None = None) -> QueueAc
 
 
 EXPECTED = [str(number) for number in range(MANY)]
+
+
+async def popped(queue: QueueActor) -> list[str]:
+    """All that is ready, pop by pop."""
+    found: list[str] = []
+    while (delivery := await queue.pop(MANY, one_ack=True)).parts:
+        found += texts(delivery)
+    return found
+
+
+def watch_returns(monkeypatch: pytest.MonkeyPatch) -> Turns:
+    """Counts the runs of messages that come back in each turn."""
+    turns, honest = Turns(), fail.come_back
+
+    def counted(*arguments: Any) -> None:
+        turns.count()
+        honest(*arguments)
+
+    for module in (fail, expire_rules):
+        monkeypatch.setattr(module, "come_back", counted)
+    return turns
 
 
 async def test_a_subscriber_after_a_restart(rig: Rig) -> None:
@@ -170,12 +193,136 @@ async def test_what_is_due_at_one_time_comes_back_some_at_a_time(
     assert queue.info().ready == MANY
     assert steps == [EXPIRE_STEP_SPANS] * (MANY // EXPIRE_STEP_SPANS)
     steps.clear()
-    delivery = await queue.pop(MANY, one_ack=True, visibility_ms=1_000)
-    assert len(delivery.parts) == MANY, "one lease of many runs"
+    for _ in range(0, MANY, POP_RUNS_MAX):
+        delivery = await queue.pop(MANY, one_ack=True, visibility_ms=1_000)
+        assert len(delivery.parts) == POP_RUNS_MAX, "a pop takes so many runs, and no more"
     await asyncio.sleep(2)
     assert queue.info().ready == MANY
     assert steps == [EXPIRE_STEP_SPANS] * (MANY // EXPIRE_STEP_SPANS)
-    assert texts(await queue.pop(MANY, one_ack=True)) == EXPECTED
+    assert await popped(queue) == EXPECTED
+
+
+async def test_a_claim_lapses_some_at_a_time(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = await fill(await rig.start())
+    epoch = await queue.claims.open("query")
+    claim = await queue.claims.claim("query", epoch, 0, MANY, 1_000)
+    assert claim.count == MANY
+    turns = watch_returns(monkeypatch)
+    await asyncio.sleep(1)
+    again = await queue.claims.claim("query", epoch, 0, MANY, 60_000)
+    assert 0 < again.count < MANY, "the batch is over with its first messages"
+    await asyncio.sleep(1)
+    assert turns.most == EXPIRE_STEP_SPANS
+    assert queue.info().ready == MANY - again.count
+    check(queue.queue)
+
+
+async def test_a_crash_in_the_middle_of_a_lapse(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = await fill(await rig.start())
+    epoch = await queue.claims.open("query")
+    await queue.claims.claim("query", epoch, 0, MANY, 1_000)
+    monkeypatch.setattr(queue_actor, "EXPIRE_STEP_SPANS", 10)
+    monkeypatch.setattr(queue_actor, "UNWRITTEN_CHANGES_MAX", 30)
+    rig.runner.is_held = True
+    await asyncio.sleep(1)
+    while rig.runner.held:
+        rig.runner.step()
+        await settle()
+        if queue.info().ready > MANY // 2:
+            break
+    monkeypatch.undo()
+    engine = await rig.crash()
+    await asyncio.sleep(2)
+    assert await popped(engine.queue("q")) == EXPECTED
+
+
+async def test_a_consumer_that_leaves_gives_back_some_at_a_time(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = await fill(await rig.start())
+    waiter = queue.subscribe(MANY, lambda _: None, lambda _: None)
+    await settle()
+    assert queue.info().in_flight == MANY
+    turns = watch_returns(monkeypatch)
+    queue.unsubscribe(waiter)
+    await settle()
+    assert turns.most == GIVE_BACK_STEP_SPANS
+    assert await popped(queue) == EXPECTED
+
+
+async def test_dead_letters_move_some_at_a_time(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = await rig.start()
+    queue = await fill(engine, QueueSettings(max_attempts=1, visibility_timeout_ms=1_000))
+    await popped(queue)
+    turns, honest = Turns(), depart.depart
+
+    def counted(*arguments: Any) -> bool:
+        turns.count()
+        return honest(*arguments)
+
+    monkeypatch.setattr(depart, "depart", counted)
+    await asyncio.sleep(2)
+    assert engine.queue("q_dlq").info().depth == MANY
+    dead = [str(number) for number in range(MANY)]
+    assert await peeked(engine.queue("q_dlq"), 1_000) == dead[:1_000]
+    redrive = await engine.redrive("q_dlq")
+    await redrive.finished
+    assert turns.most <= MOVE_RUNS
+    assert queue.info().ready == MANY
+
+
+async def test_what_time_brings_waits_for_a_slow_disk(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a commit would have to write all of it in one step."""
+    monkeypatch.setattr(queue_actor, "EXPIRE_STEP_SPANS", 10)
+    monkeypatch.setattr(queue_actor, "UNWRITTEN_CHANGES_MAX", 40)
+    queue = await fill(await rig.start())
+    for _ in range(0, MANY, POP_RUNS_MAX):
+        await queue.pop(MANY, one_ack=True, visibility_ms=1_000)
+    await asyncio.sleep(0.5)
+    rig.runner.is_held = True
+    await asyncio.sleep(10)
+    assert 0 < queue.info().ready < 200
+    rig.runner.release()
+    await asyncio.sleep(2)
+    assert queue.info().ready == MANY
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+async def test_a_purge_is_taken_apart_some_at_a_time(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, is_deleted: bool
+) -> None:
+    engine = await rig.start()
+    queue, steps = await fill(engine), list[int]()
+    honest = clear.wear
+
+    def counted(of: Queue, count: int) -> bool:
+        steps.append(count)
+        return honest(of, count)
+
+    monkeypatch.setattr(clear, "wear", counted)
+    monkeypatch.setattr(queue_actor, "WEAR_STEP_THINGS", 100)
+    chunks = list(queue.queue.lanes[0].log.chunks.values())
+    purged = asyncio.ensure_future(engine.delete_queue("q") if is_deleted else queue.purge())
+    await asyncio.sleep(0)
+    assert (queue.info().depth, queue.resident_bytes) == (0, 0), "it reads as empty at once"
+    assert len(steps) <= 2
+    await purged
+    await settle()
+    assert len(steps) > MANY // 100
+    assert not any(chunk.content for chunk in chunks)
+
+
+async def test_a_crash_after_a_purge_brings_nothing_back(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = await fill(await rig.start())
+    monkeypatch.setattr(clear, "wear", lambda *_: False)  # it never comes to that
+    await queue.purge()
+    await queue.push(bodies("later"))
+    engine = await rig.crash()
+    assert await popped(engine.queue("q")) == ["later"]
 
 
 async def test_what_is_too_old_goes_some_at_a_time(
@@ -241,7 +388,6 @@ async def test_consumers_are_served_some_at_a_time(rig: Rig) -> None:
         queue.subscribe(1, take, lambda _: None)
     await queue.push(numbered(3 * SERVE_STEP_PARTS))
     await settle()
-    turns.stop()
     assert got == [str(number) for number in range(3 * SERVE_STEP_PARTS)]
     assert turns.most <= SERVE_STEP_PARTS
 
@@ -279,6 +425,5 @@ async def test_calls_at_the_desk_never_nest_and_leave_the_loop_its_turns() -> No
 
     desk.submit(lambda: job(0), done)
     await ended.wait()
-    turns.stop()
     assert order == list(range(MANY + 1))
     assert turns.most <= DESK_TURN_CALLS

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from nexo.engine import events as events_actor
 from nexo.vocabulary.errors import InvalidArgument, NexoError
 from nexo.vocabulary.limits import EVENTS_PAUSE_MS, EVENTS_RESIDENT_BYTES
 from nexo.vocabulary.names import EVENTS_TOPIC
@@ -186,12 +187,12 @@ async def test_little_of_it_stays_in_memory(telling: Rig) -> None:
     queue = await engine.create_queue("q")
     await queue.push(numbered(10_000))
     reason = "x" * 1_000
-    for _ in range(4):
+    for _ in range(10):
         delivery = await queue.pop(5_000, one_ack=True)
         for part in delivery.parts:
             for seq in range(part.first, part.first + part.count, 2):
                 queue.nack(delivery.lease, seq, seq + 1, 0, reason)
-        await engine.committer.drain()
+        await engine.drain()
     log = engine.topic(EVENTS_TOPIC).topic.log
     assert engine.topic(EVENTS_TOPIC).info().kept_bytes > EVENTS_RESIDENT_BYTES
     assert log.resident_bytes <= EVENTS_RESIDENT_BYTES
@@ -252,3 +253,24 @@ async def _something(engine: Engine, random: Random) -> None:
             await queue.ack(delivery.lease, first, middle)
         if middle < end and random.random() < 0.7:
             await queue.nack(delivery.lease, middle, end, random.choice([0, 50]), "bad luck")
+
+
+async def test_very_many_are_told_with_several_commits(
+    telling: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In their order: telling all of them at once would be a long step."""
+    monkeypatch.setattr(events_actor, "EVENTS_PUBLISHED_MAX", 50)
+    engine = await telling.start()
+    queue = await engine.create_queue("q")
+    await queue.push(numbered(1_000))
+    delivery = await queue.pop(1_000, one_ack=True)
+    await asyncio.sleep(1)
+    owner, before = engine.topic(EVENTS_TOPIC).topic.log, len(telling.journal.commits)
+    for seq in range(0, 1_000, 2):
+        queue.nack(delivery.lease, seq, seq + 1, 0)
+    await asyncio.sleep(2)
+    assert owner.end > 500, "they come without anybody asking for them"
+    nacked = [each.first_seq for each in await told(engine) if each.kind is EventKind.NACKED]
+    assert nacked == list(range(0, 1_000, 2))
+    commits = telling.journal.commits[before:]
+    assert max(batch.count for commit in commits for _, batch in commit.rows) == 50

@@ -100,7 +100,7 @@ class Committer:
         self,
         journal: Journal,
         desk: Desk,
-        release_row: Callable[[int], bool],
+        release_rows: Callable[[list[int]], list[int]],
         on_failed: Callable[[NexoError], None],
         on_actor_failed: Callable[[Participant, Exception], NexoError],
         on_settled: Callable[[], None],
@@ -109,7 +109,7 @@ class Committer:
         """`on_committed` is told how long a commit took, and what the disk took of it."""
         self._journal = journal
         self._desk = desk
-        self._release_row = release_row
+        self._release_rows = release_rows
         self._on_failed = on_failed
         self._on_actor_failed = on_actor_failed
         self._on_settled = on_settled
@@ -323,7 +323,7 @@ class Committer:
         commit = Commit(
             draft.writes,
             draft.rows,
-            [row for row in draft.dropped_rows if self._release_row(row)],
+            self._release_rows(draft.dropped_rows),
             draft.dropped_owners,
         )
 

@@ -33,7 +33,6 @@ from nexo.engine.topic_actor import TopicActor
 from nexo.engine.topics import EVENTS_SETTINGS, Kept, Topics, check_bindable, check_deletable
 from nexo.journal.port import CATALOG
 from nexo.machine.catalog import Catalog
-from nexo.machine.clear import purge
 from nexo.machine.queue import Queue
 from nexo.machine.topic import Topic
 from nexo.telemetry.meters import Meters
@@ -100,7 +99,7 @@ class Engine:
         context.committer = Committer(
             journal,
             context.desk,
-            context.rows.release,
+            context.rows.release_all,
             self._supervisor.give_up,
             self._supervisor.actor_failed,
             self._topics.landed,
@@ -251,7 +250,7 @@ class Engine:
         owner = self._catalog.drop_queue(name)
         del self._queues[name], self._queues_by_owner[owner]
         self._context.out_of_service.pop(owner, None)
-        purge(actor.queue, self._context.clock.now_ms())
+        actor.clear_out()
         # A queue of the same name must not take the receipts of this one for its own.
         self._context.first_lease = max(self._context.first_lease, actor.queue.next_lease)
         self._context.committer.enlist(actor)

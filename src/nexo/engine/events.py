@@ -86,21 +86,24 @@ class EventsActor(TopicActor):
         now_ms = self._now_ms()
         if self._must_wait(now_ms):
             return _Mark(super().collect(draft), 0)
-        events = self._owed + self._late + self._told
-        self._late, self._told = [], []
-        self._paying = (self.topic.log.end, len(self._owed))
-        for start in range(0, len(events), EVENTS_PUBLISHED_MAX):
-            batch = batch_of_events(events[start : start + EVENTS_PUBLISHED_MAX])
-            rules.publish(self.topic, batch, now_ms)
+        # What is too much for one step is told with the next commits, the oldest first.
+        paid = self._owed[:EVENTS_PUBLISHED_MAX]
+        late, self._late = _cut(self._late, EVENTS_PUBLISHED_MAX - len(paid))
+        told, self._told = _cut(self._told, EVENTS_PUBLISHED_MAX - len(paid) - len(late))
+        self._paying = (self.topic.log.end, len(paid))
+        if events := paid + late + told:
+            rules.publish(self.topic, batch_of_events(events), now_ms)
         self._published_ms, self._is_due = now_ms, False
         self._reminder.cancel()  # else it would call for a commit of a few events
-        return _Mark(super().collect(draft), len(self._owed))
+        return _Mark(super().collect(draft), len(paid))
 
     def settle(self, mark: Any) -> None:
         del self._owed[: mark.paid]
         self._paying = (self.topic.log.end, 0)
         super().settle(mark.end)
         self._forget_old()
+        if self.is_behind and self._context.refusal is None:
+            self._reminder.at(self._published_ms + EVENTS_PAUSE_MS)
 
     def adopt(self, topic: rules.Topic) -> None:
         """What was told of a state that was given up did not happen. What is owed still is, unless
@@ -135,6 +138,11 @@ class EventsActor(TopicActor):
                     log.evict(chunk)
                 if log.resident_bytes <= EVENTS_RESIDENT_BYTES:
                     break
+
+
+def _cut(events: list[Event], count: int) -> tuple[list[Event], list[Event]]:
+    """The first of these, and the others."""
+    return events[:count], events[count:]
 
 
 def tell_or_not(queue: Queue, on_events: Callable[[list[Event], bool], None] | None) -> None:

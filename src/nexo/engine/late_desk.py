@@ -40,8 +40,9 @@ def catch_up(actor: QueueActor) -> None:
     """Do what time has made due, even if the timer has not got to it: whoever asks now must find
     the queue as it is now."""
     queue, now_ms = actor.queue, actor.now_ms()
-    deadlines, scheduled = queue.deadlines, queue.scheduled
-    if (deadlines and deadlines[0][0] <= now_ms) or (scheduled and scheduled[0][0] <= now_ms):
+    deadline_ms, scheduled = queue.next_deadline_ms, queue.scheduled
+    is_late = deadline_ms is not None and deadline_ms <= now_ms
+    if is_late or (scheduled and scheduled[0][0] <= now_ms):
         actor.tick()
 
 

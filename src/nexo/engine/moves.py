@@ -21,7 +21,7 @@ from nexo.vocabulary.errors import (
     ReadOnly,
     RedriveNotFound,
 )
-from nexo.vocabulary.limits import MOVE_MESSAGES, RECEIVE_RATE_MAX
+from nexo.vocabulary.limits import MOVE_MESSAGES, MOVE_RUNS, RECEIVE_RATE_MAX
 from nexo.vocabulary.states import Cause
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Mover:
         kept: list[Doomed] = []  # what cannot be read now stays, and the others go past it
         done = 0
         for each in queue.doomed:
-            if left <= 0:
+            if left <= 0 or done == MOVE_RUNS:
                 self._unfinished.add(source)
                 asyncio.get_running_loop().call_soon(self._go_on, source)
                 break
@@ -242,7 +242,7 @@ class MoveTask:
                 step = min(MOVE_MESSAGES, self._total - self._moved - self._skipped_count)
                 if self._rate is not None:
                     step = min(step, max(1, int(self._rate * _BURST_MS / 1000)))
-                picked = depart.pick(self._source.queue, step)
+                picked = depart.pick(self._source.queue, step, MOVE_RUNS)
                 if not picked:
                     if has_waited:
                         break

@@ -36,9 +36,12 @@ from nexo.vocabulary.limits import (
     COPY_LOOK_CHUNKS,
     COPY_STEP_CHUNKS,
     EXPIRE_STEP_SPANS,
+    GIVE_BACK_STEP_SPANS,
     POP_BYTES_MAX,
     SERVE_STEP_PARTS,
     UNREADABLE_RETRY_MS,
+    UNWRITTEN_CHANGES_MAX,
+    WEAR_STEP_THINGS,
 )
 
 if TYPE_CHECKING:
@@ -212,12 +215,7 @@ class QueueActor(Actor):
         self.room.leave(waiter)
         if self._gone is not None:
             return
-        now_ms = self.now_ms()
-        for lease in sorted(waiter.leases & self.queue.leases.keys()):
-            give_back_lease(self.queue, lease, now_ms)
-        waiter.leases.clear()
-        self._committer.enlist_lazily(self)
-        self.serve()
+        self._give_back_all(waiter)
 
     def received(self, lease: int, first: int, end: int) -> list[int]:
         """The reception ack; it waits for nothing."""
@@ -261,7 +259,18 @@ class QueueActor(Actor):
     def purge(self) -> asyncio.Future[int]:
         self.check_in_service()
         self.flush()
-        return self.changed(clear.purge(self.queue, self.now_ms()))
+        count = self.clear_out()
+        return self.changed(count)
+
+    def clear_out(self) -> int:
+        """Everything is gone. What it took is given back some at a time."""
+        count = clear.purge(self.queue, self.now_ms())
+        self._wear()
+        return count
+
+    def _wear(self) -> None:
+        if clear.wear(self.queue, WEAR_STEP_THINGS):
+            asyncio.get_running_loop().call_soon(self._wear)
 
     def set_paused(self, paused: bool) -> asyncio.Future[None]:
         clear.set_paused(self.queue, paused)
@@ -320,14 +329,18 @@ class QueueActor(Actor):
 
     def _tick(self) -> None:
         now_ms = self.now_ms()
-        is_more = expire(self.queue, now_ms, EXPIRE_STEP_SPANS)
+        must_wait = len(self.queue.changes) > UNWRITTEN_CHANGES_MAX
+        is_more = must_wait or expire(self.queue, now_ms, EXPIRE_STEP_SPANS)
         if self.queue.doomed:
             self._context.on_doomed(self)
-        if self.queue.changes:
+        if must_wait:
+            self._committer.enlist(self)
+        elif self.queue.changes:
             self._committer.enlist_lazily(self)
         self.serve()
         due_ms = next_ms(self.queue)
-        if due_ms is not None:  # in a later turn of the event loop, if it is now
+        if due_ms is not None and not must_wait:  # else `settle` goes on with it
+            # In a later turn of the event loop, if it is now.
             self._timer.at(now_ms if is_more else max(due_ms, now_ms + 1))
 
     def serve(self) -> None:
@@ -390,10 +403,8 @@ class QueueActor(Actor):
         """A consumer could not take its messages: they go to the others, and it leaves."""
         report(f"a consumer of {self.label} could not be served", error)
         self.room.leave(waiter)
-        now_ms = self.now_ms()
-        for lease in sorted({*waiter.leases, delivery.lease} & self.queue.leases.keys()):
-            give_back_lease(self.queue, lease, now_ms)
-        waiter.leases.clear()
+        waiter.leases.add(delivery.lease)
+        self._give_back_all(waiter)
         told = NotReady("the delivery failed", "subscribe again")
         _, failure = outcome_of(waiter.fail, told)
         if failure is not None:
@@ -451,6 +462,29 @@ class QueueActor(Actor):
         self._committer.enlist_lazily(self)
         self.serve()
 
+    def _give_back_all(self, waiter: Waiter) -> None:
+        """A consumer has left: what it holds goes back, in order, some of it now and the rest in
+        the next turns of the event loop."""
+        leaving = sorted(waiter.leases & self.queue.leases.keys(), reverse=True)
+        waiter.leases.clear()
+        self._give_back_some(leaving)
+
+    def _give_back_some(self, leaving: list[int]) -> None:
+        """The last of these leases go first."""
+        if self._gone is not None:
+            return
+        now_ms, left = self.now_ms(), GIVE_BACK_STEP_SPANS
+        while leaving and left > 0:
+            returned = give_back_lease(self.queue, leaving[-1], now_ms, left)
+            if returned < left:
+                leaving.pop()
+            left -= max(1, returned)
+        if leaving:
+            loop = asyncio.get_running_loop()
+            loop.call_soon(self._context.guard, self, partial(self._give_back_some, leaving))
+        self._committer.enlist_lazily(self)
+        self.serve()
+
     def _watch_rate(self) -> None:
         """With a rate limit, what is ready may have to wait for its token."""
         rate, now_ms = self.queue.settings.max_receive_rate, self.now_ms()
@@ -461,8 +495,7 @@ class QueueActor(Actor):
 
     def changed_lazily(self) -> None:
         """Something changed that may wait for the next commit: deadlines, at most."""
-        if self.queue.deadlines:
-            self._timer.at(self.queue.deadlines[0][0])
+        self._timer.at(self.queue.next_deadline_ms)
         self._committer.enlist_lazily(self)
 
     async def read_back(self, chunk: Chunk) -> None:

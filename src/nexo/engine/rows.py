@@ -34,6 +34,12 @@ class SharedRows:
             self._holders[row] = holders - 1
         return False
 
+    def release_all(self, rows: list[int]) -> list[int]:
+        """The same for many; returns those that may be deleted."""
+        if self._holders.keys().isdisjoint(rows):
+            return rows
+        return [row for row in rows if self.release(row)]
+
     def recount(self, rows_by_chunk: Iterable[Iterable[int]]) -> None:
         """Start anew from the rows of all chunks. Most have one holder, so they are looked at as
         sets, and only those that were met before are counted one by one."""

@@ -240,13 +240,13 @@ def forget_claims(queue: Queue, name: str, now_ms: int) -> None:
         queue.changes.append(ClaimForgotten(name))
 
 
-def lapse(queue: Queue, lease: int) -> None:
+def lapse(queue: Queue, name: str, lease: int) -> None:
     """Nothing was heard of the consumer: its unsealed batch is no longer promised to it."""
-    for name, consumer in queue.claims.items():
-        for number, batch in consumer.batches.items():
-            if batch.lease == lease:
-                batch.lease, batch.lapsed = 0, True
-                queue.changes.append(ClaimEmptied(name, number, True))
+    consumer = queue.claims.get(name)
+    for number, batch in consumer.batches.items() if consumer is not None else ():
+        if batch.lease == lease:
+            batch.lease, batch.lapsed = 0, True
+            queue.changes.append(ClaimEmptied(name, number, True))
 
 
 def held_by(queue: Queue, name: str, epoch: int, number: int) -> list[Span]:

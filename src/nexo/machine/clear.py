@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nexo.machine.chunk import Chunk
+from nexo.machine.line import Row
 from nexo.machine.settle import flush
 from nexo.vocabulary.changes import PauseSet, Purged
 from nexo.vocabulary.events import Event
@@ -14,26 +16,29 @@ if TYPE_CHECKING:
 
 
 def purge(queue: Queue, now_ms: int) -> int:
-    """Everything is gone, also what is in flight. Numbers go on where they were."""
+    """Everything is gone, also what is in flight. Numbers go on where they were. What it was is
+    taken apart later, by `wear`: that takes longer than a step may."""
     now_ms = queue.advance(now_ms)
     count = queue.depth
     flush(queue)  # what came just before has a record before this one
+    worn = queue.worn
     for lane in queue.lanes:
-        lane.line.clear()
-        lane.scheduled.clear()
-        queue.dropped_rows += lane.log.drop_all()
-    queue.scheduled.clear()
-    queue.aside.clear()
-    queue.leases.clear()
-    queue.deadlines.clear()
+        rows, held = lane.log.drop_all()
+        queue.dropped_rows += rows
+        worn += [*held, *lane.line.clear(), *lane.scheduled.clear()]
+    worn += [queue.scheduled, queue.aside, queue.leases, queue.deadlines, queue.unswept]
+    queue.scheduled, queue.deadlines, queue.unswept, queue.emptied = [], [], [], 0
+    queue.aside, queue.leases = {}, {}
     queue.doomed.clear()
     queue.released.clear()
-    queue.recent = None  # what was purged may be pushed again
+    if queue.recent is not None:
+        worn += queue.recent.clear()
+        queue.recent = None  # what was purged may be pushed again
     for consumer in queue.claims.values():
         for batch in consumer.batches.values():
             batch.lease = 0
     if queue.busy is not None:
-        queue.busy.clear()
+        worn += queue.busy.clear()
     queue.oldest_ms = None
     queue.depth = queue.in_flight = queue.scheduled_count = queue.aside_count = 0
     queue.changes.append(Purged(now_ms))
@@ -41,6 +46,25 @@ def purge(queue: Queue, now_ms: int) -> int:
         kind = EventKind.PURGED
         queue.events.append(Event(kind, queue.name, 0, count, now_ms, now_ms, 0, "", ""))
     return count
+
+
+def wear(queue: Queue, count: int) -> bool:
+    """Take so many things apart of what a purge has left; true if there is more."""
+    piles = queue.worn
+    while piles and count > 0:
+        pile = piles[-1]
+        count -= 1
+        if not pile:
+            piles.pop()
+            continue
+        thing = pile.popitem()[1] if isinstance(pile, dict) else pile.pop()
+        if isinstance(thing, Chunk):
+            thing.content = None  # others may hold on to the chunk
+        elif isinstance(thing, Row):
+            piles += thing.clear()
+        elif isinstance(thing, list):
+            piles.append(thing)
+    return bool(piles)
 
 
 def set_paused(queue: Queue, paused: bool) -> None:

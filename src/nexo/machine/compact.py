@@ -28,6 +28,7 @@ def is_sparse(lane: Lane, chunk: Chunk) -> bool:
     dead_bytes = chunk.payload_bytes * (kept - chunk.live) // max(1, kept)
     return (
         dead_bytes >= SPARSE_CHUNK_BYTES
+        and chunk.first in lane.log.chunks  # else a purge has dropped it
         and chunk.end <= lane.log.settled
         and not isinstance(chunk.content, Growing)
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nexo.machine.accepted import Accepted, ranges_of
 from nexo.vocabulary import limits
@@ -56,6 +56,12 @@ class Recent:
         return {
             key: (entry >> _SEQ_BITS, entry & _SEQ_MASK) for key, entry in self._entries.items()
         }
+
+    def clear(self) -> list[Any]:
+        """See `Row.clear`."""
+        held = [self._entries, self._keys_by_turn]
+        self._entries, self._keys_by_turn, self._turns = {}, {}, []
+        return held
 
     def check_room(self, count: int, queue: str) -> None:
         """A key that is forgotten too early would let a message through twice: rather none comes

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from nexo.machine.ack import index_of
+from nexo.machine.groups import END
 from nexo.machine.line import Line
 from nexo.machine.pop import tell
 from nexo.vocabulary.batch import Batch, DeadLetter, Origin, batch_of
@@ -25,10 +26,10 @@ if TYPE_CHECKING:
     from nexo.machine.span import Span
 
 
-def pick(queue: Queue, count: int) -> list[tuple[int, Span]]:
+def pick(queue: Queue, count: int, runs_max: int = END) -> list[tuple[int, Span]]:
     """Take messages in line aside for a move: (lease, span) pairs, in line order."""
     picked: list[tuple[int, Span]] = []
-    while count > 0 and (lane := queue.next_lane()) is not None:
+    while count > 0 and len(picked) < runs_max and (lane := queue.next_lane()) is not None:
         span = lane.line.take(count, lane.log.settled)
         picked.append((_aside(queue, span), span))
         count -= span.end - span.first

@@ -33,8 +33,9 @@ def next_ms(queue: Queue) -> int | None:
     times = []
     if queue.scheduled:
         times.append(queue.scheduled[0][0])
-    if queue.deadlines:
-        times.append(queue.deadlines[0][0])
+    deadline_ms = queue.next_deadline_ms
+    if deadline_ms is not None:
+        times.append(deadline_ms)
     oldest_ms = _known_oldest_ms(queue)
     if oldest_ms is not None:
         times.append(oldest_ms + queue.settings.retention_ms)
@@ -48,13 +49,13 @@ def expire(queue: Queue, now_ms: int, spans_max: int = END) -> bool:
     left = bring_due(queue, now_ms, spans_max)
     if queue.scheduled and queue.scheduled[0][0] <= now_ms:
         return True
-    while queue.deadlines and queue.deadlines[0][0] <= now_ms:
+    while (deadline_ms := queue.next_deadline_ms) is not None and deadline_ms <= now_ms:
         if not left:
             return True
-        entry = heappop(queue.deadlines)
+        entry = queue.take_deadline()
         _, lease, first, end = entry
         expired, is_done = _expire_lease(queue, lease, first, end, now_ms, left)
-        left = max(0, left - expired)
+        left -= max(1, expired)  # one that is outdated has to be looked at too
         if not is_done:
             heappush(queue.deadlines, entry)
     if queue.recent is not None:
@@ -76,7 +77,8 @@ def bring_due(queue: Queue, now_ms: int, spans_max: int = END) -> int:
 def _expire_lease(
     queue: Queue, lease: int, first: int, end: int, now_ms: int, spans_max: int
 ) -> tuple[int, bool]:
-    """How many spans were looked after, and whether that is all; a claim goes as a whole."""
+    """How many spans were looked after, and whether that is all. A claim is over with its first
+    messages; the others follow."""
     held = queue.leases.get(lease)
     if held is None:
         return 0, True
@@ -84,17 +86,17 @@ def _expire_lease(
     late: list[Span] = []
     for at in range(index_of(spans, first), len(spans)):
         span = spans[at]
-        if span.first >= end or (len(late) > spans_max and late[0].state is not State.CLAIMED):
+        if span.first >= end or len(late) > spans_max:
             break
         if span.deadline_ms <= now_ms and span.state in _CAUSES:
             late.append(span)
     if not late:
         return 0, True
-    is_done = True
     if late[0].state is State.CLAIMED:
-        lapse(queue, lease)
-    elif len(late) > spans_max:
-        late, is_done = late[:spans_max], False
+        lapse(queue, late[0].consumer, lease)
+    is_done = len(late) <= spans_max
+    if not is_done:
+        late = late[:spans_max]
     for span in detach(queue, lease, late):
         cause = _CAUSES[span.state]
         if cause is Cause.CLAIM_LAPSED:

@@ -6,10 +6,12 @@ unseen (a consumer closed with messages still in its prefetch) is no failure and
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from nexo.machine import life
 from nexo.machine.ack import attach, detach, holding
+from nexo.machine.groups import END
 from nexo.machine.pop import tell
 from nexo.machine.queue import Doomed
 from nexo.machine.span import History
@@ -61,12 +63,17 @@ def give_back(queue: Queue, lease: int, first: int, end: int, now_ms: int) -> li
     return applied
 
 
-def give_back_lease(queue: Queue, lease: int, now_ms: int) -> None:
-    """The same for all of a lease that is still its consumer's."""
+def give_back_lease(queue: Queue, lease: int, now_ms: int, spans_max: int = END) -> int:
+    """The same for all of a lease that is still its consumer's, or for so many runs of it. Returns
+    how many runs that were: as many as allowed, if there may be more."""
+    now_ms = queue.advance(now_ms)
     held = queue.leases.get(lease)
     spans = held if isinstance(held, list) else [held] if held is not None else []
-    for first, end in [(s.first, s.end) for s in spans if s.state in life.GIVEN_BACK]:
-        give_back(queue, lease, first, end, now_ms)
+    own = (span for span in spans if span.state in life.GIVEN_BACK)
+    chosen = list(islice(own, spans_max))
+    for span in detach(queue, lease, chosen) if chosen else ():
+        come_back(queue, lease, span, now_ms, Cause.GIVEN_BACK, 0)
+    return len(chosen)
 
 
 def fail(

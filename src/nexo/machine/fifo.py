@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from heapq import heapify, heappop, heappush, heapreplace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nexo.machine.groups import END, Busy, Flying, Group, GroupedLine
 
@@ -56,10 +56,10 @@ class FifoLine(GroupedLine):
         self._forget(group)
         return span
 
-    def clear(self) -> None:
-        super().clear()
-        self._arriving.clear()
-        self._turns.clear()
+    def clear(self) -> list[Any]:
+        held = [*super().clear(), self._arriving, self._turns]
+        self._arriving, self._turns = [], deque()
+        return held
 
     def _list(self, group: Group) -> None:
         """Enter the group, or enter it again under a head that is older than it was."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nexo.machine.line import Line
 from nexo.machine.span import Span, by_first
@@ -65,12 +65,13 @@ class Busy:
         flying = (self._flying or {}).get(group)
         return END if flying is None else flying.first()
 
-    def clear(self) -> None:
-        self.counts.clear()
-        self.aside.clear()
+    def clear(self) -> list[Any]:
+        held = [self.counts, self.aside, self._flying or {}]
+        self.counts, self.aside = {}, {}
         self.total = 0
         if self._flying is not None:
-            self._flying.clear()
+            self._flying = {}
+        return held
 
     def add(self, group: str | None, count: int) -> None:
         self.total += count
@@ -179,9 +180,9 @@ class Group(Line):
             self.count -= high - low
         return super().cut_run(first, end) + waiting
 
-    def clear(self) -> None:
-        super().clear()
+    def clear(self) -> list[Any]:
         self._runs = None
+        return super().clear()
 
     def spans(self) -> Iterator[Span]:
         yield from super().spans()
@@ -362,11 +363,11 @@ class GroupedLine:
         self.count -= sum(span.end - span.first for span in dropped)
         return dropped
 
-    def clear(self) -> None:
-        self._groups.clear()
-        self._order.clear()
-        self._aside.clear()
+    def clear(self) -> list[Any]:
+        held = [self._groups, self._order, self._aside]
+        self._groups, self._order, self._aside = {}, [], []
         self.count = 0
+        return held
 
     def spans(self) -> Iterator[Span]:
         """All spans, in no order."""

@@ -92,7 +92,7 @@ def _check_chunks(queue: Queue, spans: list[Span]) -> None:
 
 def _check_deadlines(queue: Queue) -> None:
     watched: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for deadline_ms, lease, first, end in queue.deadlines:
+    for deadline_ms, lease, first, end in queue.deadlines + queue.unswept:
         watched.setdefault((deadline_ms, lease), []).append((first, end))
     for lease, held in queue.leases.items():
         for span in held if isinstance(held, list) else (held,):

@@ -9,7 +9,7 @@ backlog is longer, and one message of a million is found in a few steps.
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nexo.machine.accepted import ranges_of
 from nexo.machine.span import Span, by_first
@@ -75,10 +75,13 @@ class Row:
         assert block[at] is span, f"{span} does not stand in this row"
         self._replace(number, at, [])
 
-    def clear(self) -> None:
+    def clear(self) -> list[Any]:
+        """Hold nothing any more. What was held is for `clear.wear`, as with all who say so."""
+        held = [self._head, self._later or []]
         self._head = []
         self._later = None
         self._firsts = ()
+        return held
 
     def spans(self) -> Iterator[Span]:
         """All spans, in order."""
@@ -238,10 +241,10 @@ class Line(Row):
             dropped.append(self.take(seq - self._head[0].first, seq))
         return dropped
 
-    def clear(self) -> None:
-        super().clear()
+    def clear(self) -> list[Any]:
         self._tail = None
         self.count = 0
+        return super().clear()
 
     def _append(self, span: Span) -> None:
         """At the end. Full blocks are left alone, so that a backlog that only grows is packed."""

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right, insort
+from itertools import chain
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
     from nexo.vocabulary.batch import Batch
     from nexo.vocabulary.changes import Groups, Published, Pushed
+
+
+_rows = attrgetter("rows")
 
 
 class Flushed(NamedTuple):
@@ -262,22 +266,21 @@ class Log:
             self.evict(chunk)
         return chunk.rows
 
-    def drop_all(self) -> list[int]:
-        """Every message is gone; returns the rows that are no longer needed."""
-        rows = [row for chunk in self.chunks.values() for row in chunk.rows]
-        for chunk in self.resident.values():
-            chunk.content = None
-        self.chunks.clear()
+    def drop_all(self) -> tuple[list[int], list[Any]]:
+        """Every message is gone; returns the rows that are no longer needed, and what was held."""
+        rows = list(chain.from_iterable(map(_rows, self.chunks.values())))
+        held = [self.resident, self.chunks]
+        self.chunks, self.resident = {}, {}
         self._firsts = []
-        self.resident.clear()
         self.resident_bytes = 0
         self._open = None
-        return rows
+        return rows, held
 
     def evictable(self, chunk: Chunk) -> bool:
         """Whether the content may leave memory: it is all on disk and grows no more."""
         return (
             chunk.content is not None
+            and chunk.first in self.resident  # else a purge has dropped it
             and chunk is not self._open
             and chunk.end <= self.settled
             and not chunk.unsaved

@@ -75,7 +75,8 @@ def pop(
     visibility_ms: int | None = None,
     one_ack: bool = False,
 ) -> Delivery:
-    """Up to `count` messages and about `bytes_max` bytes, but at least one if any is ready."""
+    """Up to `count` messages and about `bytes_max` bytes, but at least one if any is ready; fewer
+    where they lie in very many runs, since a pop is one step."""
     if now_ms < queue.now_ms:
         now_ms = queue.now_ms
     else:
@@ -148,7 +149,7 @@ def select(queue: Queue, count: int, bytes_max: int) -> tuple[list[Span], Chunk 
             count -= taken
             start = chunk.index(span.first)
             bytes_max -= size_of(content, start, start + taken)
-            if count <= 0 or bytes_max <= 0:
+            if count <= 0 or bytes_max <= 0 or len(spans) >= limits.POP_RUNS_MAX:
                 return spans, None
         queue.sleep(lane)
     return spans, None

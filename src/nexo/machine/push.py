@@ -142,14 +142,8 @@ def _append(queue: Queue, batch: Batch, now_ms: int) -> list[int]:
     if isinstance(delay_ms, int):
         place(queue, chunk, first, log.end, now_ms + delay_ms if delay_ms else 0)
     else:
-        start, count = 0, batch.count
-        while start < count:  # runs of one delay stay one span
-            stop = start + 1
-            while stop < count and delay_ms[stop] == delay_ms[start]:
-                stop += 1
-            due_ms = now_ms + delay_ms[start] if delay_ms[start] else 0
-            place(queue, chunk, first + start, first + stop, due_ms)
-            start = stop
+        dues = [now_ms + each if each else 0 for each in delay_ms]
+        _place_apart(queue, chunk, first, dues)
     return [first, log.end]
 
 
@@ -169,6 +163,29 @@ def _append_mixed(queue: Queue, batch: Batch, priority: bytes, now_ms: int) -> l
 
 def place(queue: Queue, chunk: Chunk, first: int, end: int, due_ms: int) -> None:
     """Messages that have their numbers go in line, or aside until they are due."""
+    if due_ms:
+        queue.unflushed_due.append((first, end, due_ms))
+    _put(queue, chunk, first, end, due_ms)
+
+
+def _place_apart(queue: Queue, chunk: Chunk, first: int, dues: list[int]) -> None:
+    """The same for messages that are not due together: those that are and stand side by side stay
+    one span."""
+    start, count = 0, len(dues)
+    if dues.count(dues[0]) == count:
+        place(queue, chunk, first, first + count, dues[0])
+        return
+    # As one entry, however many they are: a commit looks at each entry.
+    queue.unflushed_due.append((first, first + count, dues))
+    while start < count:
+        due_ms, stop = dues[start], start + 1
+        while stop < count and dues[stop] == due_ms:
+            stop += 1
+        _put(queue, chunk, first + start, first + stop, due_ms)
+        start = stop
+
+
+def _put(queue: Queue, chunk: Chunk, first: int, end: int, due_ms: int) -> None:
     queue.depth += end - first
     queue.totals.pushed += end - first
     lane = queue.lane_of(first)
@@ -178,7 +195,6 @@ def place(queue: Queue, chunk: Chunk, first: int, end: int, due_ms: int) -> None
     if not due_ms:
         lane.line.append(chunk, first, end)
         return
-    queue.unflushed_due.append((first, end, due_ms))
     if queue.busy is None:
         queue.schedule(Span(chunk, first, end, None, None), due_ms)
         return

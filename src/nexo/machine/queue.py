@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nexo.machine.chunk import CHUNK_BYTES
 from nexo.machine.fifo import FifoLine
@@ -21,7 +21,13 @@ from nexo.machine.log import Log, Restored
 from nexo.machine.rate import Rate
 from nexo.machine.span import History, by_first
 from nexo.vocabulary.identity import first_seq
-from nexo.vocabulary.limits import PIECE_BITS, PIECE_LEASES_MAX, SEQUENCE_BITS
+from nexo.vocabulary.limits import (
+    DEADLINES_SWEPT,
+    PIECE_BITS,
+    PIECE_LEASES_MAX,
+    SEQUENCE_BITS,
+    SWEPT_AT_ONCE,
+)
 from nexo.vocabulary.states import State
 
 if TYPE_CHECKING:
@@ -129,6 +135,8 @@ class Queue:
         "settings",
         "totals",
         "unflushed_due",
+        "unswept",
+        "worn",
     )
 
     def __init__(
@@ -164,6 +172,7 @@ class Queue:
         # A heap of (deadline, lease, and where on it: first, end), some of them outdated.
         self.deadlines: list[tuple[int, int, int, int]] = []
         self.deadlines_max = 64  # how many there may be before it is swept
+        self.unswept: list[tuple[int, int, int, int]] = []  # the rest of it, while that goes on
         self.first_time = History(1, 0)  # of all first deliveries of the same millisecond
         self.doomed: list[Doomed] = []
         self.busy: Busy | None = Busy(fifo=True) if settings.fifo else None  # None: no groups
@@ -179,7 +188,9 @@ class Queue:
         self.dropped_rows: list[int] = []
         self.rewritten: list[Chunk] = []  # copied forward since the last commit
         self.events: list[Event] | None = None
-        self.unflushed_due: list[tuple[int, int, int]] = []  # (first, end, due) without a row yet
+        # (first, end, when all of them or each is due) of what has no row yet.
+        self.worn: list[Any] = []  # what a purge has left, to be taken apart
+        self.unflushed_due: list[tuple[int, int, int | list[int]]] = []
 
     # -- Looking ------------------------------------------------------------------------------
 
@@ -343,7 +354,10 @@ class Queue:
                 if len(known) > PIECE_LEASES_MAX:  # most of them have ended, or hold others only
                     low = chunk.first + (piece << PIECE_BITS)
                     high = low + (1 << PIECE_BITS)
-                    leases[piece] = [each for each in known if self.on_lease(each, low, high)]
+                    # This one may not be among the leases yet.
+                    leases[piece] = [
+                        each for each in known if each == lease or self.on_lease(each, low, high)
+                    ]
 
     def on_lease(self, lease: int, first: int, end: int) -> list[Span]:
         """The spans of a lease that hold messages of a range."""
@@ -368,8 +382,23 @@ class Queue:
             self.sweep()
 
     def sweep(self) -> None:
-        """Drop the deadlines that are outdated, before they are most of the heap: acked leases
-        leave nothing behind. The next time is after as many steps as this one took."""
+        """Drop deadlines that are outdated, before they are most of the heap: acked leases leave
+        nothing behind. With many in flight some are looked at with each deadline that comes, until
+        all have been; the next time is after as many steps as this one took."""
+        if self.in_flight <= SWEPT_AT_ONCE and not self.unswept:
+            self._sweep_at_once()
+            return
+        if not self.unswept:
+            self.unswept, self.deadlines = self.deadlines, []
+            self.deadlines_max = 0  # so that this is called again
+        for _ in range(min(DEADLINES_SWEPT, len(self.unswept))):
+            entry = heappop(self.unswept)
+            if self._is_watched(*entry):
+                heappush(self.deadlines, entry)
+        if not self.unswept:
+            self.deadlines_max = 64 + 4 * len(self.deadlines)
+
+    def _sweep_at_once(self) -> None:
         deadlines = []
         spans = len(self.leases)
         for lease, held in self.leases.items():
@@ -387,6 +416,35 @@ class Queue:
         heapify(deadlines)
         self.deadlines = deadlines
         self.deadlines_max = 64 + 4 * spans
+
+    def _is_watched(self, deadline_ms: int, lease: int, first: int, end: int) -> bool:
+        """Whether messages of the lease in that range have this deadline. Of a range of many runs
+        only the first are asked: if it is none of them, the entry stays until it is due."""
+        held = self.leases.get(lease)
+        if held is None:
+            return False
+        spans = held if isinstance(held, list) else [held]
+        start = max(0, bisect_right(spans, first, key=by_first) - 1)
+        for span in spans[start : start + DEADLINES_SWEPT]:
+            if span.first >= end:
+                return False
+            if span.deadline_ms == deadline_ms and span.end > first and span.state in TIMED:
+                return True
+        return start + DEADLINES_SWEPT < len(spans)
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """The earliest deadline; it may be outdated."""
+        if self.unswept:
+            first = self.unswept[0]
+            return min(first, self.deadlines[0])[0] if self.deadlines else first[0]
+        return self.deadlines[0][0] if self.deadlines else None
+
+    def take_deadline(self) -> tuple[int, int, int, int]:
+        """Take the entry of the earliest deadline out."""
+        if self.unswept and not (self.deadlines and self.deadlines[0] < self.unswept[0]):
+            return heappop(self.unswept)
+        return heappop(self.deadlines)
 
     def land(self, span: Span) -> None:
         """Messages are no longer in flight. In a FIFO queue their group stays locked until that

@@ -7,11 +7,11 @@ on disk, `settle` with the mark lets consumers see what came in with it.
 from __future__ import annotations
 
 from bisect import bisect_right
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from nexo.machine.groups import END
 from nexo.vocabulary.changes import Pushed
 from nexo.vocabulary.events import Event
 from nexo.vocabulary.states import EventKind
@@ -60,7 +60,7 @@ def flush(queue: Queue) -> list[Flushed]:
         if lane.priority and queue.settings.archive:
             came = [_with_priority(each, lane.priority) for each in came]
         flushed += came
-    dues = sorted(queue.unflushed_due)
+    dues = sorted(queue.unflushed_due, key=itemgetter(0))
     for each in flushed:
         row, chunk, first, end, batch = each
         queue.new_rows.append((row, batch))
@@ -125,19 +125,22 @@ def times_of(flushed: Flushed) -> tuple[int, int]:
     return created[0], created[-1]
 
 
-def _due(dues: list[tuple[int, int, int]], first: int, end: int) -> int | list[int]:
+def _due(dues: list[tuple[int, int, int | list[int]]], first: int, end: int) -> int | list[int]:
     """When each of the messages is due: one number if they agree, 0 for now. `dues` is in order."""
-    at = max(0, bisect_right(dues, (first, END)) - 1)
+    at = max(0, bisect_right(dues, first, key=itemgetter(0)) - 1)
     by_message: list[int] | None = None
     while at < len(dues) and dues[at][0] < end:
         start, stop, due_ms = dues[at]
         at += 1
         if stop <= first:
             continue
-        if start <= first and stop >= end:
-            return due_ms
+        low, high = max(start, first), min(stop, end)
+        cut = due_ms if isinstance(due_ms, int) else due_ms[low - start : high - start]
+        if low == first and high == end:
+            return cut
         if by_message is None:
             by_message = [0] * (end - first)
-        low, high = max(start, first), min(stop, end)
-        by_message[low - first : high - first] = [due_ms] * (high - low)
+        if isinstance(cut, int):
+            cut = [cut] * (high - low)
+        by_message[low - first : high - first] = cut
     return 0 if by_message is None else by_message

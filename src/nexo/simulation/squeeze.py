@@ -33,6 +33,12 @@ USERS = {
     "EVENTS_PAUSE_MS": ("nexo.engine.events",),
     "PRODUCER_RESULTS_KEPT": ("nexo.machine.producers",),
     "CATALOG_STEP_DEFINITIONS": ("nexo.engine.catalog_record",),
+    "SWEPT_AT_ONCE": ("nexo.machine.queue",),
+    "EXPIRE_STEP_SPANS": ("nexo.engine.queue_actor",),
+    "GIVE_BACK_STEP_SPANS": ("nexo.engine.queue_actor",),
+    "UNWRITTEN_CHANGES_MAX": ("nexo.engine.queue_actor",),
+    "MOVE_RUNS": ("nexo.engine.moves",),
+    "EVENTS_PUBLISHED_MAX": ("nexo.engine.events",),
 }
 
 _CHOICES = {
@@ -52,6 +58,12 @@ _CHOICES = {
     "EVENTS_PAUSE_MS": (0, 0, 20),
     "PRODUCER_RESULTS_KEPT": (4, 64),
     "CATALOG_STEP_DEFINITIONS": (1, 2, 500),
+    "SWEPT_AT_ONCE": (0, 5, 1_000),
+    "EXPIRE_STEP_SPANS": (1, 3, 500),
+    "GIVE_BACK_STEP_SPANS": (1, 3, 500),
+    "UNWRITTEN_CHANGES_MAX": (1, 20, 2_000),
+    "MOVE_RUNS": (1, 3, 200),
+    "EVENTS_PUBLISHED_MAX": (2, 40, 2_500),
 }
 
 

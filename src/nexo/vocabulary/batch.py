@@ -11,6 +11,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from itertools import accumulate
+from operator import sub
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -189,6 +190,8 @@ def largest_message(batch: Batch, limit: int) -> int:
     """The size of the largest message as its sender counts it, body and attributes; exact for
     those beyond `limit`, because what encoding adds must not get a message refused."""
     offsets, attributes = batch.offsets, batch.attributes
+    if attributes is None:
+        return max(map(sub, offsets[1:], offsets), default=0)
     largest = 0
     for index in range(batch.count):
         size = offsets[index + 1] - offsets[index]

@@ -64,6 +64,9 @@ READ_RUNS_MAX = 2_000  # runs of messages (often a push each) that one claim or 
 CLAIM_BATCHES_MAX = 64  # batches one consumer may hold unacked
 CLAIM_CONSUMERS_MAX = 10_000  # streaming queries that one queue remembers
 LEASE_BITS = 44  # leases of a boot: 5 years at 100,000 a second; the boot epoch stands above them
+POP_RUNS_MAX = 1_000  # runs of messages that one pop takes: it may get fewer messages than it asks
+SWEPT_AT_ONCE = 1_000  # with so many in flight outdated deadlines are dropped in one step; else …
+DEADLINES_SWEPT = 4  # … so many are looked at with each deadline that comes
 SEQUENCE_BITS = 48  # a lane's own counter; the priority stands above it
 
 # -- The shape of memory ----------------------------------------------------------------------
@@ -102,12 +105,16 @@ SPARSE_CHUNK_BYTES = 64 * 1024  # … if that frees at least this much
 CLOCK_STEP_MS = 5_000  # a clock that is off by less is none of an operator's concern
 COPY_LOOK_CHUNKS = 1_000  # chunks that are looked at for that in one step …
 COPY_STEP_CHUNKS = 16  # … and chunks copied in one
-LONG_COMMIT_ROWS = 1_000  # a commit that stores or deletes more rows never runs in the event loop
+LONG_COMMIT_ROWS = 250  # a commit that stores or deletes more rows never runs in the event loop
 WAITERS_MAX = 100_000  # consumers waiting on one queue
-MOVE_MESSAGES = 1_000  # messages moved to another queue in one transaction
+MOVE_MESSAGES = 1_000  # messages moved to another queue in one transaction …
+MOVE_RUNS = 200  # … if they lie in no more runs than this
 UNREADABLE_RETRY_MS = 60_000  # how often what the disk could not give is tried again
 DESK_TURN_CALLS = 4  # calls to the journal in one step of the event loop
-EXPIRE_STEP_SPANS = 1_000  # runs of messages whose time has come, in one step
+EXPIRE_STEP_SPANS = 500  # runs of messages whose time has come, in one step
+GIVE_BACK_STEP_SPANS = 500  # runs of messages that a consumer who leaves gives back in one step
+UNWRITTEN_CHANGES_MAX = 2_000  # of a queue, before what time brings waits for the commit
+WEAR_STEP_THINGS = 4_000  # of what a purge has left, that are taken apart in one step
 SERVE_STEP_PARTS = 1_000  # runs of messages that a queue hands out in one step
 ACTOR_FAILURES_MAX = 3  # after so many internal errors of a queue or topic within …
 ACTOR_FAILURES_MS = 60_000  # … this long it is out of service …
@@ -124,7 +131,7 @@ LIST_STEP_NAMES = 100  # queues or topics that a list looks at before others get
 LIST_PAGE_MAX = 1_000  # queues or topics that a client is told of in one answer
 EVENTS_PENDING_MAX = 100_000  # events that wait for a full disk before the oldest are dropped
 EVENTS_PAUSE_MS = 20  # between two publications of events: a busy broker has thousands of commits
-EVENTS_PUBLISHED_MAX = 10_000  # events in one batch, which is one step of work
+EVENTS_PUBLISHED_MAX = 2_500  # events in one commit: telling them is a part of its step
 EVENTS_RESIDENT_BYTES = 8 * 1024 * 1024  # of `nexo.events`, for those who follow it
 EVENTS_RETENTION_MS = 24 * 3_600_000  # default of `events_retention` …
 EVENTS_RETENTION_BYTES = 256 * 1024 * 1024  # … and of `events_retention_bytes`
@@ -144,7 +151,7 @@ SUBSCRIPTIONS_MAX = 1_000  # of one connection
 SUBSCRIPTION_NUMBER_MAX = 2**32 - 1  # it stands in the head of each delivery
 PREFETCH_MAX = 100_000  # messages that a subscription has room for
 RECEIPT_RANGES_MAX = 100_000  # of one ack, nack or extension …
-RECEIPT_RANGES_STEP = 2_000  # … of which so many are applied in one step
+RECEIPT_RANGES_STEP = 1_000  # … of which so many are applied in one step
 
 # -- The UDP door -----------------------------------------------------------------------------
 

@@ -7,11 +7,13 @@ import msgspec
 
 from nexo.machine.ack import ack
 from nexo.machine.apply import apply
+from nexo.machine.clear import purge, wear
 from nexo.machine.compact import is_sparse
 from nexo.machine.depart import dead_letters, depart
 from nexo.machine.expire import expire
 from nexo.machine.fail import nack
 from nexo.machine.image import image_of
+from nexo.machine.pop import pop
 from nexo.machine.push import push, push_moved, push_one
 from nexo.machine.settle import collect, settle
 from nexo.machine.topic import Topic, collect_topic, flush_topic, publish, settle_topic, trim
@@ -118,3 +120,21 @@ def test_a_chunk_is_not_copied_forward_before_all_of_it_is_on_disk() -> None:
     assert not is_sparse(lane, chunk)
     commit(queue)
     assert is_sparse(lane, chunk)
+
+
+def test_what_was_purged_is_neither_evicted_nor_copied_forward() -> None:
+    """Until it is taken apart its contents are still there, and others may know its chunks."""
+    queue = orders()
+    put(queue, *[b"x" * 200] * 1_000)
+    lane = queue.lanes[0]
+    (chunk,) = lane.log.chunks.values()
+    ack(queue, pop(queue, 999, 1_000, one_ack=True).lease, 0, 999, 1_000)
+    commit(queue)
+    assert lane.log.evictable(chunk)
+    assert is_sparse(lane, chunk)
+    purge(queue, 1_000)
+    assert chunk.content is not None
+    assert not lane.log.evictable(chunk)
+    assert not is_sparse(lane, chunk)
+    assert not wear(queue, 100)
+    assert chunk.content is None

@@ -17,18 +17,22 @@ import pytest
 from nexo import machine
 from nexo.machine import late, peek
 from nexo.machine.ack import ack, extend, received
+from nexo.machine.clear import purge, wear
 from nexo.machine.expire import expire, next_ms
 from nexo.machine.fail import give_back, nack
 from nexo.machine.image import decode_image, encode_image, image_of, revive
+from nexo.machine.invariants import check
 from nexo.machine.pop import pop
 from nexo.machine.push import push, push_one
 from nexo.machine.queue import Queue
 from nexo.machine.settle import collect, settle
+from nexo.vocabulary import limits
 from nexo.vocabulary.limits import SMALL_PUSH_MESSAGES
 from tests.unit.machine.orders import batch, orders
 
 SMALL, LARGE = 500, 5_000
 LINES_SLACK = 40  # a few steps more in a tree of ten times as many leaves
+SWEEP_LINES = 300  # of outdated deadlines that are looked at along the way
 BYTES_SLACK = 16 * 1024  # far below the copy of a list of LARGE
 ROOM = next(iter(machine.__path__))
 
@@ -65,10 +69,12 @@ def cost(step: Step) -> Cost:
     return Cost(lines, peak - before)
 
 
-def hold(world: World, small: int = SMALL, large: int = LARGE) -> None:
+def hold(
+    world: World, small: int = SMALL, large: int = LARGE, lines_slack: int = LINES_SLACK
+) -> None:
     """A step costs in a large world what it costs in a small one."""
     less, more = cost(world(small)), cost(world(large))
-    assert more.lines <= 1.5 * less.lines + LINES_SLACK, f"{less} at {small}, {more} at {large}"
+    assert more.lines <= 1.5 * less.lines + lines_slack, f"{less} at {small}, {more} at {large}"
     assert more.bytes <= 1.5 * less.bytes + BYTES_SLACK, f"{less} at {small}, {more} at {large}"
 
 
@@ -98,7 +104,11 @@ SAY: dict[str, Callable[[Queue, int, int], object]] = {
 
 @pytest.mark.parametrize("settings", [{}, {"fifo": True}, {"max_attempts": 1}], ids=str)
 @pytest.mark.parametrize("what", SAY)
-def test_word_on_one_message_of_a_long_lease(what: str, settings: dict[str, Any]) -> None:
+def test_word_on_one_message_of_a_long_lease(
+    what: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "POP_RUNS_MAX", LARGE)
+
     def world(size: int) -> Step:
         queue = filled(size, **settings)
         lease = pop(queue, size, 1_000, one_ack=what != "received").lease
@@ -116,7 +126,7 @@ def test_word_on_one_message_of_a_long_lease(what: str, settings: dict[str, Any]
 
         return step
 
-    hold(world)
+    hold(world, lines_slack=SWEEP_LINES)
 
 
 def test_one_of_many_deadlines_of_a_lease_passes() -> None:
@@ -129,6 +139,33 @@ def test_one_of_many_deadlines_of_a_lease_passes() -> None:
         return lambda: expire(queue, 2_000)
 
     hold(world)
+
+
+def test_deadline_after_which_many_are_swept() -> None:
+    def world(size: int) -> Step:
+        queue = filled(size)
+        leases = [pop(queue, 1, 1_000, one_ack=True).lease for _ in range(size)]
+        first, number = queue.lanes[0].log.settled - size, 0
+        while queue.unswept or len(queue.deadlines) < queue.deadlines_max:
+            seq = first + number % size
+            extend(queue, leases[number % size], seq, seq + 1, 1_000 + number, 1_000)
+            number += 1
+        commit(queue)
+        return lambda: extend(queue, leases[0], first, first + 1, 500, 1_001)
+
+    hold(world, 1_500, 6_000)
+
+
+def test_many_outdated_deadlines_pass() -> None:
+    def world(size: int) -> Step:
+        queue = filled(size)
+        for _ in range(size):
+            lease = pop(queue, 1, 1_000, one_ack=True).lease
+            extend(queue, lease, 0, 1 << 62, 500_000, 1_000)
+        commit(queue)
+        return lambda: expire(queue, 100_000, 50)
+
+    hold(world, 1_500, 6_000)
 
 
 # -- Backlogs ---------------------------------------------------------------------------------
@@ -234,6 +271,18 @@ def test_commit_of_many_delays_costs_what_it_holds() -> None:
     assert more.lines <= 12 * less.lines, f"{less} for 20 batches, {more} for 200"
 
 
+def test_commit_of_many_delays_looks_at_batches_not_at_messages() -> None:
+    def world(size: int) -> Step:
+        queue = orders()
+        for number in range(20):
+            delays = [1_000 + size * number + each for each in range(size)]
+            push(queue, batch(*[b"body"] * size, delay_ms=delays), 1_000)
+        return lambda: commit(queue)
+
+    less, more = cost(world(40)), cost(world(400))
+    assert more.lines <= less.lines, f"{less} for 40 messages a batch, {more} for 400"
+
+
 def test_look_at_retention_behind_many_locked_groups() -> None:
     def world(size: int) -> Step:
         queue = filled(size, fifo=True, retention_ms=5_000)
@@ -249,6 +298,39 @@ def test_look_at_retention_behind_many_locked_groups() -> None:
         return step
 
     hold(world)
+
+
+# -- Purge ------------------------------------------------------------------------------------
+
+PURGED = {**PLACES, "keys": lambda size: keyed(size), "chunks": lambda size: chunked(size)}
+
+
+@pytest.mark.parametrize("what", PURGED)
+def test_purge_leaves_what_was_there_to_be_taken_apart_later(what: str) -> None:
+    def world(size: int) -> Step:
+        queue = PURGED[what](size)
+        return lambda: purge(queue, 2_000_000)
+
+    less, more = cost(world(600)), cost(world(1_800))
+    assert more.lines <= less.lines + LINES_SLACK, f"{less} at 600, {more} at 1,800"
+
+
+@pytest.mark.parametrize("what", PURGED)
+def test_what_a_purge_left_is_taken_apart_some_at_a_time(what: str) -> None:
+    queue = PURGED[what](1_000)
+    chunks = [chunk for lane in queue.lanes for chunk in lane.log.chunks.values()]
+    purge(queue, 2_000_000)
+    push_one(queue, b"later", 2_000_000)
+    commit(queue)
+    while True:
+        most = cost(lambda: wear(queue, 20))
+        assert most.lines < 20 * 20, f"{most} for 20 things"
+        if not wear(queue, 20):
+            break
+    assert not queue.worn
+    assert not any(chunk.content for chunk in chunks), "a content is held on to"
+    assert pop(queue, 10, 2_000_000).count == 1
+    check(queue)
 
 
 # -- Memory -----------------------------------------------------------------------------------

@@ -7,7 +7,9 @@ import pytest
 from nexo.machine import late, peek
 from nexo.machine.expire import expire
 from nexo.machine.fail import nack
+from nexo.machine.pop import pop
 from nexo.machine.queue import Queue
+from nexo.vocabulary.limits import PIECE_LEASES_MAX
 from tests.unit.machine.orders import bodies, commit, orders, put, take
 
 LATE_MS = 40_000
@@ -87,3 +89,13 @@ def test_who_timed_out_is_known_until_the_next_delivery() -> None:
     nack(queue, again.lease, 0, 5, LATE_MS)
     commit(queue)
     assert not late.has_timed_out(queue, again.lease, 2)  # it was given back, which is not late
+
+
+def test_a_message_is_found_however_often_it_was_delivered() -> None:
+    """What is known of earlier deliveries is dropped now and then, never the latest."""
+    queue = orders(max_attempts=None)
+    put(queue, b"one")
+    for _ in range(2 * PIECE_LEASES_MAX):
+        lease = pop(queue, 1, 1_000, one_ack=True).lease
+        assert late.lease_of(queue, 0) == lease
+        nack(queue, lease, 0, 1, 1_000)

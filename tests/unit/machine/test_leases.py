@@ -1,11 +1,16 @@
 """What a consumer may say of a delivery, and what a lease leaves behind."""
 
+from random import Random
+
 import pytest
 
+from nexo.machine import queue as queue_module
 from nexo.machine.ack import ack, extend, received
 from nexo.machine.expire import expire, next_ms
 from nexo.machine.fail import give_back, nack
+from nexo.machine.invariants import check
 from nexo.machine.pop import messages, pop
+from nexo.machine.settle import collect, settle
 from nexo.vocabulary import limits
 from nexo.vocabulary.errors import InvalidArgument, StaleReceipt, WrongState
 from nexo.vocabulary.states import State
@@ -150,6 +155,38 @@ def test_acked_leases_leave_nothing_behind() -> None:
     assert queue.leases == {}
 
 
+def test_no_deadline_is_lost_while_others_are_swept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With many in flight that takes a while, and everything else goes on."""
+    monkeypatch.setattr(queue_module, "SWEPT_AT_ONCE", 10)
+    monkeypatch.setattr(queue_module, "DEADLINES_SWEPT", 2)
+    queue, random, swept = orders(max_attempts=None), Random(7), 0
+    put(queue, *[b""] * 400)
+    leases: dict[int, int] = {}
+    for now_ms in range(1_000, 9_000, 2):
+        delivery = pop(queue, random.choice([1, 1, 9]), now_ms, one_ack=True, visibility_ms=3_000)
+        for part in delivery.parts:
+            leases |= dict.fromkeys(range(part.first, part.first + part.count), delivery.lease)
+        for seq in random.sample(sorted(leases), min(3, len(leases))):
+            lease = leases[seq]
+            if random.random() < 0.1:
+                nack(queue, lease, seq, seq + 1, now_ms)
+                del leases[seq]
+            else:
+                extend(queue, lease, seq, seq + 1, random.choice([500, 5_000]), now_ms)
+        expire(queue, now_ms)
+        leases = {
+            seq: lease for seq, lease in leases.items() if queue.on_lease(lease, seq, seq + 1)
+        }
+        settle(queue, collect(queue).mark)
+        swept += bool(queue.unswept)
+        if now_ms % 20 == 0:
+            check(queue)
+    assert swept > 100
+    assert len(queue.deadlines) + len(queue.unswept) < 4_000
+    expire(queue, 100_000)
+    assert (queue.in_flight, queue.deadlines, queue.unswept) == (0, [], [])
+
+
 def test_extending_one_by_one_stays_quick_and_tidy() -> None:
     """One lease with a deadline a message: none may be swept out, and none kept twice."""
     queue = orders()
@@ -164,8 +201,11 @@ def test_extending_one_by_one_stays_quick_and_tidy() -> None:
 
 
 @pytest.mark.timeout(20)
-def test_lease_over_many_groups_is_received_and_buried_at_once() -> None:
+def test_lease_over_many_groups_is_received_and_buried_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Each message is a span of its own here; none of the steps may look at all the others."""
+    monkeypatch.setattr(limits, "POP_RUNS_MAX", 10_000)
     queue = orders(fifo=True, max_attempts=1)
     put(queue, *[b""] * 10_000, groups=[str(number) for number in range(10_000)])
     delivery = pop(queue, 10_000, 1_000)

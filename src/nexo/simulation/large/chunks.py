@@ -65,7 +65,6 @@ class Subscriber(Shape):
             "a subscriber with room gets what is there",
             f"{came} messages came of {prefetch} that it has room for",
         )
-        site.asked(prefetch)  # leaving gives all of them back
         inbox.unsubscribe(waiter)
         await site.drain("inbox")
         await site.drain("other")

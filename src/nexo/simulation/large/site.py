@@ -78,7 +78,8 @@ class Site:
             queue, totals = actor.queue, actor.queue.totals
             moved += totals.pushed + totals.delivered + totals.acked
             moved += totals.nacked + totals.expired + totals.dead_lettered
-            done -= queue.scheduled_count  # what is put aside comes back later
+            # What is put aside comes back later, and what is in flight may be given back.
+            done -= queue.scheduled_count + queue.in_flight
             for lane in queue.lanes:
                 done += lane.log.settled - (lane.priority << SEQUENCE_BITS)
         for topic in self.engine.topics.values():
