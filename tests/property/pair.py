@@ -2,7 +2,8 @@
 
 `both` runs a command on each and compares the answers; `check` compares everything that is known
 of every message. A commit compares the image of the living queue with the image that the journal's
-records fold to; a crash throws the living queue away and goes on with the revived one.
+records fold to, and a snapshot that is finished with both; it may have taken several commits. A
+crash throws the living queue away and goes on with the revived one.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from nexo.machine.fold import fold
 from nexo.machine.image import Image, decode_image, encode_image, image_of, revive
 from nexo.machine.queue import Queue
 from nexo.machine.settle import collect, settle
+from nexo.machine.snapshot import QueueSnapshot, read_snapshot
 from nexo.vocabulary.batch import concatenate
 from nexo.vocabulary.changes import decode_queue_changes, encode_changes
 from nexo.vocabulary.errors import NexoError
@@ -58,6 +60,7 @@ class Pair:
         self.model = Model(settings)
         self.on_disk = Point(encode_image(Image()), [], {}, self.model.copy(), None)
         self.under_way: list[Point] = []
+        self.making: QueueSnapshot | None = None
 
     # -- Comparing ----------------------------------------------------------------------------
 
@@ -125,15 +128,16 @@ class Pair:
     def newest(self) -> Point:
         return self.under_way[-1] if self.under_way else self.on_disk
 
-    def begin_commit(self, snapshot: bool = False) -> None:
-        """Collect what changed, as the journal gets it, and see that it tells the whole story."""
+    def begin_commit(self, entries: int = 0) -> None:
+        """Collect what changed, as the journal gets it, and see that it tells the whole story.
+        With `entries` a snapshot begins, or goes on by so many; else it goes on by a few."""
         collected = collect(self.queue)
         self.model.collect()
         before = self.newest
         record = decode_queue_changes(encode_changes(collected.changes))
         records = [*before.records, record]
         live = encode_image(image_of(self.queue))
-        folded = fold(decode_image(before.snapshot), records)
+        folded = fold(read_snapshot(before.snapshot), records)
         assert folded.now_ms <= self.queue.now_ms, "the journal is ahead of the queue"
         _check_same(decode_image(live), folded)
         rows = before.rows | dict(collected.rows)
@@ -143,8 +147,24 @@ class Pair:
         lanes = self.queue.lanes
         needed = {r for lane in lanes for chunk in lane.log.chunks.values() for r in chunk.rows}
         assert set(rows) == needed, f"rows on disk {sorted(rows)}, needed {sorted(needed)}"
-        base, records = (live, []) if snapshot else (before.snapshot, records)
+        taken = self._snapshot(record, entries)
+        if taken is not None:
+            _check_same(decode_image(live), read_snapshot(taken))
+        base, records = (taken, []) if taken is not None else (before.snapshot, records)
         self.under_way.append(Point(base, records, rows, self.model.copy(), collected.mark))
+
+    def _snapshot(self, record: list[QueueChange], entries: int) -> bytes | None:
+        if self.making is not None:
+            self.making.note(record)
+        elif entries:
+            self.making = QueueSnapshot(self.queue)
+        else:
+            return None
+        self.making.step(entries or 3)
+        if not self.making.is_done:
+            return None
+        taken, self.making = bytes(self.making.encoded), None
+        return taken
 
     def end_commit(self) -> None:
         """The oldest commit under way is on disk."""
@@ -153,8 +173,8 @@ class Pair:
         settle(self.queue, self.on_disk.mark)
         self.model.settle()
 
-    def commit(self, snapshot: bool = False) -> None:
-        self.begin_commit(snapshot)
+    def commit(self, entries: int = 0) -> None:
+        self.begin_commit(entries)
         while self.under_way:
             self.end_commit()
 
@@ -163,10 +183,11 @@ class Pair:
         reached = [self.on_disk, *self.under_way]
         point = reached[max(0, len(reached) - 1 - commits_lost)]
         self.boots += 1
+        self.making = None
         self.queue = Queue(
             NAME, self.model.settings, INCARNATION, self.row_numbers, self.boots << LEASE_BITS
         )
-        revive(self.queue, fold(decode_image(point.snapshot), point.records))
+        revive(self.queue, fold(read_snapshot(point.snapshot), point.records))
         assert not self.queue.dropped_rows, "a revived queue has dead chunks"
         self.model = point.model.copy()
         self.model.restart(self.queue.now_ms)
@@ -174,7 +195,7 @@ class Pair:
         self.on_disk = replace(point, model=self.model.copy(), mark=None)
         # Folding the same records once more must find what was revived, whatever it has dropped.
         revived = decode_image(encode_image(image_of(self.queue)))
-        _check_same(revived, fold(decode_image(point.snapshot), point.records))
+        _check_same(revived, fold(read_snapshot(point.snapshot), point.records))
 
     # -- Content that leaves memory -----------------------------------------------------------
 

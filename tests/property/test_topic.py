@@ -60,12 +60,20 @@ class Plain:
 
 @dataclass
 class Point:
-    """What is on disk after a commit."""
+    """What is on disk after a commit: a snapshot, the records since then, and the rows."""
 
+    snapshot: bytes | None
     records: list[list[TopicChange]]
     rows: dict[int, Batch]
     plain: Plain
     end: int
+
+
+def folded(snapshot: bytes | None, records: list[list[TopicChange]]) -> topic_image.TopicImage:
+    image = topic_image.TopicImage()
+    if snapshot is not None:
+        image = topic_image.read_topic_snapshot(snapshot)
+    return topic_image.fold_topic(image, records)
 
 
 class TopicSteps(RuleBasedStateMachine):
@@ -75,7 +83,8 @@ class TopicSteps(RuleBasedStateMachine):
         self.row_numbers = count(1)
         self.topic = rules.Topic("news", settings, self.row_numbers)
         self.plain = Plain()
-        self.on_disk = Point([], {}, Plain(), 0)
+        self.on_disk = Point(None, [], {}, Plain(), 0)
+        self.making: topic_image.TopicSnapshot | None = None
         self.under_way: list[Point] = []
         self.now = 1_000
         self.serial = 0
@@ -296,10 +305,13 @@ class TopicSteps(RuleBasedStateMachine):
 
     # -- The disk -----------------------------------------------------------------------------
 
-    @rule(what=st.sampled_from(["commit", "begin", "end", "crash", "crash", "evict"]))
-    def disk(self, what: str) -> None:
+    @rule(
+        what=st.sampled_from(["commit", "begin", "end", "crash", "crash", "evict"]),
+        entries=st.sampled_from([0, 1, 2, 9]),
+    )
+    def disk(self, what: str, entries: int = 0) -> None:
         if what in ("commit", "begin"):
-            self.begin_commit()
+            self.begin_commit(entries)
         while self.under_way and what in ("commit", "end"):
             self.on_disk = self.under_way.pop(0)
             rules.settle_topic(self.topic, self.on_disk.end)
@@ -314,29 +326,50 @@ class TopicSteps(RuleBasedStateMachine):
                 if log.evictable(chunk):
                     log.evict(chunk)
 
-    def begin_commit(self) -> None:
+    def begin_commit(self, entries: int) -> None:
+        """With `entries` a snapshot begins, or goes on by so many; else it goes on by one."""
         rules.flush_topic(self.topic)
         collected = rules.collect_topic(self.topic)
         before = self.under_way[-1] if self.under_way else self.on_disk
         records = [*before.records, decode_topic_changes(encode_changes(collected.changes))]
-        live = topic_image.image_of_topic(self.topic)
-        folded = topic_image.fold_topic(topic_image.TopicImage(), records)
-        folded.now_ms = live.now_ms
-        for name in live.__struct_fields__:
-            one, other = getattr(live, name), getattr(folded, name)
-            assert one == other, f"{name} differs:\n  living: {one}\n  folded: {other}"
+        self.check_same(folded(before.snapshot, records))
+        snapshot, taken = before.snapshot, self.taken_down(collected.changes, entries)
+        if taken is not None:
+            snapshot, records = taken, []
+            self.check_same(folded(snapshot, []))
         rows = before.rows | dict(collected.rows)
         for row in collected.dropped_rows:
             del rows[row]
         needed = {row for chunk in self.topic.log.chunks.values() for row in chunk.rows}
         assert set(rows) == needed, f"rows on disk {sorted(rows)}, needed {sorted(needed)}"
-        self.under_way.append(Point(records, rows, self.plain.copy(), collected.end))
+        self.under_way.append(Point(snapshot, records, rows, self.plain.copy(), collected.end))
+
+    def taken_down(self, changes: list[TopicChange], entries: int) -> bytes | None:
+        if self.making is not None:
+            self.making.note(changes)
+        elif entries:
+            self.making = topic_image.TopicSnapshot(self.topic)
+        else:
+            return None
+        self.making.step(entries or 1)
+        if not self.making.is_done:
+            return None
+        taken, self.making = bytes(self.making.encoded), None
+        return taken
+
+    def check_same(self, other: topic_image.TopicImage) -> None:
+        live = topic_image.image_of_topic(self.topic)
+        other.now_ms = live.now_ms
+        for name in live.__struct_fields__:
+            one, two = getattr(live, name), getattr(other, name)
+            assert one == two, f"{name} differs:\n  living: {one}\n  folded: {two}"
 
     def crash(self) -> None:
         point = self.on_disk
+        self.making = None
         self.topic = rules.Topic("news", self.settings, self.row_numbers)
-        image = topic_image.fold_topic(topic_image.TopicImage(), point.records)
-        topic_image.revive_topic(self.topic, image)
+        topic_image.revive_topic(self.topic, folded(point.snapshot, point.records))
+        assert not self.topic.dropped_rows, "a revived topic has dead chunks"
         self.under_way = []
         self.plain = point.plain.copy()
         self.plain.settled = point.end

@@ -10,10 +10,11 @@ from nexo.engine.recorder import StoredBytes
 from nexo.journal.port import CATALOG
 from nexo.machine.catalog import Catalog, CatalogImage, decode_catalog_image, fold_catalog
 from nexo.machine.fold import fold
-from nexo.machine.image import Image, decode_image, revive
+from nexo.machine.image import Image, revive
 from nexo.machine.queue import Queue
+from nexo.machine.snapshot import read_snapshot
 from nexo.machine.topic import Topic
-from nexo.machine.topic_image import TopicImage, decode_topic_image, fold_topic, revive_topic
+from nexo.machine.topic_image import TopicImage, fold_topic, read_topic_snapshot, revive_topic
 from nexo.vocabulary.changes import (
     decode_catalog_changes,
     decode_queue_changes,
@@ -84,7 +85,7 @@ def load_catalog(stored: Stored) -> Catalog:
 
 def load_queue(stored: Stored) -> Image:
     try:
-        image = decode_image(stored.snapshot) if stored.snapshot else Image()
+        image = read_snapshot(stored.snapshot) if stored.snapshot else Image()
         return fold(image, map(decode_queue_changes, stored.records))
     except (msgspec.DecodeError, KeyError) as error:
         raise _unreadable("a queue", error) from error
@@ -92,7 +93,7 @@ def load_queue(stored: Stored) -> Image:
 
 def load_topic(stored: Stored) -> TopicImage:
     try:
-        image = decode_topic_image(stored.snapshot) if stored.snapshot else TopicImage()
+        image = read_topic_snapshot(stored.snapshot) if stored.snapshot else TopicImage()
         return fold_topic(image, map(decode_topic_changes, stored.records))
     except (msgspec.DecodeError, KeyError) as error:
         raise _unreadable("a topic", error) from error

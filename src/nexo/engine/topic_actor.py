@@ -19,7 +19,7 @@ from nexo.engine.timer import Timer
 from nexo.machine import topic as rules
 from nexo.machine.bind import archive_kept, wanted_runs
 from nexo.machine.log import Place
-from nexo.machine.topic_image import encode_topic_image, image_of_topic
+from nexo.machine.topic_image import TopicSnapshot
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.limits import POP_BYTES_MAX
 from nexo.vocabulary.settings import TopicSettings
@@ -205,9 +205,7 @@ class TopicActor:
         collected = rules.collect_topic(self.topic)
         draft.rows += collected.rows
         draft.dropped_rows += collected.dropped_rows
-        self._recorder.write(
-            draft, collected.changes, lambda: encode_topic_image(image_of_topic(self.topic))
-        )
+        self._recorder.write(draft, collected.changes, lambda: TopicSnapshot(self.topic))
         return collected.end
 
     def settle(self, mark: Any) -> None:

@@ -65,6 +65,14 @@ class Recent:
                 if entry is not None and entry[0] <= now_ms:
                     del self.seqs_by_key[key]
 
+    def turns(self) -> list[int]:
+        """When keys are to be dropped, in order: `keys_of` has those of each turn."""
+        return sorted(self._turns)
+
+    def keys_of(self, turn: int, start: int, count: int) -> list[str]:
+        """Some of the keys of a turn. They come and go at the end, so what is before stays."""
+        return self._keys_by_turn.get(turn, [])[start : start + count]
+
     def sift(self, keys: list[str | None], now_ms: int) -> tuple[list[int], list[int]]:
         """The indexes of the messages that are new, and of those that repeat another."""
         fresh, repeated, seen = [], [], set()

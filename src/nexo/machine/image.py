@@ -1,8 +1,8 @@
 """The image of a queue: its whole state as plain values, without the machinery.
 
-A snapshot is an encoded image. `image_of` takes one from a living queue; `fold` brings an image
-forward by the changes of the journal; `revive` makes a living queue of it. That folding gives
-the same image as taking it is the test that the journal misses nothing.
+`snapshot` takes one from a living queue, in steps, and encodes it; `image_of` takes it in one step.
+`fold` brings an image forward by the changes of the journal; `revive` makes a living queue of it.
+That folding gives the same image as taking it is the test that the journal misses nothing.
 """
 
 from __future__ import annotations
@@ -103,7 +103,8 @@ decode_image = msgspec.msgpack.Decoder(Image).decode
 
 
 def image_of(queue: Queue) -> Image:
-    """Everything about the queue that a restart must bring back. Call it after `collect`."""
+    """Everything about the queue that a restart must bring back, in one step: for looking at it in
+    tests and simulations. Call it after `collect`."""
     free: list[Free] = []
     leases: dict[int, list[Leased]] = {}
     for lane in queue.lanes:
@@ -119,19 +120,7 @@ def image_of(queue: Queue) -> Image:
             if span.state is State.MOVING:
                 free.append(Free(span.first, span.end, span.history, 0))
                 continue
-            assert span.history is not None
-            leases.setdefault(lease, []).append(
-                Leased(
-                    span.first,
-                    span.end,
-                    span.history,
-                    State.RECEIVED if span.state is State.DOOMED else span.state,
-                    span.deadline_ms,
-                    span.visibility_ms,
-                    span.consumer,
-                )
-            )
-    totals = queue.totals
+            leases.setdefault(lease, []).append(leased_image(span, span.first, span.end))
     return Image(
         now_ms=queue.now_ms,
         paused=queue.paused,
@@ -146,22 +135,45 @@ def image_of(queue: Queue) -> Image:
         }
         if queue.producers is not None
         else {},
-        claims={
-            name: ClaimImage(
-                consumer.epoch,
-                consumer.acked_through,
-                {n: (b.lease, b.sealed, b.lapsed) for n, b in consumer.batches.items()},
-            )
-            for name, consumer in queue.claims.items()
-        },
-        totals=TotalsImage(
-            totals.pushed,
-            totals.delivered,
-            totals.acked,
-            totals.nacked,
-            totals.expired,
-            totals.dead_lettered,
-        ),
+        claims=claims_image(queue),
+        totals=totals_image(queue),
+    )
+
+
+def leased_image(span: Span, first: int, end: int) -> Leased:
+    """Some messages of a span that is on a lease."""
+    assert span.history is not None
+    return Leased(
+        first,
+        end,
+        span.history,
+        State.RECEIVED if span.state is State.DOOMED else span.state,
+        span.deadline_ms,
+        span.visibility_ms,
+        span.consumer,
+    )
+
+
+def claims_image(queue: Queue) -> dict[str, ClaimImage]:
+    return {
+        name: ClaimImage(
+            consumer.epoch,
+            consumer.acked_through,
+            {n: (b.lease, b.sealed, b.lapsed) for n, b in consumer.batches.items()},
+        )
+        for name, consumer in queue.claims.items()
+    }
+
+
+def totals_image(queue: Queue) -> TotalsImage:
+    totals = queue.totals
+    return TotalsImage(
+        totals.pushed,
+        totals.delivered,
+        totals.acked,
+        totals.nacked,
+        totals.expired,
+        totals.dead_lettered,
     )
 
 

@@ -92,6 +92,7 @@ UNSETTLED_BYTES_MAX = 64 * 1024 * 1024  # what may wait for the disk before push
 RECORD_BYTES_BEFORE_SNAPSHOT = 1024 * 1024  # records of the catalog before they are folded in
 CATALOG_STEP_DEFINITIONS = 500  # encoded in one step of a snapshot: about 1 ms
 UNFOLDED_BYTES_MAX = 1024 * 1024  # records beyond the snapshots, of all owners: some 30,000 changes
+SNAPSHOT_STEP_ENTRIES = 1_000  # that snapshots take down in one commit: about 3 ms
 SNAPSHOT_BYTES_MIN = 256  # a smaller snapshot counts as this much: it takes a row all the same
 SPARSE_CHUNK_RATIO = 4  # a chunk with fewer live messages than 1/4 is copied forward …
 SPARSE_CHUNK_BYTES = 64 * 1024  # … if that frees at least this much
