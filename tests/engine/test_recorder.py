@@ -151,6 +151,99 @@ async def test_a_large_queue_is_read_whole_after_its_snapshot(rig: Rig) -> None:
     assert engine.queue("q").info().in_flight == total
 
 
+# -- Snapshots that take several commits ------------------------------------------------------
+
+
+@pytest.fixture
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nexo.engine.committer.SNAPSHOT_STEP_ENTRIES", 20)
+
+
+async def later(queue: QueueActor, start: int, count: int) -> None:
+    """Messages of which each is due at a time of its own."""
+    batch = msgspec.structs.replace(
+        numbered(count, start), delay_ms=[10_000_000 + start + number for number in range(count)]
+    )
+    await queue.push(batch)
+
+
+def snapshots_of(rig: Rig, owner: int) -> int:
+    writes = [write for commit in rig.journal.commits for write in commit.writes]
+    return sum(write.owner == owner and write.snapshot is not None for write in writes)
+
+
+@pytest.mark.usefixtures("small_steps")
+async def test_a_large_snapshot_takes_several_commits_and_work_goes_on(rig: Rig) -> None:
+    engine = await rig.start()
+    queue = await engine.create_queue("q")
+    await later(queue, 0, 1_000)
+    assert not snapshots_of(rig, queue.owner), "all of it was taken down in one step"
+    number = 0
+    while not snapshots_of(rig, queue.owner):
+        await pass_through(queue, 1)
+        number += 1
+    assert number > 10, "it was not taken down step by step"
+    engine = await rig.restart()  # which compares what the journal tells with what was in memory
+    assert engine.queue("q").info().scheduled == 1_000
+
+
+@pytest.mark.usefixtures("small_steps")
+async def test_an_idle_broker_finishes_its_snapshots(rig: Rig) -> None:
+    engine = await rig.start()
+    queue = await engine.create_queue("q")
+    await later(queue, 0, 1_000)
+    await asyncio.sleep(60)
+    assert snapshots_of(rig, queue.owner) == 1
+    assert rig.disk.records.get(queue.owner) is None
+
+
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.parametrize("commits", [1, 5, 60])
+async def test_a_crash_in_the_middle_of_a_snapshot_loses_nothing(rig: Rig, commits: int) -> None:
+    engine = await rig.start()
+    queue = await engine.create_queue("q")
+    await later(queue, 0, 600)
+    for number in range(commits):
+        await queue.push(numbered(1, number))
+        delivery = await queue.pop(1, one_ack=True, visibility_ms=10**8)
+        if number % 2:
+            await ack(queue, delivery)
+    held = (commits + 1) // 2
+    info = (await rig.crash()).queue("q").info()
+    assert (info.scheduled, info.depth) == (600, 600 + held)
+
+
+@pytest.mark.usefixtures("small_steps")
+async def test_a_snapshot_whose_commit_fails_is_begun_anew(rig: Rig) -> None:
+    engine = await rig.start()
+    queue = await engine.create_queue("q")
+    await later(queue, 0, 400)
+    await pass_through(queue, 3)
+    rig.journal.refuse_commit = lambda _: OSError("the disk is gone")
+    with pytest.raises(ReadOnly):
+        await queue.push(bodies("lost"))
+    rig.journal.refuse_commit = lambda _: None
+    await asyncio.sleep(60)
+    await later(queue, 400, 400)
+    await asyncio.sleep(60)
+    assert snapshots_of(rig, queue.owner)
+    assert engine.queue("q").info().scheduled == 800
+
+
+@pytest.mark.usefixtures("small_steps")
+async def test_many_snapshots_share_the_steps(rig: Rig) -> None:
+    """Each commit takes down as much as it may, of however many owners."""
+    engine = await rig.start()
+    for queue in await queues_of(engine):
+        await later(queue, 0, 30)
+    commits = rig.journal.commits
+    await rig.restart()  # all of them are due
+    assert unfolded(rig) == 0
+    taken = [sum(write.snapshot is not None for write in commit.writes) for commit in commits]
+    assert sum(taken) >= OWNERS
+    assert max(taken) <= 2
+
+
 # -- Archives and topics ----------------------------------------------------------------------
 
 

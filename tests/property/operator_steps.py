@@ -54,6 +54,8 @@ class OperatorSteps(QueueSteps):
             self.crash(number)
 
     def crash(self, commits_lost: int) -> None:
+        if self.pair.making is not None and commits_lost < 2:
+            self.pair.begin_commit(1000)  # right after the end of a snapshot, or right before it
         self.pair.crash(commits_lost)
         self.picked = []  # a move begins again after a crash
 

@@ -2,7 +2,8 @@
 
 `both` runs a command on each and compares the answers; `check` compares everything that is known
 of every message. A commit compares the living queue with the one that the journal's records bring
-back; a crash throws the living queue away and goes on with that one.
+back, and with a snapshot that is finished; that may have taken several commits. A crash throws the
+living queue away and goes on with the one that was brought back.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ import msgspec
 from nexo.machine import invariants
 from nexo.machine.apply import apply
 from nexo.machine.groups import END
-from nexo.machine.image import Image, decode_image, encode_image, image_of, revive
+from nexo.machine.image import Image, decode_image, encode_image, image_of
 from nexo.machine.queue import Queue
 from nexo.machine.settle import collect, settle
+from nexo.machine.snapshot import QueueSnapshot, load_snapshot
 from nexo.vocabulary.batch import concatenate
 from nexo.vocabulary.changes import decode_queue_changes, encode_changes
 from nexo.vocabulary.errors import NexoError
@@ -61,6 +63,7 @@ class Pair:
         self.model = Model(settings)
         self.on_disk = Point(encode_image(Image()), [], {}, self.model.copy(), None)
         self.under_way: list[Point] = []
+        self.making: QueueSnapshot | None = None
 
     # -- Comparing ----------------------------------------------------------------------------
 
@@ -128,14 +131,14 @@ class Pair:
     def newest(self) -> Point:
         return self.under_way[-1] if self.under_way else self.on_disk
 
-    def begin_commit(self, snapshot: bool = False) -> None:
-        """Collect what changed, as the journal gets it, and see that it tells the whole story."""
+    def begin_commit(self, entries: int = 0) -> None:
+        """Collect what changed, as the journal gets it, and see that it tells the whole story.
+        With `entries` a snapshot begins, or goes on by so many; else it goes on by a few."""
         collected = collect(self.queue)
         self.model.collect()
         before = self.newest
         record = decode_queue_changes(encode_changes(collected.changes))
         records = [*before.records, record]
-        live = encode_image(image_of(self.queue))
         recovered = self._recovered(before.snapshot, records)
         assert recovered.now_ms <= self.queue.now_ms, "the journal is ahead of the queue"
         _check_same(self.queue, recovered)
@@ -146,8 +149,24 @@ class Pair:
         lanes = self.queue.lanes
         needed = {r for lane in lanes for chunk in lane.log.chunks.values() for r in chunk.rows}
         assert set(rows) == needed, f"rows on disk {sorted(rows)}, needed {sorted(needed)}"
-        base, records = (live, []) if snapshot else (before.snapshot, records)
+        taken = self._snapshot(record, entries)
+        if taken is not None:
+            _check_same(self.queue, self._recovered(taken, []))
+        base, records = (taken, []) if taken is not None else (before.snapshot, records)
         self.under_way.append(Point(base, records, rows, self.model.copy(), collected.mark))
+
+    def _snapshot(self, record: list[QueueChange], entries: int) -> bytes | None:
+        if self.making is not None:
+            self.making.note(record)
+        elif entries:
+            self.making = QueueSnapshot(self.queue)
+        else:
+            return None
+        self.making.step(entries or 3)
+        if not self.making.is_done:
+            return None
+        taken, self.making = bytes(self.making.encoded), None
+        return taken
 
     def end_commit(self) -> None:
         """The oldest commit under way is on disk."""
@@ -156,8 +175,8 @@ class Pair:
         settle(self.queue, self.on_disk.mark)
         self.model.settle()
 
-    def commit(self, snapshot: bool = False) -> None:
-        self.begin_commit(snapshot)
+    def commit(self, entries: int = 0) -> None:
+        self.begin_commit(entries)
         while self.under_way:
             self.end_commit()
 
@@ -166,6 +185,7 @@ class Pair:
         reached = [self.on_disk, *self.under_way]
         point = reached[max(0, len(reached) - 1 - commits_lost)]
         self.boots += 1
+        self.making = None
         self.queue = self._recovered(point.snapshot, point.records)
         assert not self.queue.dropped_rows, "a revived queue has dead chunks"
         self.model = point.model.copy()
@@ -179,7 +199,7 @@ class Pair:
         """A new queue, brought to what the journal says."""
         settings, first_lease = self.queue.settings, self.boots << LEASE_BITS
         queue = Queue(NAME, settings, INCARNATION, self.row_numbers, first_lease)
-        revive(queue, decode_image(snapshot))
+        load_snapshot(queue, snapshot)
         apply(queue, records)
         invariants.check(queue)
         if queue.busy is not None:  # no commit is under way that could hold a group

@@ -1,6 +1,6 @@
 """Small limits, so that short lives reach what takes thousands of messages otherwise."""
 
-from nexo.machine import chunk, groups, line, log, producers
+from nexo.machine import chunk, groups, line, log, pop, producers, queue, snapshot
 from nexo.vocabulary import limits
 
 NOISY_IN_FLIGHT_MIN = 3
@@ -19,5 +19,6 @@ SMALL = (
     (groups, "GROUP_RUNS_LAID", 2),
     (line, "ROW_BLOCK_SPANS", 2),
     (producers, "PRODUCER_RESULTS_KEPT", PRODUCER_RESULTS_KEPT),
+    *[(module, "PIECE_BITS", 2) for module in (chunk, pop, queue, snapshot, limits)],
     (limits, "CLAIM_BATCHES_MAX", CLAIM_BATCHES_MAX),
 )

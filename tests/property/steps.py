@@ -83,7 +83,7 @@ def usual_steps(profile: Profile) -> st.SearchStrategy[tuple[Any, ...]]:
     )
     wait = st.tuples(st.just("wait"), WAITS, st.booleans(), st.booleans())
     disk = st.tuples(
-        st.just("disk"), any_of(["commit", "begin", "begin", "end"]), any_of([False, False, True])
+        st.just("disk"), any_of(["commit", "begin", "begin", "end"]), any_of([0, 1, 2, 9])
     )
     late = st.tuples(st.just("discard"), st.integers(0, RECEIPTS_KEPT - 1))
     return st.one_of(push, otherwise, pop, say, say, work, work, wait, disk, late)
@@ -339,12 +339,13 @@ class QueueSteps(RuleBasedStateMachine):
 
     # -- The disk -----------------------------------------------------------------------------
 
-    def disk(self, what: str, snapshot: bool) -> None:
-        """A commit, or a slow one: what happens between its begin and its end is not part of it."""
+    def disk(self, what: str, entries: int) -> None:
+        """A commit, or a slow one: what happens between its begin and its end is not part of it.
+        With `entries` a snapshot begins or goes on."""
         if what == "commit":
-            self.pair.commit(snapshot)
+            self.pair.commit(entries)
         elif what == "begin":
-            self.pair.begin_commit(snapshot)
+            self.pair.begin_commit(entries)
         elif self.pair.under_way:
             self.pair.end_commit()
 

@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from nexo.machine import bind as binding
-from nexo.machine import settle
+from nexo.machine import settle, topic_image
 from nexo.machine import topic as rules
 from nexo.machine.apply import apply, apply_to_topic
 from nexo.machine.image import image_of
 from nexo.machine.log import Place
 from nexo.machine.pop import messages, pop
 from nexo.machine.queue import Queue
-from nexo.machine.topic_image import image_of_topic
 from nexo.vocabulary.attributes import encode_attributes
 from nexo.vocabulary.batch import TIME_TYPE, batch_of, concatenate
 from nexo.vocabulary.changes import (
@@ -66,8 +65,9 @@ class Plain:
 
 @dataclass
 class Point:
-    """What is on disk after a commit."""
+    """What is on disk after a commit: a snapshot, the records since then, and the rows."""
 
+    snapshot: bytes | None
     records: list[list[TopicChange]]
     rows: dict[int, Batch]
     plain: Plain
@@ -81,7 +81,8 @@ class TopicSteps(RuleBasedStateMachine):
         self.row_numbers = count(1)
         self.topic = rules.Topic("news", settings, self.row_numbers)
         self.plain = Plain()
-        self.on_disk = Point([], {}, Plain(), 0)
+        self.on_disk = Point(None, [], {}, Plain(), 0)
+        self.making: topic_image.TopicSnapshot | None = None
         self.under_way: list[Point] = []
         self.now = 1_000
         self.serial = 0
@@ -304,10 +305,13 @@ class TopicSteps(RuleBasedStateMachine):
 
     # -- The disk -----------------------------------------------------------------------------
 
-    @rule(what=st.sampled_from(["commit", "begin", "end", "crash", "crash", "evict"]))
-    def disk(self, what: str) -> None:
+    @rule(
+        what=st.sampled_from(["commit", "begin", "end", "crash", "crash", "evict"]),
+        entries=st.sampled_from([0, 1, 2, 9]),
+    )
+    def disk(self, what: str, entries: int = 0) -> None:
         if what in ("commit", "begin"):
-            self.begin_commit()
+            self.begin_commit(entries)
         while self.under_way and what in ("commit", "end"):
             self.on_disk = self.under_way.pop(0)
             rules.settle_topic(self.topic, self.on_disk.end)
@@ -322,32 +326,57 @@ class TopicSteps(RuleBasedStateMachine):
                 if log.evictable(chunk):
                     log.evict(chunk)
 
-    def begin_commit(self) -> None:
+    def begin_commit(self, entries: int) -> None:
+        """With `entries` a snapshot begins, or goes on by so many; else it goes on by one."""
         rules.flush_topic(self.topic)
         collected = rules.collect_topic(self.topic)
         before = self.under_way[-1] if self.under_way else self.on_disk
         records = [*before.records, decode_topic_changes(encode_changes(collected.changes))]
-        live, told = (image_of_topic(each) for each in (self.topic, self.recovered(records)))
-        told.now_ms = live.now_ms
-        for name in live.__struct_fields__:
-            one, other = getattr(live, name), getattr(told, name)
-            assert one == other, f"{name} differs:\n  living: {one}\n  recovered: {other}"
+        self.check_same(self.recovered(before.snapshot, records))
+        snapshot, taken = before.snapshot, self.taken_down(collected.changes, entries)
+        if taken is not None:
+            snapshot, records = taken, []
+            self.check_same(self.recovered(snapshot, []))
         rows = before.rows | dict(collected.rows)
         for row in collected.dropped_rows:
             del rows[row]
         needed = {row for chunk in self.topic.log.chunks.values() for row in chunk.rows}
         assert set(rows) == needed, f"rows on disk {sorted(rows)}, needed {sorted(needed)}"
-        self.under_way.append(Point(records, rows, self.plain.copy(), collected.end))
+        self.under_way.append(Point(snapshot, records, rows, self.plain.copy(), collected.end))
 
-    def recovered(self, records: list[list[TopicChange]]) -> rules.Topic:
+    def taken_down(self, changes: list[TopicChange], entries: int) -> bytes | None:
+        if self.making is not None:
+            self.making.note(changes)
+        elif entries:
+            self.making = topic_image.TopicSnapshot(self.topic)
+        else:
+            return None
+        self.making.step(entries or 1)
+        if not self.making.is_done:
+            return None
+        taken, self.making = bytes(self.making.encoded), None
+        return taken
+
+    def check_same(self, recovered: rules.Topic) -> None:
+        live, told = (topic_image.image_of_topic(each) for each in (self.topic, recovered))
+        told.now_ms = live.now_ms
+        for name in live.__struct_fields__:
+            one, other = getattr(live, name), getattr(told, name)
+            assert one == other, f"{name} differs:\n  living: {one}\n  recovered: {other}"
+
+    def recovered(self, snapshot: bytes | None, records: list[list[TopicChange]]) -> rules.Topic:
         """A new topic, brought to what the journal says."""
         topic = rules.Topic("news", self.settings, self.row_numbers)
+        if snapshot is not None:
+            topic_image.revive_topic(topic, topic_image.read_topic_snapshot(snapshot))
         apply_to_topic(topic, records)
         return topic
 
     def crash(self) -> None:
         point = self.on_disk
-        self.topic = self.recovered(point.records)
+        self.making = None
+        self.topic = self.recovered(point.snapshot, point.records)
+        assert not self.topic.dropped_rows, "a revived topic has dead chunks"
         self.under_way = []
         self.plain = point.plain.copy()
         self.plain.settled = point.end

@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from nexo.engine import queue_actor
 from nexo.engine.committer import Committer
 from nexo.engine.engine import Engine
 from nexo.engine.recorder import Recorder
 from nexo.engine.rows import SharedRows
-from nexo.machine import image
+from nexo.machine.snapshot import QueueSnapshot
 from nexo.simulation.world import World
 from tests.simulation.planted import first_failure
 
@@ -92,14 +91,7 @@ def test_a_record_that_misses_a_change_is_found(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_snapshot_without_leases_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = image.image_of
-
-    def blind(queue: Any) -> Any:
-        taken = honest(queue)
-        taken.leases = {}
-        return taken
-
-    monkeypatch.setattr(queue_actor, "image_of", blind)
+    monkeypatch.setattr(QueueSnapshot, "_leased", lambda self, chunk, low, end, most: ([], 0, end))
     assert "broke a promise" in first_failure(SEEDS_TO_FIND_IT).text
 
 

@@ -19,7 +19,12 @@ from nexo.engine.durable import Durable
 from nexo.engine.supervisor import outcome_of, refusal_of
 from nexo.journal.port import Commit, Write
 from nexo.vocabulary.errors import NexoError, ReadOnly
-from nexo.vocabulary.limits import INLINE_COMMIT_BYTES, LONG_COMMIT_ROWS, UNSETTLED_BYTES_MAX
+from nexo.vocabulary.limits import (
+    INLINE_COMMIT_BYTES,
+    LONG_COMMIT_ROWS,
+    SNAPSHOT_STEP_ENTRIES,
+    UNSETTLED_BYTES_MAX,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,13 +46,14 @@ _Waiter = tuple[Durable, Any, "Participant | None"]  # who waits, for what, and 
 class Draft:
     """A commit being put together."""
 
-    __slots__ = ("dropped_owners", "dropped_rows", "rows", "writes")
+    __slots__ = ("dropped_owners", "dropped_rows", "rows", "snapshot_entries", "writes")
 
     def __init__(self) -> None:
         self.writes: list[Write] = []
         self.rows: list[tuple[int, Batch]] = []
         self.dropped_rows: list[int] = []
         self.dropped_owners: list[int] = []
+        self.snapshot_entries = SNAPSHOT_STEP_ENTRIES  # that snapshots may still take down
 
     @property
     def snapshot_bytes(self) -> int:

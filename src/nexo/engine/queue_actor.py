@@ -27,10 +27,10 @@ from nexo.machine import clear, compact, peek, settle, unreadable
 from nexo.machine.bind import push_kept
 from nexo.machine.expire import expire, next_ms
 from nexo.machine.fail import give_back, give_back_lease, nack
-from nexo.machine.image import encode_image, image_of
 from nexo.machine.log import Place
 from nexo.machine.pop import messages, pop
 from nexo.machine.push import push, push_one, push_shared
+from nexo.machine.snapshot import QueueSnapshot
 from nexo.vocabulary.errors import DataCorrupt, NexoError, NotReady
 from nexo.vocabulary.limits import (
     COPY_LOOK_CHUNKS,
@@ -306,7 +306,7 @@ class QueueActor(Actor):
         collected = settle.collect(queue)
         draft.rows += collected.rows
         draft.dropped_rows += collected.dropped_rows
-        if self._recorder.write(draft, collected.changes, lambda: encode_image(image_of(queue))):
+        if self._recorder.write(draft, collected.changes, lambda: QueueSnapshot(queue)):
             asyncio.get_running_loop().call_soon(self._begin_copying)
         # Not before: what cannot be written must not take the archive along.
         for flushed in collected.flushed:

@@ -5,6 +5,9 @@ what happened, the records of an owner that are more than its snapshot are *unfo
 of all owners together stay below a limit: beyond it, who has the most takes a snapshot with the
 next commit. A snapshot is thus never larger than the records that made it due, and writing them
 costs at most as much again as the records did.
+
+A large snapshot takes several commits: each takes down a bounded part of the state, and the last
+one writes all of it.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nexo.engine.committer import Draft, Participant
+    from nexo.machine.snapshot import SnapshotInSteps
 
 _SIZES = 64  # of unfolded bytes, by their number of bits
 
@@ -36,6 +40,7 @@ class Recorder:
     __slots__ = (
         "_all",
         "_is_closed",
+        "_making",
         "_owner",
         "_records",
         "_snapshot",
@@ -52,34 +57,51 @@ class Recorder:
         self._snapshot, self._records = all_recorders.stored.pop(owner, StoredBytes())
         self.unfolded = 0  # the bytes of records beyond those of the snapshot …
         self.size = 0  # … and their number of bits: where `Recorders` has it
-        self.is_due = False  # a snapshot is, with the next commit
+        self.is_due = False  # a snapshot is, with the next commit or a few more
+        self._making: SnapshotInSteps | None = None
         self._is_closed = False
         self._weigh()
 
-    def write(self, draft: Draft, changes: list[Any], snapshot: Callable[[], bytes]) -> bool:
+    def write(self, draft: Draft, changes: list[Any], begin: Callable[[], SnapshotInSteps]) -> bool:
         """Put the changes into the draft; true if a snapshot was taken."""
         record = b""
         if changes:
             record = encode_changes(changes)
+            if self._making is not None:
+                self._making.note(changes)
             if not self._is_closed:
                 self._records += len(record)
                 self._weigh()
                 self._all.bound(self)
         elif not self.is_due:
             return False
-        if not self.is_due:
-            draft.writes.append(Write(self._owner, record))
+        taken = self._go_on(draft, begin) if self.is_due else None
+        if taken is None:
+            if record:
+                draft.writes.append(Write(self._owner, record))
             return False
-        taken = snapshot()
         self._snapshot, self._records, self.is_due = len(taken), 0, False
         self._weigh()
         draft.writes.append(Write(self._owner, record, taken))
         return True
 
+    def _go_on(self, draft: Draft, begin: Callable[[], SnapshotInSteps]) -> bytearray | None:
+        """Take down as much as this commit has room for; the snapshot, if that was the rest."""
+        making = self._making
+        if draft.snapshot_entries > 0:
+            if making is None:
+                making = self._making = begin()
+            draft.snapshot_entries -= making.step(draft.snapshot_entries)
+            if making.is_done:
+                self._making = None
+                return making.encoded
+        self._all.come_back(self)
+        return None
+
     def close(self) -> None:
         """The owner is about to be dropped: nothing but its last record may be written."""
         self._all.note(self, 0)
-        self._is_closed, self.is_due = True, False
+        self._is_closed, self.is_due, self._making = True, False, None
 
     def renewed(self, all_recorders: Recorders) -> Recorder:
         """The one to go on with when the owner's state was loaded anew."""
@@ -131,4 +153,8 @@ class Recorders:
         self.note(recorder, 0)
         recorder.is_due = True
         if recorder is not writing:
-            self._enlist_lazily(recorder.actor)
+            self.come_back(recorder)
+
+    def come_back(self, recorder: Recorder) -> None:
+        """It has something for the next commit."""
+        self._enlist_lazily(recorder.actor)

@@ -11,10 +11,10 @@ from nexo.journal.port import CATALOG
 from nexo.machine.apply import apply, apply_to_topic
 from nexo.machine.catalog import Catalog, CatalogImage, decode_catalog_image, fold_catalog
 from nexo.machine.chunk import PackedRows
-from nexo.machine.image import decode_image, revive
 from nexo.machine.queue import Queue
+from nexo.machine.snapshot import load_snapshot
 from nexo.machine.topic import Topic
-from nexo.machine.topic_image import decode_topic_image, revive_topic
+from nexo.machine.topic_image import read_topic_snapshot, revive_topic
 from nexo.vocabulary.changes import (
     decode_catalog_changes,
     decode_queue_changes,
@@ -81,7 +81,7 @@ def load_queue(queue: Queue, stored: Stored) -> None:
     """Bring a new queue to the state that the journal holds of it."""
     try:
         if stored.snapshot:
-            revive(queue, decode_image(stored.snapshot))
+            load_snapshot(queue, stored.snapshot)
         apply(queue, map(decode_queue_changes, stored.records))
     except (msgspec.DecodeError, KeyError) as error:
         raise _unreadable("a queue", error) from error
@@ -90,7 +90,7 @@ def load_queue(queue: Queue, stored: Stored) -> None:
 def load_topic(topic: Topic, stored: Stored) -> None:
     try:
         if stored.snapshot:
-            revive_topic(topic, decode_topic_image(stored.snapshot))
+            revive_topic(topic, read_topic_snapshot(stored.snapshot))
         apply_to_topic(topic, map(decode_topic_changes, stored.records))
     except (msgspec.DecodeError, KeyError) as error:
         raise _unreadable("a topic", error) from error

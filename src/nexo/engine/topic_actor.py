@@ -20,7 +20,7 @@ from nexo.machine import topic as rules
 from nexo.machine.bind import archive_kept, wanted_runs
 from nexo.machine.chunk import CHUNK_BYTES
 from nexo.machine.log import Place
-from nexo.machine.topic_image import encode_topic_image, image_of_topic
+from nexo.machine.topic_image import TopicSnapshot
 from nexo.vocabulary.errors import DataCorrupt, InvalidArgument
 from nexo.vocabulary.limits import POP_BYTES_MAX
 from nexo.vocabulary.settings import TopicSettings
@@ -217,9 +217,7 @@ class TopicActor(Actor):
         collected = rules.collect_topic(self.topic)
         draft.rows += collected.rows
         draft.dropped_rows += collected.dropped_rows
-        self._recorder.write(
-            draft, collected.changes, lambda: encode_topic_image(image_of_topic(self.topic))
-        )
+        self._recorder.write(draft, collected.changes, lambda: TopicSnapshot(self.topic))
         return collected.end
 
     def settle(self, mark: Any) -> None:

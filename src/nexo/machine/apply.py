@@ -12,12 +12,13 @@ from array import array
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from nexo.machine.ack import detach, set_deadline
+from nexo.machine.ack import attach, detach, set_deadline
 from nexo.machine.claims import ClaimedBatch, Consumer
 from nexo.machine.clear import purge
 from nexo.machine.deduplication import recent_of
 from nexo.machine.expire import bring_due, oldest_in_line_ms
 from nexo.machine.fail import TIMED_OUT, come_back
+from nexo.machine.groups import END
 from nexo.machine.line import Line
 from nexo.machine.pop import put_on_lease
 from nexo.machine.producers import Producers
@@ -109,6 +110,8 @@ def _delivered(queue: Queue, change: c.Delivered) -> None:
     now_ms = queue.advance(change.at_ms)
     bring_due(queue, now_ms)  # what was delivered was in line by then
     spans = [span for bounds in _pairs(change.ranges) for span in _take(queue, *bounds)]
+    # A snapshot in pieces has some of the messages of a lease before it tells of the others.
+    others = queue.on_lease(change.lease, 0, END)
     put_on_lease(
         queue,
         change.lease,
@@ -119,6 +122,8 @@ def _delivered(queue: Queue, change: c.Delivered) -> None:
         change.consumer,
         change.visibility_ms,
     )
+    for span in others:
+        attach(queue, change.lease, span)
 
 
 def _moved(queue: Queue, change: c.Moved) -> None:
@@ -156,10 +161,10 @@ def _removed(queue: Queue, change: c.Removed) -> None:
 
 
 def _returned(queue: Queue, change: c.Returned) -> None:
-    now_ms, lease = queue.advance(change.at_ms), change.lease
+    queue.advance(change.at_ms)
     for first, end in _pairs(change.ranges):
-        for span in _take_off(queue, lease, first, end):
-            come_back(queue, lease, span, now_ms, change.cause, change.due_ms)
+        for span in _take_off(queue, change.lease, first, end):
+            come_back(queue, change.lease, span, change.at_ms, change.cause, change.due_ms)
 
 
 def _purged(queue: Queue, change: c.Purged) -> None:

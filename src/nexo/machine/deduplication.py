@@ -51,6 +51,11 @@ class Recent:
         """The message that a key stands for."""
         return self._entries[key] & _SEQ_MASK
 
+    def entry(self, key: str) -> tuple[int, int] | None:
+        """Until when a key counts and its message, if it is known."""
+        entry = self._entries.get(key)
+        return None if entry is None else (entry >> _SEQ_BITS, entry & _SEQ_MASK)
+
     def entries(self) -> dict[str, tuple[int, int]]:
         """All keys, each with the time until which it counts and its message."""
         return {
@@ -87,6 +92,14 @@ class Recent:
                 entry = self._entries.get(key)
                 if entry is not None and entry >> _SEQ_BITS <= now_ms:
                     del self._entries[key]
+
+    def turns(self) -> list[int]:
+        """When keys are to be dropped, in order: `keys_of` has those of each turn."""
+        return sorted(self._turns)
+
+    def keys_of(self, turn: int, start: int, count: int) -> list[str]:
+        """Some of the keys of a turn. They come and go at the end, so what is before stays."""
+        return self._keys_by_turn.get(turn, [])[start : start + count]
 
     def sift(self, keys: list[str | None], now_ms: int) -> tuple[list[int], list[int]]:
         """The indexes of the messages that are new, and of those that repeat another."""

@@ -1,8 +1,9 @@
 """The image of a queue: its whole state as plain values, without the machinery.
 
-A snapshot is an encoded image. `image_of` takes one from a living queue, `revive` makes a living
-queue of it, and `apply` brings that forward by the changes of the journal. That the image is the
-same then as that of the queue that lived on is the test that the journal misses nothing.
+`snapshot` takes one from a living queue, in steps, and encodes it; `image_of` takes it in one step.
+`revive` makes a living queue of it, and `apply` brings that forward by the changes of the journal.
+That the image is the same then as that of the queue that lived on is the test that the journal
+misses nothing.
 """
 
 from __future__ import annotations
@@ -103,7 +104,8 @@ decode_image = msgspec.msgpack.Decoder(Image).decode
 
 
 def image_of(queue: Queue) -> Image:
-    """Everything about the queue that a restart must bring back. Call it after `collect`."""
+    """Everything about the queue that a restart must bring back, in one step: for looking at it in
+    tests and simulations. Call it after `collect`."""
     free: list[Free] = []
     leases: dict[int, list[Leased]] = {}
     for lane in queue.lanes:
@@ -119,19 +121,7 @@ def image_of(queue: Queue) -> Image:
             if span.state is State.MOVING:
                 free.append(Free(span.first, span.end, span.history, 0))
                 continue
-            assert span.history is not None
-            leases.setdefault(lease, []).append(
-                Leased(
-                    span.first,
-                    span.end,
-                    span.history,
-                    State.RECEIVED if span.state is State.DOOMED else span.state,
-                    span.deadline_ms,
-                    span.visibility_ms,
-                    span.consumer,
-                )
-            )
-    totals = queue.totals
+            leases.setdefault(lease, []).append(leased_image(span, span.first, span.end))
     return Image(
         now_ms=queue.now_ms,
         paused=queue.paused,
@@ -146,22 +136,45 @@ def image_of(queue: Queue) -> Image:
         }
         if queue.producers is not None
         else {},
-        claims={
-            name: ClaimImage(
-                consumer.epoch,
-                consumer.acked_through,
-                {n: (b.lease, b.sealed, b.lapsed) for n, b in consumer.batches.items()},
-            )
-            for name, consumer in queue.claims.items()
-        },
-        totals=TotalsImage(
-            totals.pushed,
-            totals.delivered,
-            totals.acked,
-            totals.nacked,
-            totals.expired,
-            totals.dead_lettered,
-        ),
+        claims=claims_image(queue),
+        totals=totals_image(queue),
+    )
+
+
+def leased_image(span: Span, first: int, end: int) -> Leased:
+    """Some messages of a span that is on a lease."""
+    assert span.history is not None
+    return Leased(
+        first,
+        end,
+        span.history,
+        State.RECEIVED if span.state is State.DOOMED else span.state,
+        span.deadline_ms,
+        span.visibility_ms,
+        span.consumer,
+    )
+
+
+def claims_image(queue: Queue) -> dict[str, ClaimImage]:
+    return {
+        name: ClaimImage(
+            consumer.epoch,
+            consumer.acked_through,
+            {n: (b.lease, b.sealed, b.lapsed) for n, b in consumer.batches.items()},
+        )
+        for name, consumer in queue.claims.items()
+    }
+
+
+def totals_image(queue: Queue) -> TotalsImage:
+    totals = queue.totals
+    return TotalsImage(
+        totals.pushed,
+        totals.delivered,
+        totals.acked,
+        totals.nacked,
+        totals.expired,
+        totals.dead_lettered,
     )
 
 
@@ -233,9 +246,6 @@ def revive(queue: Queue, image: Image) -> None:
     heapify(queue.scheduled)
     for lease, leased in image.leases.items():
         _revive_lease(queue, finder, lease, leased)
-    for chunk in chunks:
-        if chunk.live == 0:
-            queue.dropped_rows += queue.lane_of(chunk.first).log.drop(chunk)
     _revive_memory(queue, image)
     queue.oldest_ms = oldest_in_line_ms(queue)  # part of the start, not of the first step
 
@@ -282,8 +292,12 @@ def _revive_memory(queue: Queue, image: Image) -> None:
         for number, (lease, sealed, lapsed) in claim.batches.items():
             consumer.batches[number] = batch = ClaimedBatch(lease)
             batch.sealed, batch.lapsed = sealed, lapsed
-    for field in image.totals.__struct_fields__:
-        setattr(queue.totals, field, getattr(image.totals, field))
+    revive_totals(queue, image.totals)
+
+
+def revive_totals(queue: Queue, totals: TotalsImage) -> None:
+    for field in totals.__struct_fields__:
+        setattr(queue.totals, field, getattr(totals, field))
 
 
 _NO_CHUNK = Chunk(0, 0, None, 0)

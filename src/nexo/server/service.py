@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nexo.engine.process import run, tune_process
+from nexo.engine.process import Collector, run, tune_process
 from nexo.server.broker import Broker
 from nexo.server.notify import notify
 from nexo.server.stopping import Stopping
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     Announce = Callable[[Broker, Ports], None]
 
 WATCH_S = 0.5  # how often the broker is asked whether its disk is well
+QUIET_S = 30.0  # without a commit: nobody is likely to come in the next second
 
 logger = logging.getLogger("nexo.server")
 
@@ -99,7 +100,7 @@ async def _serve(
 ) -> None:
     asyncio.get_running_loop().set_exception_handler(_report)
     asked = signals.listen()
-    broker = Broker(configuration)
+    broker, collector = Broker(configuration), Collector()
     began = time.perf_counter()
     logger.debug("starting", extra={"data": configuration.data, "pid": os.getpid()})
     ports = await broker.start()
@@ -110,8 +111,10 @@ async def _serve(
         announce(broker, ports)
         notify("READY=1")
         stopping.doing = "serve clients"
-        await _watch(broker, asked)
+        collector.begin()
+        await _watch(broker, asked, collector)
     finally:
+        collector.end()
         began = time.perf_counter()
         notify("STOPPING=1")
         await broker.stop(lambda doing: setattr(stopping, "doing", doing))
@@ -131,9 +134,10 @@ def write_ports(file: str, ports: Ports) -> None:
         ) from None
 
 
-async def _watch(broker: Broker, stopping: asyncio.Future[str]) -> None:
+async def _watch(broker: Broker, stopping: asyncio.Future[str], collector: Collector) -> None:
     """Wait for the signal, and tell when the disk fails or stalls and when it is back."""
     said = stalled = None
+    committer, commits, quiet_s = broker.engine.committer, -1, 0.0
     unreadable: set[tuple[str, int]] = set()
     ahead_ms = 0
     while not stopping.done():
@@ -151,6 +155,10 @@ async def _watch(broker: Broker, stopping: asyncio.Future[str]) -> None:
         stalled = stall
         unreadable = _tell_unreadable(broker, unreadable)
         ahead_ms = tell_clock(broker.engine.clock_ahead_ms(), ahead_ms)
+        is_quiet = committer.idle and committer.commits == commits
+        quiet_s, commits = quiet_s + WATCH_S if is_quiet else 0.0, committer.commits
+        if quiet_s >= QUIET_S:
+            collector.idle()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(stopping), WATCH_S)
 

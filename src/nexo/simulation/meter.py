@@ -34,10 +34,10 @@ TIMER_UNITS_MAX = 2 * 1_500  # of what time brings: nobody asked for it in one p
 _ROOMS = ("machine", "engine", "vocabulary", "telemetry")
 _SHOWN = 4
 _TIMER = "Timer._fired"
-# Work that is done now and then, and the less often the larger it is: folding a state into a
-# snapshot, sweeping out what is outdated, counting what was told, making room in memory. All of it
-# together is bounded at the end of a world.
-_FILES = ("/image.py", "/topic_image.py", "/compact.py", "/meters.py", "/histogram.py")
+# Work that is done now and then, and the less often the larger it is: copying forward, sweeping out
+# what is outdated, counting what was told, making room in memory. All of it together is bounded at
+# the end of a world.
+_FILES = ("/compact.py", "/meters.py", "/histogram.py")
 _NOW_AND_THEN = {"watch", "sweep", "_copy_forward", "_make_room", "_evict", "_sweep", "evictable"}
 NOW_AND_THEN_SHARE_MAX = 0.5  # of all work
 

@@ -99,6 +99,7 @@ UNSETTLED_BYTES_MAX = 64 * 1024 * 1024  # what may wait for the disk before push
 RECORD_BYTES_BEFORE_SNAPSHOT = 1024 * 1024  # records of the catalog before they are folded in
 CATALOG_STEP_DEFINITIONS = 500  # encoded in one step of a snapshot: about 1 ms
 UNFOLDED_BYTES_MAX = 512 * 1024  # records beyond the snapshots, of all owners: some 20,000 changes
+SNAPSHOT_STEP_ENTRIES = 1_000  # that snapshots take down in one commit: about 3 ms
 SNAPSHOT_BYTES_MIN = 256  # a smaller snapshot counts as this much: it takes a row all the same
 SPARSE_CHUNK_RATIO = 4  # a chunk with fewer live messages than 1/4 is copied forward …
 SPARSE_CHUNK_BYTES = 64 * 1024  # … if that frees at least this much
@@ -225,6 +226,7 @@ CONSOLE_STREAMS_MAX = 200  # open pages; one more takes the place of the longest
 # -- The process ------------------------------------------------------------------------------
 
 DESCRIPTORS_MAX = 1_048_576  # the limit is raised to the hard one, which may be absurdly high
+COLLECTED_OBJECTS_MAX = 100_000  # that one search for garbage looks at: about 15 ms
 DESCRIPTORS_RESERVED = 64  # kept back from connections, for the journal, backups and logs
 
 # -- The admin API ----------------------------------------------------------------------------

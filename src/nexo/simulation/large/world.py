@@ -42,12 +42,17 @@ _LIFE_S_MAX = 20_000.0  # of virtual time
 _STEPS_WITHOUT_TIME_MAX = 50_000  # a quick disk takes none, and there is much to do
 
 # What these bound is bounded; they are made small, so that a small world shows that it is.
-LIMITS = {"UNFOLDED_BYTES_MAX": 8 * 1024, "CHUNK_ROWS_MAX": 64, "PIECE_BITS": 5}
+LIMITS = {
+    "UNFOLDED_BYTES_MAX": 8 * 1024,
+    "SNAPSHOT_STEP_ENTRIES": 10,
+    "CHUNK_ROWS_MAX": 64,
+    "PIECE_BITS": 4,
+}
 
 START_LINES_MAX = 20_000  # of a start that finds nothing but records that are not folded yet
 START_OWNER_LINES_MAX = 1_500  # more for each queue and topic …
 START_LANE_LINES_MAX = 200  # … for each priority of a queue …
-START_HELD_LINES_MAX = 150  # … and for each message that is in a queue …
+START_HELD_LINES_MAX = 170  # … and for each message that is in a queue …
 START_KEPT_LINES_MAX = 40  # … or kept by a topic, for all of which a start may have to read a line
 BYTES_READ_TIMES_MAX = 4  # in one life, of everything that was ever pushed
 
