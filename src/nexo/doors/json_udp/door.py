@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from nexo.access.caller import ANYONE
 from nexo.access.guard import Guard
 from nexo.doors.json_udp import groups
+from nexo.doors.json_udp.access import Access
 from nexo.doors.json_udp.datagram import Action, Refusal, begins_as_reply, decode
-from nexo.doors.json_udp.gate import Gate
 from nexo.doors.json_udp.making import Making
 from nexo.doors.json_udp.naming import topic_name
 from nexo.doors.json_udp.outbox import Outbox
@@ -62,7 +62,7 @@ class UdpDoor:
         """Without a guard anyone may do everything."""
         self._engine = engine
         guard = guard or Guard(engine.wall_ms)
-        self._gate = Gate(guard, engine)
+        self._access = Access(guard, engine)
         self._making = Making(engine, guard)
         self._clock = clock
         self._cookies = Cookies(secrets.token_bytes(32))
@@ -166,7 +166,7 @@ class UdpDoor:
                 self._outbox.send(encode_refusal(command), asker)
             return
         try:
-            caller = self._gate.admit(command, address)
+            caller = self._access.admit(command, address)
             if caller is not ANYONE:  # a token vouches for the address too
                 asker = Asker(address, caller=caller)
             elif asker.is_stranger and self._has_proved(command, address, now_s):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nexo.doors.json_udp.gate import DOOR
+from nexo.doors.json_udp.access import DOOR
 from nexo.doors.json_udp.groups import queue_of
 from nexo.doors.json_udp.naming import topic_name
 from nexo.vocabulary.errors import InvalidArgument, RateLimited

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from nexo.doors.rpc_tcp.access import check_call, operation_of_call, visible
 from nexo.doors.rpc_tcp.backup_calls import BACKUP_CALLS
 from nexo.doors.rpc_tcp.definition_calls import DEFINITION_CALLS
 from nexo.doors.rpc_tcp.deliveries import WithParts, wire_parts
 from nexo.doors.rpc_tcp.listing_calls import LISTING_CALLS, Listing, described
-from nexo.doors.rpc_tcp.needs import check_call, visible
 from nexo.doors.rpc_tcp.redrive_calls import REDRIVE_CALLS
 from nexo.doors.rpc_tcp.snapshot_calls import SNAPSHOT_CALLS
 from nexo.doors.rpc_tcp.token_calls import TOKEN_CALLS
@@ -161,9 +161,10 @@ async def call(connection: Connection, correlation: int, wanted: commands.Called
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidArgument(f"{method}: the parameters cannot be read: {error}") from None
     caller = connection.caller
-    with connection.told(method, params):
+    operation = operation_of_call(connection.engine, method, params)
+    with connection.audited(operation, params):
         if caller.is_bound:
-            check_call(caller, connection.engine, method, params)
+            check_call(caller, connection.engine, operation, method, params)
         if isinstance(params, Listing):
             knows = caller.knows if caller.is_bound else _everybody
             listed = await LISTING_CALLS[method](connection.engine, params, knows)

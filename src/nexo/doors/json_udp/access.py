@@ -1,10 +1,10 @@
-"""Who may do what: each datagram shows its token anew.
+"""Which operation a datagram is; each shows its token anew, and `access.operations` has what each
+needs.
 
-publish                         push, on the topic; also where that creates the topic
-subscribe, unsubscribe, get     pop or peek, on the topic
-the same with a group, ack      pop, on the queue of the group
-the first of a group            besides, manage on that queue, and on the topic pop, peek or
-                                manage, as every binding; manage if it is to be created
+publish                         `publish`, also where that creates the topic
+subscribe, unsubscribe, get     `read`
+the same with a group, ack      `pop`, on the queue of the group
+the first of a group            besides, `bind`; and `create_topic` if there is none
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nexo.access.caller import ANYONE
-from nexo.access.permissions import READ
-from nexo.access.permissions import Action as Permitted
+from nexo.access.operations import OPERATIONS, Named, check
 from nexo.doors.json_udp.datagram import Action
 from nexo.doors.json_udp.naming import group_queue, topic_name
 from nexo.vocabulary.errors import Forbidden, RateLimited, Unauthorized
@@ -26,10 +25,11 @@ if TYPE_CHECKING:
     from nexo.engine.engine import Engine
 
 DOOR = "udp"
-_BIND = READ | {Permitted.MANAGE}
+_PUBLISH, _READ, _POP = (OPERATIONS[name] for name in ("publish", "read", "pop"))
+_CREATE_TOPIC, _BIND = OPERATIONS["create_topic"], OPERATIONS["bind"]
 
 
-class Gate:
+class Access:
     def __init__(self, guard: Guard, engine: Engine) -> None:
         self._guard = guard
         self._engine = engine
@@ -46,24 +46,25 @@ class Gate:
             raise Unauthorized(error.message, error.hint) from None
         topic = topic_name(command.topic)
         if command.action is Action.PUBLISH:
-            caller.check(Permitted.PUSH, topic)
+            check(caller, _PUBLISH, Named(topic=topic))
         elif command.group is None:
-            caller.check_any(READ, topic)
+            check(caller, _READ, Named(topic=topic))
         else:
-            queue = group_queue(topic, command.group)
-            caller.check(Permitted.POP, queue)
+            named = Named(queue=group_queue(topic, command.group), topic=topic)
+            check(caller, _POP, named)
             begins = command.action in (Action.SUBSCRIBE, Action.GET)
-            if begins and queue not in self._engine.queues:
-                self._check_first(caller, topic, queue, address)
+            if begins and named.queue not in self._engine.queues:
+                self._check_first(caller, named, address)
         return caller
 
-    def _check_first(self, caller: Caller, topic: str, queue: str, address: Address) -> None:
+    def _check_first(self, caller: Caller, named: Named, address: Address) -> None:
         """The first of a group brings it about. Who may not is told of here, who may where it is
         done."""
-        is_there = topic in self._engine.topics
         try:
-            caller.check_any(_BIND if is_there else {Permitted.MANAGE}, topic)
-            caller.check(Permitted.MANAGE, queue)
+            if named.topic not in self._engine.topics:
+                check(caller, _CREATE_TOPIC, named)
+            check(caller, _BIND, named)
         except Forbidden:
-            with self._guard.tell(caller, str(address[0]), DOOR, "bind", f"{topic} {queue}"):
+            resource = f"{named.topic} {named.queue}"
+            with self._guard.tell(caller, str(address[0]), DOOR, _BIND.name, resource):
                 raise
