@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 from nexo.access.caller import ANYONE
 from nexo.access.operations import OPERATIONS, Named, check
 from nexo.doors.json_udp.datagram import Action
-from nexo.doors.json_udp.naming import group_queue, topic_name
+from nexo.doors.json_udp.groups import group_queue, topic_name
 from nexo.vocabulary.errors import Forbidden, RateLimited, Unauthorized
 
 if TYPE_CHECKING:
     from nexo.access.caller import Caller
-    from nexo.access.guard import Guard
+    from nexo.access.guard import Guard, Telling
+    from nexo.doors.json_udp.addresses import Address
     from nexo.doors.json_udp.datagram import Command
-    from nexo.doors.json_udp.strangers import Address
     from nexo.engine.engine import Engine
 
 DOOR = "udp"
@@ -57,6 +57,10 @@ class Access:
                 self._check_first(caller, named, address)
         return caller
 
+    def audited(self, caller: Caller, address: Address, action: str, resource: str) -> Telling:
+        """Around what a datagram brings about: it goes to the audit log, however it ends."""
+        return self._guard.tell(caller, str(address[0]), DOOR, action, resource)
+
     def _check_first(self, caller: Caller, named: Named, address: Address) -> None:
         """The first of a group brings it about. Who may not is told of here, who may where it is
         done."""
@@ -65,6 +69,5 @@ class Access:
                 check(caller, _CREATE_TOPIC, named)
             check(caller, _BIND, named)
         except Forbidden:
-            resource = f"{named.topic} {named.queue}"
-            with self._guard.tell(caller, str(address[0]), DOOR, _BIND.name, resource):
+            with self.audited(caller, address, _BIND.name, f"{named.topic} {named.queue}"):
                 raise
