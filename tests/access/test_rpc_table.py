@@ -14,9 +14,10 @@ import pytest
 from nexo.access.operations import OPERATIONS
 from nexo.access.permissions import Action
 from nexo.doors.rpc_tcp import access
-from nexo.doors.rpc_tcp.calls import CALLS
+from nexo.doors.rpc_tcp.calls import CALLS, LISTING_CALLS
 from nexo.doors.rpc_tcp.handlers import HANDLERS
 from nexo.vocabulary.batch import batch_of
+from nexo.wire import calls
 from nexo.wire import commands as c
 from nexo.wire.columns import encode_batch
 from nexo.wire.frame import Kind, frame_parts
@@ -108,8 +109,8 @@ def allow(actions: str) -> list[str]:
 
 def test_every_request_has_a_row_here_and_in_the_door() -> None:
     assert {*FRAMES, *OWN_FRAMES} == set(HANDLERS) == set(access.FRAMES)
-    assert {*CALL_ROWS, *KNOWING_CALLS} == set(CALLS)
-    assert set(CALLS) <= set(OPERATIONS)
+    assert {*CALL_ROWS, *KNOWING_CALLS} == {*CALLS, *LISTING_CALLS} == set(calls.CALLS)
+    assert set(calls.CALLS) <= set(OPERATIONS)
 
 
 @pytest.mark.parametrize("state", ["none", "empty", "wrong", "garbage", "expired", "revoked"])

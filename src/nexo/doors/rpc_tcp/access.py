@@ -11,7 +11,7 @@ from nexo.access.operations import OPERATIONS, Named, Operation, operation_of
 from nexo.vocabulary.errors import Forbidden
 from nexo.vocabulary.names import dead_letter_name
 from nexo.vocabulary.settings import QueueSettings
-from nexo.wire import commands
+from nexo.wire import calls, commands
 from nexo.wire.frame import Frame, Kind, ProtocolError
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from nexo.engine.engine import Engine
 
     NameOf = Callable[[bytes], str]
+    Wanted = calls.Request[Any]
     NamedOf = Callable[[Engine, Caller, Any], Named]
 
 
@@ -85,67 +86,64 @@ def check_frame(caller: Caller, received: Frame) -> None:
 # -- Named calls ------------------------------------------------------------------------------
 
 
-def operation_of_call(engine: Engine, method: str, wanted: Any) -> Operation:
+def operation_of_call(engine: Engine, method: str, wanted: Wanted) -> Operation:
     """To find that a queue or topic is there creates nothing, and to try an import changes
     nothing: these are other operations."""
-    if getattr(wanted, "exist_ok", False):
-        if method == "create_queue" and wanted.name in engine.queues:
-            method = "queue_info"
-        elif method == "create_topic" and wanted.name in engine.topics:
-            method = "topic_info"
-    elif getattr(wanted, "dry_run", False):
+    if isinstance(wanted, calls.CreateQueue) and wanted.exist_ok and wanted.name in engine.queues:
+        method = "queue_info"
+    elif isinstance(wanted, calls.CreateTopic) and wanted.exist_ok and wanted.name in engine.topics:
+        method = "topic_info"
+    elif isinstance(wanted, calls.ImportDefinitions) and wanted.dry_run:
         method = "compare_definitions"
     return operation_of(method)
 
 
-def check_call(
-    caller: Caller, engine: Engine, operation: Operation, method: str, wanted: Any
-) -> None:
+def check_call(caller: Caller, engine: Engine, operation: Operation, wanted: Wanted) -> None:
     """Raise unless the caller may call this with these parameters."""
     caller.check_live()
-    operations.check(caller, operation, _NAMED.get(method, _name)(engine, caller, wanted))
+    named_of = _NAMED.get(type(wanted), _name)
+    operations.check(caller, operation, named_of(engine, caller, wanted))
 
 
-def visible(caller: Caller, method: str, result: Any) -> Any:
+def visible(caller: Caller, wanted: Wanted, result: Any) -> Any:
     """The answer to a call that lists, without what the caller does not know of."""
-    if method == "starts":
+    if isinstance(wanted, calls.Starts):
         return {name: at for name, at in result.items() if caller.may_read(name)}
     return result
 
 
-def resource_of(wanted: Any) -> str:
+def resource_of(wanted: Wanted) -> str:
     """What a call is about, for the audit log."""
-    named = getattr(wanted, "name", "")
-    if hasattr(wanted, "topic"):
-        named = f"{wanted.topic} {wanted.queue}"
-    elif hasattr(wanted, "task"):
-        named = f"task {wanted.task}"
-    return str(named)
+    if isinstance(wanted, (calls.Bind, calls.Unbind)):
+        return f"{wanted.topic} {wanted.queue}"
+    if isinstance(wanted, calls.AwaitRedrive):
+        return f"task {wanted.task}"
+    return str(getattr(wanted, "name", ""))
 
 
-def _name(engine: Engine, caller: Caller, wanted: Any) -> Named:
+def _name(engine: Engine, caller: Caller, wanted: Wanted) -> Named:
     """A queue or a topic, whichever the operation is about."""
     name = getattr(wanted, "name", None)
     return Named(queue=name, topic=name)
 
 
-def _create_queue(engine: Engine, caller: Caller, wanted: Any) -> Named:
+def _create_queue(engine: Engine, caller: Caller, wanted: calls.CreateQueue) -> Named:
     template = (wanted.settings or QueueSettings()).dead_letter
     elsewhere = operations.dead_letters_elsewhere(wanted.name, template)
     return Named(queue=wanted.name, dead_letters=elsewhere)
 
 
-def _edit_queue(engine: Engine, caller: Caller, wanted: Any) -> Named:
+def _edit_queue(engine: Engine, caller: Caller, wanted: calls.EditQueue) -> Named:
     template = wanted.settings.get("dead_letter", QueueSettings().dead_letter)
     elsewhere = operations.dead_letters_elsewhere(wanted.name, str(template))
     return Named(queue=wanted.name, dead_letters=elsewhere)
 
 
-def _redrive(engine: Engine, caller: Caller, wanted: Any) -> Named:
+def _redrive(engine: Engine, caller: Caller, wanted: calls.Redrive) -> Named:
     return Named(queue=wanted.name, target=wanted.to)
 
 
-def _redrive_chosen(engine: Engine, caller: Caller, wanted: Any) -> Named:
+def _redrive_chosen(engine: Engine, caller: Caller, wanted: calls.RedriveChosen) -> Named:
     """With other bodies they are other messages: who sends them back pushes to their sources."""
     sources: tuple[str, ...] = ()
     if wanted.bodies is not None and wanted.to is None:
@@ -157,23 +155,23 @@ def _redrive_chosen(engine: Engine, caller: Caller, wanted: Any) -> Named:
     return Named(queue=wanted.name, target=wanted.to, sources=sources)
 
 
-def _redrive_task(engine: Engine, caller: Caller, wanted: Any) -> Named:
+def _redrive_task(engine: Engine, caller: Caller, wanted: calls.AwaitRedrive) -> Named:
     source = engine.tasks.source_of(wanted.task)
     operations.check_redrive_known(caller, source, wanted.task)
     return Named(queue=source)
 
 
-def _bind(engine: Engine, caller: Caller, wanted: Any) -> Named:
+def _bind(engine: Engine, caller: Caller, wanted: calls.Bind | calls.Unbind) -> Named:
     return Named(queue=wanted.queue, topic=wanted.topic)
 
 
-_NAMED: dict[str, NamedOf] = {
-    "create_queue": _create_queue,
-    "edit_queue": _edit_queue,
-    "redrive": _redrive,
-    "redrive_chosen": _redrive_chosen,
-    "redrive_progress": _redrive_task,
-    "redrive_cancel": _redrive_task,
-    "bind": _bind,
-    "unbind": _bind,
+_NAMED: dict[type[Wanted], NamedOf] = {
+    calls.CreateQueue: _create_queue,
+    calls.EditQueue: _edit_queue,
+    calls.Redrive: _redrive,
+    calls.RedriveChosen: _redrive_chosen,
+    calls.AwaitRedrive: _redrive_task,
+    calls.CancelRedrive: _redrive_task,
+    calls.Bind: _bind,
+    calls.Unbind: _bind,
 }

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from nexo.access.caller import ANYONE
 from nexo.doors.rpc_tcp.access import check_frame, resource_of
+from nexo.doors.rpc_tcp.deliveries import Subscriptions
 from nexo.doors.rpc_tcp.handlers import HANDLERS
-from nexo.doors.rpc_tcp.subscriptions import Subscriptions
 from nexo.engine import receipts
 from nexo.engine.durable import tell
 from nexo.vocabulary.errors import NexoError, RateLimited, Unauthorized, VersionMismatch
