@@ -9,7 +9,8 @@ are not known are passed over. `docs/reference/rpc-protocol.md` says what each o
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Generic, NamedTuple, TypeVar
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -25,6 +26,11 @@ from nexo.vocabulary.limits import (
 from nexo.vocabulary.message import Message
 from nexo.vocabulary.settings import QueueSettings, TopicSettings
 from nexo.vocabulary.start import LATEST, Start
+from nexo.wire import commands
+from nexo.wire.frame import ProtocolError
+
+if TYPE_CHECKING:
+    from nexo.wire.frame import Frame
 
 Reply = TypeVar("Reply")
 
@@ -434,3 +440,24 @@ CALLS: dict[str, Call] = {
     "import_definitions": _call(ImportDefinitions, list[Imported]),
 }
 METHODS: dict[type[Request[Any]], str] = {call.request: name for name, call in CALLS.items()}
+
+
+def encode(wanted: Request[Any]) -> bytes:
+    """The body of a CALL."""
+    return commands.pack((METHODS[type(wanted)], wanted))
+
+
+def read(wanted: type[Request[Reply]], answer: Frame) -> Reply:
+    """What was answered to such a request; of one that has messages, what stands before them."""
+    call = CALLS[METHODS[wanted]]
+    told = answer.head if call.has_parts else answer.body
+    try:
+        reply: Reply = _decoder(wanted).decode(told)
+    except msgspec.DecodeError as error:
+        raise ProtocolError(f"an answer that cannot be read: {error}") from None
+    return reply
+
+
+@cache  # made when first needed: a client that asks little starts sooner
+def _decoder(wanted: type[Request[Any]]) -> msgspec.msgpack.Decoder[Any]:
+    return msgspec.msgpack.Decoder(CALLS[METHODS[wanted]].reply)
