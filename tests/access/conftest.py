@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nexo.access import failures
 from tests.access.guarded import GuardedBroker
 
 if TYPE_CHECKING:
@@ -27,5 +26,4 @@ def broker() -> Iterator[GuardedBroker]:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Failures of this machine are not counted: a table of them would be too many."""
-    monkeypatch.setattr(failures, "FAILURES_MAX", 10**9)
     monkeypatch.setattr("nexo.access.guard.FAILURES_MAX", 10**9)

@@ -13,8 +13,14 @@ from nexo.access import audit as audit_module
 from nexo.access import sigv4, tokens
 from nexo.access.audit import AUDIT_FILE, Audit, AuditEntry, read_audit
 from nexo.access.caller import Caller
-from nexo.access.failures import ADDRESSES_MAX, FAILURES_MAX, FAILURES_WINDOW_MS, Failures
-from nexo.access.guard import Guard, bearer_of
+from nexo.access.guard import (
+    ADDRESSES_MAX,
+    FAILURES_MAX,
+    FAILURES_WINDOW_MS,
+    Failures,
+    Guard,
+    bearer_of,
+)
 from nexo.access.tokens import mint
 from nexo.vocabulary.errors import Forbidden, NexoError, RateLimited, Unauthorized
 

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from nexo.access.operations import OPERATIONS
 from nexo.access.permissions import Action
-from nexo.doors.rpc_tcp import needs
-from nexo.doors.rpc_tcp.calls import CALLS
+from nexo.doors.rpc_tcp import access
+from nexo.doors.rpc_tcp.calls import CALLS, LISTING_CALLS
 from nexo.doors.rpc_tcp.handlers import HANDLERS
 from nexo.vocabulary.batch import batch_of
+from nexo.wire import calls
 from nexo.wire import commands as c
 from nexo.wire.columns import encode_batch
 from nexo.wire.frame import Kind, frame_parts
@@ -106,8 +108,9 @@ def allow(actions: str) -> list[str]:
 
 
 def test_every_request_has_a_row_here_and_in_the_door() -> None:
-    assert {*FRAMES, *OWN_FRAMES} == set(HANDLERS) == set(needs.FRAMES)
-    assert {*CALL_ROWS, *KNOWING_CALLS} == set(CALLS) == set(needs.CALLS)
+    assert {*FRAMES, *OWN_FRAMES} == set(HANDLERS) == set(access.FRAMES)
+    assert {*CALL_ROWS, *KNOWING_CALLS} == {*CALLS, *LISTING_CALLS} == set(calls.CALLS)
+    assert set(calls.CALLS) <= set(OPERATIONS)
 
 
 @pytest.mark.parametrize("state", ["none", "empty", "wrong", "garbage", "expired", "revoked"])
@@ -250,6 +253,17 @@ def test_a_queue_that_is_there_need_not_be_managed_to_be_found(broker: GuardedBr
     with Speaker(broker.ports.rpc, broker.token("orders:push", "new:push")) as speaker:
         assert code_of(speaker.call("create_queue", name="orders", exist_ok=True)) == "ok"
         assert code_of(speaker.call("create_queue", name="new", exist_ok=True)) == "forbidden"
+
+
+@pytest.mark.parametrize("method", ["redrive_progress", "redrive_cancel"])
+def test_a_redrive_of_a_queue_that_is_not_known_is_as_if_it_were_not_there(
+    broker: GuardedBroker, method: str
+) -> None:
+    task = broker.wait_for(broker.engine.tasks.begin("orders", None, None))
+    with Speaker(broker.ports.rpc, broker.token("mine:*")) as speaker:
+        answers = [speaker.call(method, task=each) for each in (task, task + 1_000)]
+    assert [code_of(each) for each in answers] == ["redrive_not_found"] * 2
+    assert all(b"orders" not in each.head for each in answers if each is not None)
 
 
 def test_actions_are_those_of_the_manual() -> None:

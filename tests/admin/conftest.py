@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nexo.access import failures
 from tests.access.guarded import GuardedBroker
 from tests.admin.api import Api
 
@@ -47,5 +46,4 @@ def topic(admin: Api) -> str:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Failures of this machine are not counted: a table of them would be too many."""
-    monkeypatch.setattr(failures, "FAILURES_MAX", 10**9)
     monkeypatch.setattr("nexo.access.guard.FAILURES_MAX", 10**9)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from nexo.doors.rpc_tcp.calls import CALLS
 from nexo.vocabulary.attributes import encode_attributes
 from nexo.vocabulary.batch import batch_of
 from nexo.wire import commands as c
+from nexo.wire.calls import CALLS
 from nexo.wire.columns import Extras, encode_batch
 from nexo.wire.frame import Kind, frame, frame_parts
 from tests.access.test_rpc_table import CALL_ROWS, FRAMES, KNOWING_CALLS
@@ -146,7 +146,7 @@ def _batches() -> Iterator[Shot]:
 def _calls() -> Iterator[Shot]:
     rows = {**{method: row[0] for method, row in CALL_ROWS.items()}, **KNOWING_CALLS}
     for method, params in rows.items():
-        kind: Any = CALLS[method][0]
+        kind: Any = CALLS[method].request
         for name in (*kind.__struct_fields__, "unknown"):
             for number, value in enumerate((*hostile(), deep())):
                 yield _call(f"{method}.{name} value {number}", method, {**params, name: value})

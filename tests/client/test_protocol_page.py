@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from nexo.doors.rpc_tcp.calls import CALLS
 from nexo.vocabulary import errors, limits
 from nexo.vocabulary.identity import message_id
 from nexo.wire import commands as c
+from nexo.wire.calls import CALLS
 from nexo.wire.columns import decode_batch, decode_parts
 from nexo.wire.frame import FRAME_BYTES_MAX, FrameReader, Kind
 
@@ -34,7 +34,7 @@ def test_every_kind_has_a_row(kind: Kind) -> None:
 def test_every_call_has_a_row_with_its_parameters(name: str) -> None:
     row = re.search(rf"^\| `{name}` \|([^|]*)\|", PAGE, re.MULTILINE)
     assert row is not None
-    for parameter in CALLS[name][0].__struct_fields__:
+    for parameter in CALLS[name].request.__struct_fields__:
         assert re.search(rf"\b{parameter}\b", row[1]), parameter
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from nexo.access.failures import FAILURES_MAX, FAILURES_WINDOW_MS, Failures
+from nexo.access.guard import FAILURES_MAX, FAILURES_WINDOW_MS, Failures
 from nexo.engine.clock import SystemClock
 from nexo.server.service import tell_clock
 from nexo.vocabulary.limits import CLOCK_STEP_MS

@@ -14,9 +14,10 @@ from nexo.doors.console import history
 from nexo.doors.console import queues as table
 from nexo.doors.metrics_http import queues as metrics
 from nexo.doors.metrics_http.queues import queue_lines
-from nexo.doors.rpc_tcp.listing_calls import Listing, list_queues, list_topics
+from nexo.doors.rpc_tcp.calls import list_queues, list_topics
 from nexo.engine.listing import Named, page, steps
 from nexo.vocabulary.limits import LIST_STEP_NAMES
+from nexo.wire.calls import ListQueues, ListTopics
 from tests.engine.rig import Rig, numbered
 from tests.work import steps_of
 
@@ -106,7 +107,7 @@ async def test_names_may_come_and_go_between_the_steps(rig: Rig) -> None:
 @pytest.mark.parametrize("knows", [everybody, nobody])
 async def test_a_list_lets_others_have_their_turn(rig: Rig, knows: Knows) -> None:
     engine = await filled(rig, 10 * LIST_STEP_NAMES)
-    assert await with_turns(list_queues(engine, Listing(), knows)) >= 10
+    assert await with_turns(list_queues(engine, ListQueues(), knows)) >= 10
     assert await with_turns(page(engine.queues, "", 10**6, knows)) >= 10
 
 
@@ -114,17 +115,17 @@ async def test_pages_over_rpc_are_the_whole_list(rig: Rig) -> None:
     engine = await filled(rig, 2 * LIST_STEP_NAMES + 7)
     await engine.create_topic("t")
 
-    async def listed(wanted: Listing) -> list[str]:
+    async def listed(wanted: ListQueues) -> list[str]:
         pieces = await list_queues(engine, wanted, lambda name: name != "q0005")
         return [each["name"] for each in msgspec.msgpack.decode(b"".join(pieces))]
 
     whole = [name for name in sorted(engine.queues) if name != "q0005"]
-    assert await listed(Listing()) == whole
+    assert await listed(ListQueues()) == whole
     found: list[str] = []
-    while len(some := await listed(Listing(found[-1] if found else "", 30))) == 30:
+    while len(some := await listed(ListQueues(found[-1] if found else "", 30))) == 30:
         found += some
     assert found + some == whole
-    (topic,) = msgspec.msgpack.decode(b"".join(await list_topics(engine, Listing(), everybody)))
+    (topic,) = msgspec.msgpack.decode(b"".join(await list_topics(engine, ListTopics(), everybody)))
     assert topic["name"] == "t"
 
 

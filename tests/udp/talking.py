@@ -14,7 +14,7 @@ from nexo.journal.memory import MemoryJournal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nexo.doors.json_udp.strangers import Address
+    from nexo.doors.json_udp.addresses import Address
 
 
 class Wire:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from nexo.access.guard import Guard
+from nexo.doors.json_udp.access import Access
+from nexo.doors.json_udp.addresses import Asker
 from nexo.doors.json_udp.datagram import Action, Command
-from nexo.doors.json_udp.making import Making
+from nexo.doors.json_udp.groups import Groups
 from nexo.doors.json_udp.publishes import Publishes
-from nexo.doors.json_udp.strangers import Asker
 from nexo.vocabulary.errors import RateLimited, ReadOnly
 from nexo.vocabulary.limits import UDP_PAYLOAD_BYTES_MAX, UNSETTLED_BYTES_MAX
 from nexo.vocabulary.settings import TopicSettings
@@ -51,7 +52,7 @@ class Sending:
         def spawn(work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
             self.tasks.add(loop.create_task(work(*arguments)))
 
-        create = Making(engine, Guard(engine.now_ms)).topic
+        create = Groups(engine, Access(Guard(engine.now_ms), engine)).topic
         self.publishes = Publishes(engine, self.sent, spawn, create, most)  # type: ignore[arg-type]
 
     def publish(self, payload: bytes, ref: int | None = None, topic: str = "news") -> None:

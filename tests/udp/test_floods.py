@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nexo.doors.json_udp.rates import Rates
+from nexo.doors.json_udp.addresses import Rates
 from nexo.doors.json_udp.subscriptions import Subscriptions
 from nexo.vocabulary import limits
 from nexo.vocabulary.errors import RateLimited
@@ -16,7 +16,7 @@ from tests.udp.talking import Talking
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from nexo.doors.json_udp.strangers import Address
+    from nexo.doors.json_udp.addresses import Address
 
 NEAR = ("127.0.0.1", 40_000)
 
@@ -118,7 +118,7 @@ def test_a_flood_of_subscribers(talking: Talking) -> None:
 
 
 def test_a_flood_of_topics(talking: Talking, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nexo.doors.json_udp.making.UDP_TOPICS_MAX", 20)
+    monkeypatch.setattr("nexo.doors.json_udp.groups.UDP_TOPICS_MAX", 20)
     requests: list[dict[str, Any]] = [
         {"action": "publish", "topic": f"t{number}", "payload": 1} for number in range(200)
     ]

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nexo.doors.json_udp.door import UdpDoor
-from nexo.doors.json_udp.outbox import Outbox
-from nexo.doors.json_udp.strangers import Asker
+from nexo.doors.json_udp.addresses import Asker
+from nexo.doors.json_udp.door import Outbox, UdpDoor
 from nexo.engine.engine import Engine
 from nexo.journal.memory import MemoryJournal
 from nexo.vocabulary.limits import UDP_UNSENT_MAX
@@ -20,7 +19,7 @@ from nexo.vocabulary.limits import UDP_UNSENT_MAX
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from nexo.doors.json_udp.strangers import Address
+    from nexo.doors.json_udp.addresses import Address
 
 NEAR = Asker(("127.0.0.1", 9))
 

@@ -12,8 +12,8 @@ import pytest
 
 from nexo.access.guard import Guard
 from nexo.access.tokens import mint
+from nexo.doors.json_udp.addresses import Rates
 from nexo.doors.json_udp.door import UdpDoor
-from nexo.doors.json_udp.rates import Rates
 from nexo.engine.engine import Engine
 from nexo.journal.memory import MemoryJournal
 from nexo.vocabulary import limits
@@ -22,7 +22,7 @@ from tests.udp.talking import Talking
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from nexo.doors.json_udp.strangers import Address
+    from nexo.doors.json_udp.addresses import Address
 
 NEAR, FAR = ("127.0.0.1", 40_000), ("203.0.113.9", 40_000)
 NOT_REQUESTS = [

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nexo.doors.json_udp.strangers import Asker, Cookies, is_local, stranger
+from nexo.doors.json_udp.addresses import Asker, Cookies, is_local, stranger
 from nexo.vocabulary.limits import UDP_COOKIE_S, UDP_REPLY_BYTES_MAX, UDP_STRANGER_FACTOR
 from tests.udp.talking import Talking
 

@@ -1,13 +1,7 @@
 """What a token allows: `PATTERN:ACTION,…`, a pattern over names and what may be done with them.
 
-    action    on a queue                                   on a topic
-    push      push                                         publish
-    pop       pop, subscribe, ack, nack, extend, claim     read, subscribe
-    peek      look at messages without taking them         read, subscribe
-    manage    create, edit, delete, purge, pause, redrive, create, delete, bind, unbind
-              release
-    admin     of the broker alone, so only with the pattern `*`: tokens, backups, definitions
-    *         all of them; `admin` only with the pattern `*`
+What an action allows is in the table of `operations`; `*` stands for all of them. `admin` is of the
+broker alone, so it goes with the pattern `*` only.
 
 Whoever has any action on a name may also see its settings and figures, and finds it in lists.
 A pattern is a name in which `*` stands for any characters, none included, and `?` for one.

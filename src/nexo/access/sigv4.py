@@ -21,21 +21,26 @@ from urllib.parse import quote, unquote_to_bytes
 
 import msgspec
 
-from nexo.access.presented import ALGORITHM, Presented, Scope, from_header, from_query, read_scope
-from nexo.access.refusals import (
+from nexo.access.signature import (
+    ALGORITHM,
     IncompleteSignature,
     InvalidClientTokenId,
     MissingAuthenticationToken,
+    Presented,
     RequestExpired,
+    Scope,
     SignatureDoesNotMatch,
+    basic_time,
+    from_header,
+    from_query,
+    read_scope,
 )
-from nexo.access.times import basic_time
 from nexo.vocabulary.limits import HTTP_QUERY_FIELDS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from nexo.access.presented import Headers
+    from nexo.access.signature import Headers
 
 SKEW_MS = 15 * 60_000  # how far the clock of a client may be off
 SIGNING_KEYS_MAX = 1024  # a key is of one secret, day, region and service

@@ -8,7 +8,7 @@ again, a message is in one place: where it was, or where it went.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
@@ -18,6 +18,7 @@ from nexo.pipeline.failures import checked_sql
 from nexo.spark.link import link_to
 from nexo.spark.options import Options, read_options
 from nexo.vocabulary.errors import InvalidArgument
+from nexo.wire import calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -46,7 +47,7 @@ def run(running: Running, asked: Redrive) -> dict[str, int]:
         client.queue(asked.queue).info()
         if asked.to is not None:
             client.queue(asked.to).info()
-    incarnation = _incarnation(options)  # before the look: the same queue, or none
+    incarnation = _incarnation(options, asked.queue)  # before the look: the same queue, or none
     letters = _letters(running, asked)
     found = _counted(letters)
     running.teller.add(asked.queue, 0, found["matched"])
@@ -59,7 +60,8 @@ def run(running: Running, asked: Redrive) -> dict[str, int]:
         )
     # One task, so that they keep their order; what has changed since they were counted is seen.
     chosen = letters.where("matches").select("offset", "new_body").coalesce(1)
-    move = _mover(options, asked.to, incarnation, asked.set_body is not None)
+    with_bodies = asked.set_body is not None
+    move = _mover(options, asked.queue, asked.to, incarnation, with_bodies)
     for row in chosen.mapInArrow(move, _MOVED).toLocalIterator():
         for name in ("moved", "skipped", "missing"):
             found[name] += row[name]
@@ -91,16 +93,15 @@ def _counted(letters: DataFrame) -> dict[str, int]:
     return {**row.asDict(), "moved": 0, "skipped": 0, "missing": 0}
 
 
-def _incarnation(options: Options) -> int:
+def _incarnation(options: Options, queue: str) -> int:
     link = link_to(options)
-    seen = link.call("snapshot_open", name=options.queue)
-    link.call("snapshot_close", name=options.queue, snapshot=seen["snapshot"])
-    incarnation: int = seen["incarnation"]
-    return incarnation
+    seen = link.call(calls.OpenSnapshot(queue))
+    link.call(calls.CloseSnapshot(queue, seen.snapshot))
+    return seen.incarnation
 
 
 def _mover(
-    options: Options, to: str | None, incarnation: int, with_bodies: bool
+    options: Options, queue: str, to: str | None, incarnation: int, with_bodies: bool
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """What runs on an executor: it has the letters moved, and yields what came of it."""
 
@@ -108,13 +109,16 @@ def _mover(
         link = link_to(options)
         for rows in batches:
             for part in parts(rows.sort_by("offset")):
-                named: dict[str, Any] = {"seqs": part.column("offset").to_pylist()}
-                if with_bodies:
-                    named["bodies"] = part.column("new_body").to_pylist()
                 done = link.call(
-                    "redrive_chosen", name=options.queue, incarnation=incarnation, to=to, **named
+                    calls.RedriveChosen(
+                        name=queue,
+                        incarnation=incarnation,
+                        seqs=part.column("offset").to_pylist(),
+                        to=to,
+                        bodies=part.column("new_body").to_pylist() if with_bodies else None,
+                    )
                 )
-                columns = [pa.array([done[name]]) for name in ("moved", "skipped", "missing")]
+                columns = [pa.array([each]) for each in (done.moved, done.skipped, done.missing)]
                 yield pa.RecordBatch.from_arrays(columns, ["moved", "skipped", "missing"])
 
     return move

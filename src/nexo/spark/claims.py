@@ -9,25 +9,19 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from nexo.vocabulary.errors import Fenced, LeaseLost, NexoError
+from nexo.wire import calls
+from nexo.wire.calls import Sealed
 
 if TYPE_CHECKING:
     from nexo.spark.link import Link
+    from nexo.wire.calls import Claimed
 
 CLAIM_TIMEOUT_MS = 30_000  # an unplanned batch of a driver that died is back after this long
 _KEEP_S = CLAIM_TIMEOUT_MS / 1000 / 3
 _log = logging.getLogger(__name__)
-
-
-class Claimed(NamedTuple):
-    """Batch `number` of a consumer; 0 if there was nothing to claim."""
-
-    number: int
-    messages: int
-    payload_bytes: int
-    incarnation: int = 0
 
 
 class Claims:
@@ -47,9 +41,8 @@ class Claims:
         """The batch after `after`, which Spark has committed and which is acked by this. Asking
         again gives the same batch."""
         self._open()
-        got = Claimed(
-            *self._link.call(
-                "claim",
+        got = self._link.call(
+            calls.Claim(
                 name=self._queue,
                 consumer=self.consumer,
                 epoch=self.epoch,
@@ -65,7 +58,7 @@ class Claims:
             self._keep()
         return got
 
-    def seal(self, number: int, count: int, bytes_max: int) -> Claimed:
+    def seal(self, number: int, count: int, bytes_max: int) -> Sealed:
         """Spark has planned this batch: from now on only its ack, or an operator, ends it."""
         self._open()
         try:
@@ -80,7 +73,7 @@ class Claims:
                 self.consumer,
                 got.messages,
             )
-            sealed = self._seal(number) if got.number else Claimed(number, 0, 0)
+            sealed = self._seal(number) if got.number else empty(number)
         self._unplanned.clear()
         return sealed
 
@@ -88,27 +81,22 @@ class Claims:
         """Spark has committed every batch up to this one."""
         if through > self._acked or not self.epoch:
             self._open()
-            self._call("claim_ack", number=through)
+            self._link.call(calls.AckClaims(self._queue, self.consumer, self.epoch, through))
             self._acked = through
 
     def abandon(self) -> None:
         """Give everything back that this consumer holds, for good."""
         self._ended.set()
         self._unplanned.set()  # so that the keeper looks up
-        self._link.call("release", name=self._queue, consumer=self.consumer)
+        self._link.call(calls.Release(self._queue, self.consumer))
 
     def _open(self) -> None:
         if not self.epoch:
-            self.epoch = self._link.call("claim_open", name=self._queue, consumer=self.consumer)
+            self.epoch = self._link.call(calls.OpenClaims(self._queue, self.consumer))
 
-    def _seal(self, number: int) -> Claimed:
-        return Claimed(*self._call("claim_seal", number=number))
-
-    def _call(self, method: str, **params: int) -> list[int]:
-        answer: list[int] = self._link.call(
-            method, name=self._queue, consumer=self.consumer, epoch=self.epoch, **params
-        )
-        return answer
+    def _seal(self, number: int) -> Sealed:
+        wanted = calls.SealClaim(self._queue, self.consumer, self.epoch, number)
+        return self._link.call(wanted)
 
     def _keep(self) -> None:
         self._unplanned.set()
@@ -123,8 +111,15 @@ class Claims:
                 return
             if self._unplanned.is_set():
                 try:
-                    self._call("claim_keep", timeout_ms=CLAIM_TIMEOUT_MS)
+                    self._link.call(
+                        calls.KeepClaims(self._queue, self.consumer, self.epoch, CLAIM_TIMEOUT_MS)
+                    )
                 except Fenced:
                     return  # another driver keeps it; the next command tells Spark
                 except NexoError as error:  # the next command will meet it too, and tell Spark
                     _log.warning("the claim of %s could not be kept: %s", self.consumer, error)
+
+
+def empty(number: int) -> Sealed:
+    """A batch that was given back: there is nothing in it."""
+    return Sealed(number, messages=0, payload_bytes=0, incarnation=0)

@@ -23,6 +23,8 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
+from nexo.wire.calls import Ranges
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -59,16 +61,16 @@ def takes(condition: Filter) -> bool:
     return type(condition) in (*_COMPARED, EqualNullSafe) and _fits(name, compared.value)
 
 
-def ranges(conditions: Iterable[Filter]) -> dict[str, list[int]]:
+def ranges(conditions: Iterable[Filter]) -> Ranges:
     """What the broker is asked for: the lowest and the highest value of some columns."""
-    wanted: dict[str, list[int]] = {}
+    wanted: dict[str, tuple[int, int]] = {}
     for condition in conditions:
         name = _WANTED_NAMES.get(condition.attribute[0])  # type: ignore[attr-defined]
         bounds = _bounds(condition)
         if name is not None and bounds is not None:
-            low, high = wanted.get(name, [_LOWEST, _HIGHEST])
-            wanted[name] = [max(low, bounds[0]), min(high, bounds[1])]
-    return wanted
+            low, high = wanted.get(name, (_LOWEST, _HIGHEST))
+            wanted[name] = (max(low, bounds[0]), min(high, bounds[1]))
+    return Ranges(**wanted)
 
 
 def chosen(rows: pa.RecordBatch, conditions: Iterable[Filter]) -> pa.RecordBatch:

@@ -8,15 +8,14 @@ lost connection: claims, seals and reads give the same each time, and pushes are
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from nexo.client import asking
 from nexo.client.address import address_of
 from nexo.client.blocking.connection import Connection
 from nexo.client.operation import Request
-from nexo.wire import commands
+from nexo.wire import calls, commands
 from nexo.wire.columns import encode_batch
 from nexo.wire.frame import Kind
 
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
     from nexo.spark.options import Options
     from nexo.vocabulary.batch import Batch
     from nexo.wire.frame import Frame
+
+Reply = TypeVar("Reply")
 
 TIMEOUT_S = 60.0  # a broker that restarts, recovery included, is waited for
 HEARTBEAT_S = 5.0
@@ -37,9 +38,10 @@ class Link:
         name = f"spark-{os.getpid()}"
         self._connection = Connection(address, options.token, TIMEOUT_S, HEARTBEAT_S, name)
 
-    def call(self, method: str, **params: Any) -> Any:
-        """A named call; the answer as plain values."""
-        return self._connection.run(asking.call(method, _decode, **params))
+    def call(self, wanted: calls.Request[Reply]) -> Reply:
+        """A named call and its answer."""
+        answer: Frame = self._connection.run(raw_call(wanted))
+        return calls.read(type(wanted), answer)
 
     def begin(self, request: Operation) -> Operation:
         """Send a request; `wait` for its answer later."""
@@ -55,10 +57,9 @@ class Link:
         self._connection.close()
 
 
-def raw_call(method: str, **params: Any) -> Request:
+def raw_call(wanted: calls.Request[Any]) -> Request:
     """A named call whose answer stays as it came: the frame."""
-    body: list[bytes | memoryview] = [commands.pack(commands.Call(method, params))]
-    return Request(Kind.CALL, b"", _frame, body)
+    return Request(Kind.CALL, b"", _frame, [calls.encode(wanted)])
 
 
 def raw_read(topic: str, offset: int, count: int, bytes_max: int, strict: bool) -> Request:

@@ -6,7 +6,6 @@ import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from nexo.spark.filters import chosen, ranges, takes
@@ -14,6 +13,7 @@ from nexo.spark.link import link_to, raw_call
 from nexo.spark.slices import READ_BYTES, READ_MESSAGES, cut, slice_count
 from nexo.vocabulary.errors import LeaseLost
 from nexo.vocabulary.states import State
+from nexo.wire import calls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -48,11 +48,12 @@ class SnapshotReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         link = link_to(options)
-        taken = link.call("snapshot_open", name=self._queue, wanted=ranges(self._conditions))
-        count = taken["count"]
-        parts = slice_count(count, taken["payload_bytes"], options.partitions_min)
-        name, incarnation = taken["snapshot"], taken["incarnation"]
-        return [SnapshotSlice(name, incarnation, *each) for each in cut(count, parts) or [(0, 0)]]
+        taken = link.call(calls.OpenSnapshot(self._queue, ranges(self._conditions)))
+        parts = slice_count(taken.count, taken.payload_bytes, options.partitions_min)
+        return [
+            SnapshotSlice(taken.snapshot, taken.incarnation, *each)
+            for each in cut(taken.count, parts) or [(0, 0)]
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from nexo.spark.rows import queue_rows
@@ -63,11 +64,11 @@ class SnapshotReader(DataSourceReader):
         at, missing = partition.start, 0
         while at < partition.stop:
             answer = link.wait(link.begin(self._reading(partition, at)))
-            at, gone, states = msgspec.msgpack.decode(answer.head)
-            missing += gone
+            page = calls.read(calls.ReadSnapshot, answer)
+            at, missing = page.next, missing + page.missing
             parts = raw_parts(answer.body)
             if parts:
-                named = [_STATES[state] for state in states]
+                named = [_STATES[state] for state in page.states]
                 rows = queue_rows(parts, self._queue, partition.incarnation, named)
                 yield chosen(rows, self._conditions)
         if missing:
@@ -75,12 +76,13 @@ class SnapshotReader(DataSourceReader):
 
     def _reading(self, partition: SnapshotSlice, at: int) -> Any:
         return raw_call(
-            "snapshot_read",
-            name=self._queue,
-            snapshot=partition.snapshot,
-            start=at,
-            count=min(partition.stop - at, READ_MESSAGES),
-            bytes_max=READ_BYTES,
+            calls.ReadSnapshot(
+                name=self._queue,
+                snapshot=partition.snapshot,
+                start=at,
+                count=min(partition.stop - at, READ_MESSAGES),
+                bytes_max=READ_BYTES,
+            )
         )
 
     def _tell_missing(self, missing: int) -> None:

@@ -25,10 +25,11 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from nexo.spark.claims import CLAIM_TIMEOUT_MS, Claimed, Claims
+from nexo.spark.claims import CLAIM_TIMEOUT_MS, Claims, empty
 from nexo.spark.link import link_to, raw_call
 from nexo.spark.slices import READ_BYTES, READ_MESSAGES, cut, slice_count
 from nexo.vocabulary.errors import LeaseLost
+from nexo.wire import calls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,7 +37,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.streaming.datasource import ReadLimit
 
+    from nexo.spark.link import Link
     from nexo.spark.options import Options
+    from nexo.wire.calls import Claimed, QueueFigures
 
     Offset = dict[str, Any]
 
@@ -96,8 +99,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What is in line now is what this run takes. Claims count too: one of them may be of
         this query's former life, and others may fall back."""
         info = self._info()
-        self._left = info["ready"] + sum(info["claimed"].values())
-        rate = info["settings"]["max_receive_rate"]
+        self._left = info.ready + sum(info.claimed.values())
+        rate = info.settings["max_receive_rate"]
         if rate is not None:  # the run must not end because the next message is not due yet
             self._wait_ms = WAIT_MS + int(2_000 / rate)
 
@@ -129,7 +132,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """A query that died before Spark wrote down its first batch left it to nobody: it falls
         back by itself, and an available-now run does not end before."""
         ends = time.monotonic() + (CLAIM_TIMEOUT_MS + WAIT_MS) / 1000
-        while time.monotonic() < ends and self._info()["unsealed"]:
+        while time.monotonic() < ends and self._info().unsealed:
             got = claims.claim(after, count, bytes_max, WAIT_MS)
             if got.number:
                 return got
@@ -140,7 +143,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._latest is None:
             return None
         info = self._info()
-        return {**self._latest, "ready": info["ready"], "scheduled": info["scheduled"]}
+        return {**self._latest, "ready": info.ready, "scheduled": info.scheduled}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         if end == start:
@@ -161,7 +164,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except LeaseLost:
             if self._options.fail_on_data_loss:
                 raise
-            sealed = Claimed(end["batch"], 0, 0)
+            sealed = empty(end["batch"])
         self._latest = end
         if not sealed.messages:
             _log.warning("batch %s of queue %s was given back: it is empty", end, self._queue)
@@ -211,11 +214,10 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             claims = self._claims[consumer] = Claims(self._link(), self._queue, consumer)
         return claims
 
-    def _info(self) -> dict[str, Any]:
-        info: dict[str, Any] = self._link().call("queue_info", name=self._queue)
-        return info
+    def _info(self) -> QueueFigures:
+        return self._link().call(calls.DescribeQueue(self._queue))
 
-    def _link(self) -> Any:
+    def _link(self) -> Link:
         return link_to(self._options)
 
     # -- The executors ------------------------------------------------------------------------
@@ -253,12 +255,13 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _reading(self, partition: QueueSlice, at: int) -> Any:
         return raw_call(
-            "claim_read",
-            name=self._queue,
-            consumer=partition.consumer,
-            epoch=partition.epoch,
-            number=partition.number,
-            start=at,
-            count=min(partition.stop - at, READ_MESSAGES),
-            bytes_max=READ_BYTES,
+            calls.ReadClaim(
+                name=self._queue,
+                consumer=partition.consumer,
+                epoch=partition.epoch,
+                number=partition.number,
+                start=at,
+                count=min(partition.stop - at, READ_MESSAGES),
+                bytes_max=READ_BYTES,
+            )
         )

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from nexo.spark.options import EARLIEST, LATEST
 from nexo.vocabulary.errors import InvalidArgument, TopicNotFound
+from nexo.vocabulary.start import Start
+from nexo.wire import calls
 
 if TYPE_CHECKING:
     from nexo.spark.link import Link
     from nexo.spark.options import Options
+    from nexo.wire.calls import TopicFigures
 
     Offsets = dict[str, int]
 
@@ -29,16 +32,16 @@ def kept(link: Link, options: Options) -> dict[str, Kept]:
     """The topics that are to be read, with what they hold now."""
     if options.topic_pattern is not None:
         wanted = re.compile(options.topic_pattern)
-        listed = link.call("list_topics")
-        return {each["name"]: _kept(each) for each in listed if wanted.fullmatch(each["name"])}
-    return {name: _kept(link.call("topic_info", name=name)) for name in options.topics}
+        listed = link.call(calls.ListTopics())
+        return {each.name: _kept(each) for each in listed if wanted.fullmatch(each.name)}
+    return {name: _kept(link.call(calls.DescribeTopic(name))) for name in options.topics}
 
 
 def starts(link: Link, options: Options, topics: dict[str, Kept], default: str) -> Offsets:
     """Where a new reading begins."""
     if options.starting_ms is not None:
-        moment = {"time_ms": options.starting_ms}
-        return {name: link.call("starts", pattern=name, start=moment)[name] for name in topics}
+        moment = Start(time_ms=options.starting_ms)
+        return {name: link.call(calls.Starts(name, moment))[name] for name in topics}
     return resolved(options.starting_offsets or default, topics, "startingOffsets", default)
 
 
@@ -96,6 +99,5 @@ def lost(problem: str) -> Exception:
     return OffsetExpired(problem, LOSS_HINT)
 
 
-def _kept(info: dict[str, int]) -> Kept:
-    start, end = info["start"], info["end"]
-    return Kept(start, end, info["kept_bytes"] / max(1, end - start))
+def _kept(info: TopicFigures) -> Kept:
+    return Kept(info.start, info.end, info.kept_bytes / max(1, info.end - info.start))

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nexo.access.presented import Scope
-from nexo.access.refusals import SignatureRefused
+from nexo.access.signature import Scope, SignatureRefused
 from nexo.access.sigv4 import Request, scope_of, verify
 from tests.unit.access.signing import SIGNED_AT_MS, changed, presigned, secret_of, signed
 

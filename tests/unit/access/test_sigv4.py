@@ -3,12 +3,12 @@
 import msgspec
 import pytest
 
-from nexo.access.presented import Scope
-from nexo.access.refusals import (
+from nexo.access.signature import (
     IncompleteSignature,
     InvalidClientTokenId,
     MissingAuthenticationToken,
     RequestExpired,
+    Scope,
     SignatureDoesNotMatch,
     SignatureRefused,
 )

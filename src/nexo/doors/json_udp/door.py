@@ -13,35 +13,38 @@ import secrets
 import socket
 import sys
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from nexo.access.caller import ANYONE
 from nexo.access.guard import Guard
-from nexo.doors.json_udp import groups
+from nexo.doors.json_udp.access import Access
+from nexo.doors.json_udp.addresses import Asker, Cookies, Rates, is_local, stranger
 from nexo.doors.json_udp.datagram import Action, Refusal, begins_as_reply, decode
-from nexo.doors.json_udp.gate import Gate
-from nexo.doors.json_udp.making import Making
-from nexo.doors.json_udp.naming import topic_name
-from nexo.doors.json_udp.outbox import Outbox
+from nexo.doors.json_udp.groups import Groups, take_page, topic_name
 from nexo.doors.json_udp.publishes import Publishes
-from nexo.doors.json_udp.rates import Rates
-from nexo.doors.json_udp.reading import read_page
-from nexo.doors.json_udp.replies import Page, encode_refusal, refusal_of, success
-from nexo.doors.json_udp.strangers import Asker, Cookies, is_local, stranger
+from nexo.doors.json_udp.replies import (
+    Page,
+    encode_refusal,
+    read_page,
+    refusal_of,
+    success,
+)
 from nexo.doors.json_udp.subscriptions import Subscriptions
 from nexo.vocabulary.errors import NexoError, RateLimited
 from nexo.vocabulary.limits import (
     UDP_BUFFER_BYTES,
     UDP_TURN_BYTES,
     UDP_TURN_DATAGRAMS,
+    UDP_UNSENT_MAX,
     UDP_WAITING_MAX,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterable
 
+    from nexo.doors.json_udp.addresses import Address
     from nexo.doors.json_udp.datagram import Command
-    from nexo.doors.json_udp.strangers import Address
     from nexo.engine.engine import Engine
 
     Work = Callable[[Command, Asker], Coroutine[Any, Any, None]]
@@ -62,8 +65,8 @@ class UdpDoor:
         """Without a guard anyone may do everything."""
         self._engine = engine
         guard = guard or Guard(engine.wall_ms)
-        self._gate = Gate(guard, engine)
-        self._making = Making(engine, guard)
+        self._access = Access(guard, engine)
+        self._groups = Groups(engine, self._access)
         self._clock = clock
         self._cookies = Cookies(secrets.token_bytes(32))
         self._tasks: set[asyncio.Task[None]] = set()
@@ -103,7 +106,7 @@ class UdpDoor:
         """Answer through this socket."""
         self._socket = opened
         self._outbox = Outbox(opened, asyncio.get_running_loop())
-        self._publishes = Publishes(self._engine, self._outbox, self._spawn, self._making.topic)
+        self._publishes = Publishes(self._engine, self._outbox, self._spawn, self._groups.topic)
 
     async def settled(self) -> None:
         """Wait until everything that was asked for so far is answered."""
@@ -166,7 +169,7 @@ class UdpDoor:
                 self._outbox.send(encode_refusal(command), asker)
             return
         try:
-            caller = self._gate.admit(command, address)
+            caller = self._access.admit(command, address)
             if caller is not ANYONE:  # a token vouches for the address too
                 asker = Asker(address, caller=caller)
             elif asker.is_stranger and self._has_proved(command, address, now_s):
@@ -211,7 +214,7 @@ class UdpDoor:
         return success(Action.SUBSCRIBE, command.topic, command.ref, **more)
 
     async def _join(self, command: Command, asker: Asker) -> None:
-        await self._making.group(command, asker)
+        await self._groups.join(command, asker)
         self._outbox.send(self._subscribed(command, asker), asker)
 
     async def _get(self, command: Command, asker: Asker) -> None:
@@ -222,19 +225,19 @@ class UdpDoor:
         self._outbox.send(reply, asker)
 
     async def _take_for_group(self, command: Command, asker: Asker) -> None:
-        actor = groups.group_of(self._engine, command)
+        actor = self._groups.find(command)
         if actor is None and topic_name(command.topic) in self._engine.topics:
-            await self._making.group(command, asker)
-            actor = groups.group_of(self._engine, command)
+            await self._groups.join(command, asker)
+            actor = self._groups.find(command)
         if actor is None:
             self._outbox.send(_nothing(command, asker), asker)
             return
-        reply, unfit = await groups.take_page(actor, command, asker)
+        reply, unfit = await take_page(actor, command, asker)
         self._outbox.send(reply, asker)
         await unfit.give_back()
 
     async def _ack(self, command: Command, asker: Asker) -> None:
-        self._outbox.send(await groups.ack(self._engine, command, asker), asker)
+        self._outbox.send(await self._groups.ack(command, asker), asker)
 
     # -- Inside -------------------------------------------------------------------------------
 
@@ -268,6 +271,59 @@ class UdpDoor:
         task = asyncio.get_running_loop().create_task(work(*arguments))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+class Outbox:
+    """Replies on their way out. Sending is a call of the system each and does not wait; what the
+    system cannot take yet is kept, up to a limit, and beyond it a reply gets lost as datagrams do.
+    """
+
+    def __init__(self, out: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+        self._socket = out
+        self._loop = loop
+        self._unsent: deque[tuple[bytes, Address]] = deque(maxlen=UDP_UNSENT_MAX)
+        self._is_closed = False
+
+    def send(self, reply: bytes, asker: Asker) -> None:
+        """A stranger gets no reply that is too large for one."""
+        if len(reply) > asker.reply_bytes_max or self._is_closed:
+            return
+        if self._unsent:
+            self._unsent.append((reply, asker.address))
+        elif not self._sent(reply, asker.address):
+            self._unsent.append((reply, asker.address))
+            self._loop.add_writer(self._socket.fileno(), self._go_on)
+
+    def send_all(self, reply: bytes, askers: Iterable[Asker]) -> None:
+        """The same reply for many."""
+        for asker in askers:
+            self.send(reply, asker)
+
+    def close(self) -> None:
+        """Send what the system takes now; the rest is lost."""
+        if self._unsent:
+            self._loop.remove_writer(self._socket.fileno())
+            while self._unsent and self._sent(*self._unsent[0]):
+                self._unsent.popleft()
+        self._unsent.clear()
+        self._is_closed = True
+
+    def _go_on(self) -> None:
+        while self._unsent:
+            if not self._sent(*self._unsent[0]):
+                return
+            self._unsent.popleft()
+        self._loop.remove_writer(self._socket.fileno())
+
+    def _sent(self, reply: bytes, address: Address) -> bool:
+        """False if the system has no room for it now."""
+        try:
+            self._socket.sendto(reply, address)
+        except BlockingIOError:
+            return False
+        except OSError:  # there is no way to this address: its loss
+            return True
+        return True
 
 
 def _nothing(command: Command, asker: Asker) -> bytes:

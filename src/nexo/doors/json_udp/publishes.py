@@ -7,7 +7,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from nexo.doors.json_udp.datagram import Action
-from nexo.doors.json_udp.naming import topic_name
+from nexo.doors.json_udp.groups import topic_name
 from nexo.doors.json_udp.replies import confirmation, encode_refusal, refusal_of, with_ref
 from nexo.vocabulary.batch import batch_of
 from nexo.vocabulary.errors import MessageTooLarge, NexoError, RateLimited
@@ -16,9 +16,9 @@ from nexo.vocabulary.limits import UDP_PAYLOAD_BYTES_MAX, UDP_UNCONFIRMED_MAX
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from nexo.doors.json_udp.addresses import Asker
     from nexo.doors.json_udp.datagram import Command, Ref
-    from nexo.doors.json_udp.outbox import Outbox
-    from nexo.doors.json_udp.strangers import Asker
+    from nexo.doors.json_udp.door import Outbox
     from nexo.engine.engine import Engine
     from nexo.engine.topic_actor import TopicActor
 

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nexo.doors.json_udp.datagram import Refusal
+from nexo.doors.json_udp.datagram import Action, Refusal
 from nexo.vocabulary import errors, limits
 
 if TYPE_CHECKING:
-    from nexo.doors.json_udp.datagram import Action, Ref
+    from nexo.doors.json_udp.datagram import Command, Ref
+    from nexo.engine.topic_actor import TopicActor
+    from nexo.engine.types import Part
 
 _TEXTS = {
     errors.Unauthorized.code: "Non autorizzato",
@@ -111,6 +113,43 @@ class Page:
         if following is not None:
             tail += b', "next": %d' % following
         return b"%b%b]%b%b}" % (self._head, b", ".join(self._messages), tail, self._ref)
+
+
+async def read_page(actor: TopicActor, command: Command, bytes_max: int) -> bytes:
+    """The reply to a `get`: what a topic keeps from `since` on, the oldest first, and as much of it
+    as fits. Nothing is removed by it."""
+    page = Page(Action.GET, command.topic, command.ref, bytes_max)
+    offset = command.since or 0
+    left = min(command.limit or limits.UDP_GET_MESSAGES_MAX, limits.UDP_GET_MESSAGES_MAX)
+    is_cut = False
+    while left and not is_cut:
+        # At least one message comes, whatever its size: the page sees whether it fits.
+        reading = await actor.read(offset, left, bytes_max=max(page.room, 1))
+        if not reading.parts:
+            offset = reading.next
+            break
+        for part in reading.parts:
+            added = _add(page, part)
+            offset, left = part.first + added, left - added
+            is_cut = added < part.count
+            if is_cut:
+                break
+    if not left and command.limit is None:
+        is_cut = offset < actor.info().end
+    is_paging = command.since is not None or command.limit is not None
+    return page.encode(truncated=is_cut, following=offset if is_cut or is_paging else None)
+
+
+def _add(page: Page, part: Part) -> int:
+    """Put messages that lie side by side on the page; how many it took."""
+    content = part.content
+    for added in range(part.count):
+        index = part.index + added
+        body = bytes(content.payload[content.offsets[index] : content.offsets[index + 1]])
+        created_ms = part.created_ms if content.created is None else content.created[index]
+        if not page.add(encode_message(body, created_ms)):
+            return added
+    return part.count
 
 
 def _too_large(size: int, created_ms: int, told: bytes) -> bytes:

@@ -14,7 +14,7 @@ from nexo.vocabulary.limits import (
 )
 
 if TYPE_CHECKING:
-    from nexo.doors.json_udp.strangers import Address
+    from nexo.doors.json_udp.addresses import Address
 
 
 class _Subscriber:

@@ -1,26 +1,25 @@
-"""The named calls: everything that is not hot. Each has a type for its parameters, which is also
-its documentation; what does not fit the type is refused before anything happens."""
+"""The named calls, by subject: what each of them does with the engine. `wire.calls` has what is
+asked and what is answered; what does not fit is refused before anything happens."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from struct import Struct
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from nexo.doors.rpc_tcp.backup_calls import BACKUP_CALLS
-from nexo.doors.rpc_tcp.definition_calls import DEFINITION_CALLS
-from nexo.doors.rpc_tcp.deliveries import WithParts, wire_parts
-from nexo.doors.rpc_tcp.listing_calls import LISTING_CALLS, Listing, described
-from nexo.doors.rpc_tcp.needs import check_call, visible
-from nexo.doors.rpc_tcp.redrive_calls import REDRIVE_CALLS
-from nexo.doors.rpc_tcp.snapshot_calls import SNAPSHOT_CALLS
-from nexo.doors.rpc_tcp.token_calls import TOKEN_CALLS
+from nexo.access.tokens import access_key_id
+from nexo.doors.rpc_tcp.access import check_call, operation_of_call, visible
+from nexo.doors.rpc_tcp.deliveries import wire_parts
+from nexo.engine.definitions import export_definitions, import_definitions
+from nexo.engine.listing import steps
+from nexo.engine.types import Chosen, Wanted
 from nexo.vocabulary import allowed
-from nexo.vocabulary.errors import InvalidArgument
-from nexo.vocabulary.limits import BATCH_MESSAGES_MAX, POP_BYTES_MAX, RPC_CALL_BYTES_MAX
-from nexo.vocabulary.settings import QueueSettings, TopicSettings
-from nexo.vocabulary.start import LATEST, Start
-from nexo.wire import commands
+from nexo.vocabulary.errors import InvalidArgument, WrongState
+from nexo.vocabulary.limits import RPC_CALL_BYTES_MAX
+from nexo.vocabulary.settings import QueueSettings
+from nexo.wire import calls, commands
 from nexo.wire.columns import encode_parts
 
 if TYPE_CHECKING:
@@ -28,124 +27,56 @@ if TYPE_CHECKING:
 
     from nexo.doors.rpc_tcp.connection import Connection
     from nexo.engine.engine import Engine
+    from nexo.engine.listing import Named
+    from nexo.engine.queue_actor import QueueActor
+    from nexo.engine.topic_actor import TopicActor
+    from nexo.engine.types import Part
+    from nexo.vocabulary.changes import TokenDefined
 
     Calling = Callable[[Engine, Any], Awaitable[Any]]
-
+    Knows = Callable[[str], bool]
+    Listed = list[bytes | memoryview]
 
 CLAIM_WAIT_MS_MAX = 20_000  # as long as a pop waits on SQS
 LARGE_CALLS = frozenset({"redrive_chosen", "import_definitions"})  # bodies, and whole brokers
+_ARRAY_HEAD = Struct(">BI")  # in msgpack, in the form that fits any number
+_ARRAY = 0xDD
 
 
-class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """No parameters."""
+class WithParts(NamedTuple):
+    """The result of a call whose answer is messages."""
 
-
-class Named(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: allowed.Name
-
-
-class CreateQueue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: allowed.Name
-    settings: QueueSettings | None = None
-    exist_ok: bool = False  # a queue of this name will do, whatever its settings
-
-
-class EditQueue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: allowed.Name
-    settings: dict[str, Any]  # only what is to change
-
-
-class CreateTopic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: allowed.Name
-    settings: TopicSettings | None = None
-    exist_ok: bool = False
-
-
-class Peek(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: allowed.Name
-    limit: allowed.PeekCount = 10
-
-
-class Redrive(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: allowed.Name
-    to: allowed.Name | None = None
-    rate: allowed.Rate | None = None
-
-
-class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    task: allowed.Number
-    wait_ms: allowed.WaitMs = 0
-
-
-class Bind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    topic: allowed.Name
-    queue: allowed.Name
-    where: allowed.Filter | None = None
-    start: Start = LATEST
-    create: bool = False  # the queue, if it is not there
-
-
-class Unbind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    topic: allowed.Name
-    queue: allowed.Name
-
-
-class Starts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    pattern: allowed.PatternText
-    start: Start = LATEST
-
-
-class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: allowed.Name
-    consumer: allowed.ConsumerName
-    dead_letter: bool = False
-
-
-class ClaimOpen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: allowed.Name
-    consumer: allowed.ConsumerName
-
-
-class ClaimNext(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: allowed.Name
-    consumer: allowed.ConsumerName
-    epoch: allowed.Number
-    after: allowed.NumberBefore
-    count: allowed.Count
-    timeout_ms: allowed.TimeoutMs
-    bytes_max: allowed.Count = POP_BYTES_MAX
-    wait_ms: allowed.WaitMs = 0
-
-
-class ClaimBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: allowed.Name
-    consumer: allowed.ConsumerName
-    epoch: allowed.Number
-    number: allowed.Number
-
-
-class ClaimRead(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: allowed.Name
-    consumer: allowed.ConsumerName
-    epoch: allowed.Number
-    number: allowed.Number
-    start: allowed.Number = 0  # in messages from the beginning of the batch
-    count: allowed.ReadCount = BATCH_MESSAGES_MAX
-    bytes_max: allowed.ReadBytes = POP_BYTES_MAX
-
-
-class ClaimKeep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: allowed.Name
-    consumer: allowed.ConsumerName
-    epoch: allowed.Number
-    timeout_ms: allowed.TimeoutMs
+    parts: list[Part]
+    head: bytes = b""
 
 
 async def call(connection: Connection, correlation: int, wanted: commands.Called) -> None:
     """Run a named call and reply."""
+    method, engine, caller = wanted.method, connection.engine, connection.caller
+    params = _decoded(wanted)
+    operation = operation_of_call(engine, method, params)
+    with connection.audited(operation, params):
+        if caller.is_bound:
+            check_call(caller, engine, operation, params)
+        if method in LISTING_CALLS:
+            knows = caller.knows if caller.is_bound else _everybody
+            listed = await LISTING_CALLS[method](engine, params, knows)
+            connection.reply_with(correlation, b"", listed)
+            return
+        result = await CALLS[method](engine, params)
+    if caller.is_bound:
+        result = visible(caller, params, result)
+    if isinstance(result, WithParts):
+        connection.reply_with(correlation, result.head, encode_parts(wire_parts(result.parts)))
+    else:
+        connection.reply_with(correlation, b"", [commands.pack(result)])
+
+
+def _decoded(wanted: commands.Called) -> Any:
+    """The parameters, if there is such a call and they fit it."""
     method = wanted.method
-    found = CALLS.get(method)
-    if found is None:
+    decoder = _DECODERS.get(method)
+    if decoder is None:
         raise InvalidArgument(
             f"there is no call {method!r}", "is the client newer than the broker?"
         )
@@ -153,39 +84,70 @@ async def call(connection: Connection, correlation: int, wanted: commands.Called
         raise InvalidArgument(
             f"{method}: {len(wanted.params)} bytes of parameters, allowed are {RPC_CALL_BYTES_MAX}"
         )
-    kind, calling = found
     try:
-        params = _DECODERS[method].decode(wanted.params)
+        return decoder.decode(wanted.params)
     except msgspec.ValidationError as error:
+        kind = calls.CALLS[method].request
         raise InvalidArgument(f"{method}: {allowed.refused(error, kind).message}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidArgument(f"{method}: the parameters cannot be read: {error}") from None
-    caller = connection.caller
-    with connection.told(method, params):
-        if caller.is_bound:
-            check_call(caller, connection.engine, method, params)
-        if isinstance(params, Listing):
-            knows = caller.knows if caller.is_bound else _everybody
-            listed = await LISTING_CALLS[method](connection.engine, params, knows)
-            connection.reply_with(correlation, b"", listed)
-            return
-        result = await calling(connection.engine, params)
-    if caller.is_bound:
-        result = visible(caller, method, result)
-    if isinstance(result, WithParts):
-        connection.reply_with(correlation, result.head, encode_parts(wire_parts(result.parts)))
-    else:
-        connection.reply_with(correlation, b"", [commands.pack(result)])
 
 
-async def _create_queue(engine: Engine, wanted: CreateQueue) -> Any:
-    if wanted.exist_ok and wanted.name in engine.queues:
-        return _described(engine, wanted.name)
-    await engine.create_queue(wanted.name, wanted.settings)
-    return _described(engine, wanted.name)
+# -- Lists ------------------------------------------------------------------------------------
 
 
-async def _edit_queue(engine: Engine, wanted: EditQueue) -> Any:
+async def list_queues(engine: Engine, wanted: calls.ListQueues, knows: Knows) -> Listed:
+    return await _listed(engine.queues, _queue_figures, wanted, knows)
+
+
+async def list_topics(engine: Engine, wanted: calls.ListTopics, knows: Knows) -> Listed:
+    return await _listed(engine.topics, _topic_figures, wanted, knows)
+
+
+async def _listed(
+    named: Named[Any],
+    describe: Callable[[Any], Any],
+    wanted: calls.ListQueues | calls.ListTopics,
+    knows: Knows,
+) -> Listed:
+    """An array of what is known, in the order of names, encoded piece by piece between which
+    others have their turn."""
+    pieces: Listed = []
+    count, limit = 0, wanted.limit
+    async for actors in steps(named, wanted.after):
+        known = [actor for actor in actors if knows(actor.name)]
+        if limit is not None:
+            del known[limit - count :]
+        pieces.append(b"".join([commands.pack(describe(actor)) for actor in known]))
+        count += len(known)
+        if count == limit:
+            break
+    return [_ARRAY_HEAD.pack(_ARRAY, count), *pieces]
+
+
+def _everybody(name: str) -> bool:
+    return True
+
+
+# -- Queues -----------------------------------------------------------------------------------
+
+
+def _queue_figures(actor: QueueActor) -> calls.QueueFigures:
+    return calls.QueueFigures(
+        name=actor.name,
+        settings=actor.queue.settings,
+        consumers=actor.room.consumers,
+        **msgspec.structs.asdict(actor.info()),
+    )
+
+
+async def _create_queue(engine: Engine, wanted: calls.CreateQueue) -> calls.QueueFigures:
+    if not (wanted.exist_ok and wanted.name in engine.queues):
+        await engine.create_queue(wanted.name, wanted.settings)
+    return _queue_figures(engine.find_queue(wanted.name))
+
+
+async def _edit_queue(engine: Engine, wanted: calls.EditQueue) -> calls.QueueFigures:
     now = msgspec.to_builtins(engine.queue(wanted.name).queue.settings)
     try:
         settings = msgspec.convert({**now, **wanted.settings}, QueueSettings)
@@ -194,80 +156,107 @@ async def _edit_queue(engine: Engine, wanted: EditQueue) -> Any:
             f"edit_queue: {allowed.refused(error, QueueSettings).message}"
         ) from None
     await engine.edit_queue(wanted.name, settings)
-    return _described(engine, wanted.name)
+    return _queue_figures(engine.find_queue(wanted.name))
 
 
-async def _delete_queue(engine: Engine, wanted: Named) -> None:
+async def _delete_queue(engine: Engine, wanted: calls.DeleteQueue) -> None:
     await engine.delete_queue(wanted.name)
 
 
-async def _queue_info(engine: Engine, wanted: Named) -> Any:
-    return _described(engine, wanted.name)
+async def _queue_info(engine: Engine, wanted: calls.DescribeQueue) -> calls.QueueFigures:
+    return _queue_figures(engine.find_queue(wanted.name))
 
 
-async def _purge(engine: Engine, wanted: Named) -> int:
+async def _purge(engine: Engine, wanted: calls.Purge) -> int:
     return await engine.queue(wanted.name).purge()
 
 
-async def _pause(engine: Engine, wanted: Named) -> None:
+async def _pause(engine: Engine, wanted: calls.Pause) -> None:
     await engine.queue(wanted.name).set_paused(True)
 
 
-async def _resume(engine: Engine, wanted: Named) -> None:
+async def _resume(engine: Engine, wanted: calls.Resume) -> None:
     await engine.queue(wanted.name).set_paused(False)
 
 
-async def _peek(engine: Engine, wanted: Peek) -> Any:
+async def _peek(engine: Engine, wanted: calls.Peek) -> Any:
     return await engine.queue(wanted.name).peek(wanted.limit)
 
 
-async def _redrive(engine: Engine, wanted: Redrive) -> int:
+# -- Redrives ---------------------------------------------------------------------------------
+
+
+async def _redrive(engine: Engine, wanted: calls.Redrive) -> int:
     return await engine.tasks.begin(wanted.name, wanted.to, wanted.rate)
 
 
-async def _redrive_progress(engine: Engine, wanted: Task) -> Any:
+async def _redrive_chosen(engine: Engine, wanted: calls.RedriveChosen) -> calls.Redriven:
+    """Those that are named, with other bodies if they are given."""
+    seqs = wanted.seqs
+    if any(low >= high for low, high in pairwise(seqs)):
+        raise InvalidArgument("the sequence numbers are not in order")
+    if wanted.bodies is not None and len(wanted.bodies) != len(seqs):
+        raise InvalidArgument(f"there are {len(wanted.bodies)} bodies for {len(seqs)} messages")
+    if engine.queue(wanted.name).queue.incarnation != wanted.incarnation:
+        raise WrongState(
+            f"queue {wanted.name!r} was deleted and created anew meanwhile",
+            "look at its messages again",
+        )
+    task = await engine.redrive(wanted.name, wanted.to, chosen=Chosen(seqs, wanted.bodies))
+    moved = await task.finished
+    skipped = task.progress().skipped
+    return calls.Redriven(moved, skipped, missing=len(seqs) - moved - skipped)
+
+
+async def _redrive_progress(engine: Engine, wanted: calls.AwaitRedrive) -> Any:
     return await engine.tasks.progress(wanted.task, wanted.wait_ms)
 
 
-async def _redrive_cancel(engine: Engine, wanted: Task) -> Any:
+async def _redrive_cancel(engine: Engine, wanted: calls.CancelRedrive) -> Any:
     return engine.tasks.cancel(wanted.task)
 
 
-async def _release(engine: Engine, wanted: Release) -> int:
-    return await engine.queue(wanted.name).claims.release(wanted.consumer, wanted.dead_letter)
+# -- Topics -----------------------------------------------------------------------------------
 
 
-async def _create_topic(engine: Engine, wanted: CreateTopic) -> Any:
+def _topic_figures(actor: TopicActor) -> Any:
+    return actor.info()
+
+
+async def _create_topic(engine: Engine, wanted: calls.CreateTopic) -> Any:
     if not (wanted.exist_ok and wanted.name in engine.topics):
         await engine.create_topic(wanted.name, wanted.settings)
-    return engine.topic(wanted.name).info()
+    return _topic_figures(engine.topic(wanted.name))
 
 
-async def _delete_topic(engine: Engine, wanted: Named) -> None:
+async def _delete_topic(engine: Engine, wanted: calls.DeleteTopic) -> None:
     await engine.delete_topic(wanted.name)
 
 
-async def _topic_info(engine: Engine, wanted: Named) -> Any:
-    return engine.topic(wanted.name).info()
+async def _topic_info(engine: Engine, wanted: calls.DescribeTopic) -> Any:
+    return _topic_figures(engine.topic(wanted.name))
 
 
-async def _bind(engine: Engine, wanted: Bind) -> None:
+async def _bind(engine: Engine, wanted: calls.Bind) -> None:
     await engine.bind(wanted.topic, wanted.queue, wanted.where, wanted.start, wanted.create)
 
 
-async def _unbind(engine: Engine, wanted: Unbind) -> None:
+async def _unbind(engine: Engine, wanted: calls.Unbind) -> None:
     await engine.unbind(wanted.topic, wanted.queue)
 
 
-async def _starts(engine: Engine, wanted: Starts) -> dict[str, int]:
+async def _starts(engine: Engine, wanted: calls.Starts) -> dict[str, int]:
     return await engine.starts(wanted.pattern, wanted.start)
 
 
-async def _claim_open(engine: Engine, wanted: ClaimOpen) -> int:
+# -- Spark: claims, and snapshots that take nothing -------------------------------------------
+
+
+async def _claim_open(engine: Engine, wanted: calls.OpenClaims) -> int:
     return await engine.queue(wanted.name).claims.open(wanted.consumer)
 
 
-async def _claim(engine: Engine, wanted: ClaimNext) -> Any:
+async def _claim(engine: Engine, wanted: calls.Claim) -> calls.Claimed:
     got = await engine.queue(wanted.name).claims.claim(
         wanted.consumer,
         wanted.epoch,
@@ -277,25 +266,25 @@ async def _claim(engine: Engine, wanted: ClaimNext) -> Any:
         wanted.bytes_max,
         min(wanted.wait_ms, CLAIM_WAIT_MS_MAX),
     )
-    return [got.number, got.count, got.payload_bytes]
+    return calls.Claimed(got.number, got.count, got.payload_bytes)
 
 
-async def _claim_seal(engine: Engine, wanted: ClaimBatch) -> Any:
+async def _claim_seal(engine: Engine, wanted: calls.SealClaim) -> calls.Sealed:
     actor = engine.queue(wanted.name)
     got = await actor.claims.seal(wanted.consumer, wanted.epoch, wanted.number)
-    return [got.number, got.count, got.payload_bytes, actor.queue.incarnation]
+    return calls.Sealed(got.number, got.count, got.payload_bytes, actor.queue.incarnation)
 
 
-async def _claim_keep(engine: Engine, wanted: ClaimKeep) -> None:
+async def _claim_keep(engine: Engine, wanted: calls.KeepClaims) -> None:
     engine.queue(wanted.name).claims.keep(wanted.consumer, wanted.epoch, wanted.timeout_ms)
 
 
-async def _claim_ack(engine: Engine, wanted: ClaimBatch) -> int:
+async def _claim_ack(engine: Engine, wanted: calls.AckClaims) -> int:
     claims = engine.queue(wanted.name).claims
     return await claims.ack(wanted.consumer, wanted.epoch, wanted.number)
 
 
-async def _claim_read(engine: Engine, wanted: ClaimRead) -> Any:
+async def _claim_read(engine: Engine, wanted: calls.ReadClaim) -> WithParts:
     claims = engine.queue(wanted.name).claims
     got = await claims.read(
         wanted.consumer,
@@ -308,51 +297,132 @@ async def _claim_read(engine: Engine, wanted: ClaimRead) -> Any:
     return WithParts(got.parts, commands.pack(got.next))
 
 
-def _described(engine: Engine, name: str) -> dict[str, Any]:
-    return described(engine.find_queue(name))
+async def _release(engine: Engine, wanted: calls.Release) -> int:
+    return await engine.queue(wanted.name).claims.release(wanted.consumer, wanted.dead_letter)
 
 
-def _everybody(name: str) -> bool:
-    return True
+async def _snapshot_open(engine: Engine, wanted: calls.OpenSnapshot) -> Any:
+    ranges = wanted.wanted or calls.Ranges()
+    of_interest = Wanted(
+        priority=ranges.priority, attempts=ranges.attempts, created_ms=ranges.created_ms
+    )
+    return engine.queue(wanted.name).claims.snapshots.open(of_interest)
 
 
-async def _unlisted(engine: Engine, wanted: Listing) -> None:
-    raise AssertionError("lists are told by LISTING_CALLS")
+async def _snapshot_read(engine: Engine, wanted: calls.ReadSnapshot) -> WithParts:
+    snapshots = engine.queue(wanted.name).claims.snapshots
+    got = await snapshots.read(wanted.snapshot, wanted.start, wanted.count, wanted.bytes_max)
+    page = calls.SnapshotPage(got.next, got.missing, [int(state) for state in got.states])
+    return WithParts(got.parts, commands.pack(page))
 
 
-CALLS: dict[str, tuple[type[msgspec.Struct], Calling]] = {
-    "create_queue": (CreateQueue, _create_queue),
-    "edit_queue": (EditQueue, _edit_queue),
-    "delete_queue": (Named, _delete_queue),
-    "list_queues": (Listing, _unlisted),
-    "queue_info": (Named, _queue_info),
-    "purge": (Named, _purge),
-    "pause": (Named, _pause),
-    "resume": (Named, _resume),
-    "peek": (Peek, _peek),
-    "redrive": (Redrive, _redrive),
-    "redrive_progress": (Task, _redrive_progress),
-    "redrive_cancel": (Task, _redrive_cancel),
-    "release": (Release, _release),
-    "create_topic": (CreateTopic, _create_topic),
-    "delete_topic": (Named, _delete_topic),
-    "list_topics": (Listing, _unlisted),
-    "topic_info": (Named, _topic_info),
-    "bind": (Bind, _bind),
-    "unbind": (Unbind, _unbind),
-    "starts": (Starts, _starts),
-    "claim_open": (ClaimOpen, _claim_open),
-    "claim": (ClaimNext, _claim),
-    "claim_seal": (ClaimBatch, _claim_seal),
-    "claim_keep": (ClaimKeep, _claim_keep),
-    "claim_ack": (ClaimBatch, _claim_ack),
-    "claim_read": (ClaimRead, _claim_read),
-    **REDRIVE_CALLS,
-    **SNAPSHOT_CALLS,
-    **BACKUP_CALLS,
-    **TOKEN_CALLS,
-    **DEFINITION_CALLS,
+async def _snapshot_close(engine: Engine, wanted: calls.CloseSnapshot) -> None:
+    engine.queue(wanted.name).claims.snapshots.close(wanted.snapshot)
+
+
+# -- The broker: backups, tokens, definitions -------------------------------------------------
+
+
+async def _backup(engine: Engine, _: calls.BeginBackup) -> Any:
+    return await engine.backups.begin()
+
+
+async def _backup_progress(engine: Engine, wanted: calls.AwaitBackup) -> Any:
+    return await engine.backups.progress(wanted.backup, wanted.wait_ms)
+
+
+async def _backup_read(engine: Engine, wanted: calls.ReadBackup) -> bytes:
+    return await engine.backups.read(wanted.backup, wanted.offset, wanted.size)
+
+
+async def _backup_end(engine: Engine, wanted: calls.EndBackup) -> None:
+    engine.backups.end(wanted.backup)
+
+
+async def _create_token(engine: Engine, wanted: calls.CreateToken) -> calls.TokenFigures:
+    minted = await engine.keys.create(
+        wanted.name, wanted.allow, expires_after_ms=wanted.expires_after_ms, aws=wanted.aws
+    )
+    made = _token_figures(minted.defined)
+    if wanted.aws:
+        return msgspec.structs.replace(made, secret_access_key=minted.secret_access_key)
+    return msgspec.structs.replace(made, token=minted.token)
+
+
+async def _list_tokens(engine: Engine, _: calls.ListTokens) -> list[calls.TokenFigures]:
+    return [_token_figures(each) for each in engine.keys.all()]
+
+
+async def _revoke_token(engine: Engine, wanted: calls.RevokeToken) -> None:
+    await engine.keys.revoke(wanted.name)
+
+
+def _token_figures(defined: TokenDefined) -> calls.TokenFigures:
+    """All that is no secret."""
+    return calls.TokenFigures(
+        name=defined.name,
+        id=defined.id,
+        allow=defined.allow,
+        created_ms=defined.created_ms,
+        expires_ms=defined.expires_ms,
+        access_key_id=access_key_id(defined.id) if defined.aws_secret else None,
+    )
+
+
+async def _export_definitions(engine: Engine, _: calls.ExportDefinitions) -> Any:
+    return await export_definitions(engine)
+
+
+async def _import_definitions(engine: Engine, wanted: calls.ImportDefinitions) -> Any:
+    return await import_definitions(engine, wanted.definitions, wanted.dry_run)
+
+
+# -- By name ----------------------------------------------------------------------------------
+
+CALLS: dict[str, Calling] = {
+    "create_queue": _create_queue,
+    "edit_queue": _edit_queue,
+    "delete_queue": _delete_queue,
+    "queue_info": _queue_info,
+    "purge": _purge,
+    "pause": _pause,
+    "resume": _resume,
+    "peek": _peek,
+    "redrive": _redrive,
+    "redrive_chosen": _redrive_chosen,
+    "redrive_progress": _redrive_progress,
+    "redrive_cancel": _redrive_cancel,
+    "create_topic": _create_topic,
+    "delete_topic": _delete_topic,
+    "topic_info": _topic_info,
+    "bind": _bind,
+    "unbind": _unbind,
+    "starts": _starts,
+    "claim_open": _claim_open,
+    "claim": _claim,
+    "claim_seal": _claim_seal,
+    "claim_keep": _claim_keep,
+    "claim_ack": _claim_ack,
+    "claim_read": _claim_read,
+    "release": _release,
+    "snapshot_open": _snapshot_open,
+    "snapshot_read": _snapshot_read,
+    "snapshot_close": _snapshot_close,
+    "backup": _backup,
+    "backup_progress": _backup_progress,
+    "backup_read": _backup_read,
+    "backup_end": _backup_end,
+    "create_token": _create_token,
+    "list_tokens": _list_tokens,
+    "revoke_token": _revoke_token,
+    "export_definitions": _export_definitions,
+    "import_definitions": _import_definitions,
+}
+LISTING_CALLS: dict[str, Callable[[Engine, Any, Knows], Awaitable[Listed]]] = {
+    "list_queues": list_queues,
+    "list_topics": list_topics,
 }
 _DECODERS: dict[str, msgspec.msgpack.Decoder[Any]] = {
-    method: msgspec.msgpack.Decoder(kind) for method, (kind, _) in CALLS.items()
+    method: msgspec.msgpack.Decoder(calls.CALLS[method].request)
+    for method in (*CALLS, *LISTING_CALLS)
 }

@@ -15,9 +15,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from nexo.access.caller import ANYONE
+from nexo.doors.rpc_tcp.access import check_frame, resource_of
+from nexo.doors.rpc_tcp.deliveries import Subscriptions
 from nexo.doors.rpc_tcp.handlers import HANDLERS
-from nexo.doors.rpc_tcp.needs import check_frame, is_told, resource_of
-from nexo.doors.rpc_tcp.subscriptions import Subscriptions
 from nexo.engine import receipts
 from nexo.engine.durable import tell
 from nexo.vocabulary.errors import NexoError, RateLimited, Unauthorized, VersionMismatch
@@ -33,6 +33,7 @@ from nexo.wire.frame import FirstFrame, Frame, FrameReader, Kind, ProtocolError,
 
 if TYPE_CHECKING:
     from nexo.access.guard import Guard
+    from nexo.access.operations import Operation
     from nexo.engine.engine import Engine
 
 DOOR = "rpc"
@@ -217,11 +218,11 @@ class Connection(asyncio.Protocol):
         self.send([frame(Kind.GOODBYE, 0)])
         self.end()
 
-    def told(self, method: str, wanted: Any) -> contextlib.AbstractContextManager[None]:
-        """Around a call: what changes something is told to the audit log, however it ends."""
-        if not is_told(self.engine, method, wanted):
+    def audited(self, operation: Operation, wanted: Any) -> contextlib.AbstractContextManager[None]:
+        """Around a call: what changes something goes to the audit log, however it ends."""
+        if not operation.is_audited:
             return contextlib.nullcontext()
-        return self._guard.tell(self.caller, self._peer, DOOR, method, resource_of(wanted))
+        return self._guard.tell(self.caller, self._peer, DOOR, operation.name, resource_of(wanted))
 
     # -- Inside -------------------------------------------------------------------------------
 

@@ -1,23 +1,89 @@
-"""Deliveries and readings as frames."""
+"""Deliveries as frames, and the subscriptions of one connection: deliveries go out as they come,
+within the prefetch."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.limits import PREFETCH_MAX, RPC_DELIVERY_BYTES_MAX, SUBSCRIPTIONS_MAX
 from nexo.wire import commands
 from nexo.wire.columns import WirePart, encode_parts
-from nexo.wire.frame import Kind, frame_parts
+from nexo.wire.frame import Kind, frame, frame_parts
 
 if TYPE_CHECKING:
+    from nexo.doors.rpc_tcp.connection import Connection
     from nexo.engine.queue_actor import QueueActor
-    from nexo.engine.types import Delivery, Part
+    from nexo.engine.types import Delivery, Part, Waiter
+    from nexo.vocabulary.errors import NexoError
 
 
-class WithParts(NamedTuple):
-    """The result of a call whose answer is messages."""
+class Subscriptions:
+    def __init__(self) -> None:
+        self._open: dict[int, tuple[QueueActor, Waiter]] = {}
+        self._paused = False
 
-    parts: list[Part]
-    head: bytes = b""
+    def open(self, connection: Connection, wanted: commands.Subscribe) -> None:
+        """Only what is open refers to the connection, so that one that has gone is free at once."""
+        if wanted.subscription in self._open:
+            raise InvalidArgument(f"subscription {wanted.subscription} is open already")
+        if len(self._open) >= SUBSCRIPTIONS_MAX:
+            raise InvalidArgument(f"a connection has at most {SUBSCRIPTIONS_MAX} subscriptions")
+        actor = connection.engine.queue(wanted.queue)
+        number = wanted.subscription
+        waiter = actor.subscribe(
+            wanted.prefetch,
+            lambda delivery: connection.send(delivery_frame(actor, delivery, 0, number)),
+            lambda error: self._ended(connection, number, error),
+            consumer=wanted.consumer,
+            visibility_ms=wanted.visibility_ms,
+            one_ack=wanted.one_ack,
+        )
+        waiter.bytes_max = RPC_DELIVERY_BYTES_MAX
+        if self._paused:
+            actor.room.rest(waiter)
+        self._open[number] = (actor, waiter)
+
+    def grant(self, credit: commands.Credit) -> None:
+        """The client has room for more."""
+        found = self._open.get(credit.subscription)
+        if found is not None:  # else it was closed while the credit was on its way
+            actor, waiter = found
+            if waiter.free + credit.count > PREFETCH_MAX:
+                raise InvalidArgument(f"a subscription has at most {PREFETCH_MAX} credits")
+            actor.grant(waiter, credit.count)
+
+    def close_one(self, number: int, keep: bool = False) -> None:
+        """No more deliveries. With `keep` the client still works on what it has, and gives back
+        the rest by itself."""
+        found = self._open.pop(number, None)
+        if found is not None:
+            actor, waiter = found
+            if keep:
+                waiter.leases.clear()
+            actor.unsubscribe(waiter)
+
+    def pause(self) -> None:
+        """The client does not read: it takes no part until it does."""
+        self._paused = True
+        for actor, waiter in self._open.values():
+            actor.room.rest(waiter)
+
+    def resume(self) -> None:
+        self._paused = False
+        for actor, waiter in self._open.values():
+            actor.room.wake(waiter)
+            actor.serve()
+
+    def close(self) -> None:
+        for number in list(self._open):
+            self.close_one(number)
+
+    def _ended(self, connection: Connection, number: int, error: NexoError) -> None:
+        self._open.pop(number, None)
+        refusal = commands.Refusal(error.code, error.message, error.hint, error.retryable)
+        head = commands.pack(commands.Ended(number, refusal))
+        connection.send([frame(Kind.ENDED, 0, head)])
 
 
 def delivery_frame(

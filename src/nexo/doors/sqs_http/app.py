@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nexo.access.guard import Guard
-from nexo.access.refusals import SignatureRefused
+from nexo.access.signature import SignatureRefused
 from nexo.doors.http.body import Gone, check_values
 from nexo.doors.sqs_http import replies
 from nexo.doors.sqs_http.actions import ACTIONS, STS_ACTIONS, Action

@@ -14,7 +14,7 @@ from nexo.doors.sqs_http.addresses import Place
 if TYPE_CHECKING:
     from nexo.access.caller import Caller as Rights
     from nexo.access.guard import Guard
-    from nexo.access.presented import Scope
+    from nexo.access.signature import Scope
     from nexo.doors.sqs_http.request import Request
 
 DOOR = "sqs"

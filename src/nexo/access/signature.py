@@ -1,16 +1,30 @@
-"""The signature that a request presents, read from its header or its query. Nothing here is
-verified; what cannot be read is refused with what is missing."""
+"""The AWS signature that a request presents, read from its header or its query, and why one is
+refused. Nothing here is verified: that is for `sigv4`. What cannot be read is refused with what is
+missing.
+
+    Unauthorized
+    └── SignatureRefused                http
+        ├── MissingAuthenticationToken  403    not signed at all
+        ├── IncompleteSignature         400    signed, but in a form that cannot be read
+        ├── InvalidClientTokenId        403    signed with a key that nobody knows
+        ├── SignatureDoesNotMatch       403    signed with another secret, or changed on its way
+        └── RequestExpired              400    signed too long ago, or ahead of time
+
+The names of these are AWS's codes, and stand on the wire: SDKs act on them. One that is told
+RequestExpired sets its clock by the reply and tries again.
+"""
 
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from nexo.access.refusals import IncompleteSignature, SignatureDoesNotMatch
-from nexo.access.times import basic_time, parse_basic_time, parse_http_time
+from nexo.vocabulary.errors import Unauthorized
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +37,8 @@ CONSTANTS_MAX = 1024  # what is remembered of clients that sign alike all day
 CONSTANT_CHARS_MAX = 1024  # longer ones are read each time: strangers must not fill the memory
 EXPIRES_S_MAX = 7 * 24 * 3600  # the longest life of a presigned URL
 
+_TIME = re.compile(r"\d{8}T\d{6}Z", re.ASCII)
+_TIME_FORMAT = "%Y%m%dT%H%M%SZ"
 _ACCOUNT = re.compile(r"\d{12}", re.ASCII)
 _DATE = re.compile(r"\d{8}", re.ASCII)
 _SIGNED_HEADERS = re.compile(r"[!-:<-~]+(?:;[!-:<-~]+)*", re.ASCII)
@@ -35,6 +51,42 @@ _QUERY_PARTS = (
     "X-Amz-Date",
     "X-Amz-Expires",
 )
+
+
+# -- Why one is refused ---------------------------------------------------------------------------
+
+
+class SignatureRefused(Unauthorized):
+    """The root: catch this to catch every refused signature."""
+
+    http_status = 403
+
+    @property
+    def aws_code(self) -> str:
+        return type(self).__name__
+
+
+class MissingAuthenticationToken(SignatureRefused):
+    pass
+
+
+class IncompleteSignature(SignatureRefused):
+    http_status = 400
+
+
+class InvalidClientTokenId(SignatureRefused):
+    pass
+
+
+class SignatureDoesNotMatch(SignatureRefused):
+    pass
+
+
+class RequestExpired(SignatureRefused):
+    http_status = 400
+
+
+# -- What is presented ----------------------------------------------------------------------------
 
 
 class Scope(msgspec.Struct, frozen=True):
@@ -184,3 +236,38 @@ def _expires_ms(text: str) -> int:
             f"X-Amz-Expires must be from 1 to {EXPIRES_S_MAX} seconds, got '{text:.80}'."
         )
     return seconds * 1000
+
+
+# -- Times ----------------------------------------------------------------------------------------
+
+
+def basic_time(at_ms: int) -> str:
+    """A time as signatures write it: `20150830T123600Z`."""
+    return datetime.fromtimestamp(at_ms // 1000, UTC).strftime(_TIME_FORMAT)
+
+
+def parse_basic_time(text: str) -> int | None:
+    """The time in milliseconds, None if this is none."""
+    return _parse_time(text) if _TIME.fullmatch(text) else None
+
+
+@lru_cache(maxsize=64)  # clients that sign in the same second spell it alike
+def _parse_time(text: str) -> int | None:
+    try:
+        moment = datetime.strptime(text, _TIME_FORMAT).replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    return round(moment.timestamp() * 1000)
+
+
+def parse_http_time(text: str) -> int | None:
+    """A Date header, as HTTP writes it or in the basic form, in milliseconds."""
+    if (basic_ms := parse_basic_time(text)) is not None:
+        return basic_ms
+    try:
+        moment = parsedate_to_datetime(text)
+        at_ms = round(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() * 1000)
+        basic_time(at_ms)  # a time that cannot be written again cannot have been signed
+    except (ValueError, IndexError, OverflowError, TypeError):
+        return None
+    return at_ms
