@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from nexo.doors.admin_http import needs
-from nexo.doors.admin_http.operation import Operation
-from nexo.doors.admin_http.values import Count, Moment, Refusal, moment, refusal_of
+from nexo.doors.admin_http.operation import Operation, needs_metrics
+from nexo.doors.admin_http.request import Count, Moment, Refusal, moment, refusal_of
 
 if TYPE_CHECKING:
     from nexo.doors.admin_http.operation import Call
@@ -105,7 +104,7 @@ OVERVIEW = (
         "/api/v1/overview",
         "The broker as a whole: totals, memory, disk, connections",
         _overview,
-        needs.figures,
+        needs_metrics,
         Overview,
     ),
 )

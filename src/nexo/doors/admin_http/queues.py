@@ -8,10 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from nexo.access.permissions import Action
-from nexo.doors.admin_http import needs
-from nexo.doors.admin_http.operation import Answer, Operation
-from nexo.doors.admin_http.values import AtQueue, Count, Moment, Paging, QueueName, moment
+from nexo.doors.admin_http.operation import (
+    MANAGE,
+    NEEDS_ANY,
+    Answer,
+    Operation,
+    needs_nothing,
+    needs_of_create_queue,
+    needs_of_edit_queue,
+    needs_on,
+)
+from nexo.doors.admin_http.request import AtQueue, Count, Moment, Paging, QueueName, moment
 from nexo.engine.listing import page
 from nexo.vocabulary import spoken
 from nexo.vocabulary.given import GivenQueueSettings, queue_settings_of
@@ -158,7 +165,7 @@ async def _release(call: Call) -> Released:
     return Released(await claims.release(call.body.consumer, call.body.dead_letter))
 
 
-_MANAGE = needs.on(frozenset({Action.MANAGE}))
+_MANAGE = needs_on(MANAGE)
 _CHANGE: dict[str, Any] = {"parameters": AtQueue, "refusals": (404,), "told": True}
 
 QUEUES = (
@@ -168,7 +175,7 @@ QUEUES = (
         _ALL,
         "Queues with their figures and settings, by name",
         _list,
-        needs.nothing,
+        needs_nothing,
         QueuePage,
         query=Paging,
     ),
@@ -178,7 +185,7 @@ QUEUES = (
         _ALL,
         "Create a queue; 200 if it is there with these settings",
         _create,
-        needs.create_queue,
+        needs_of_create_queue,
         QueueFigures,
         status=201,
         also=200,
@@ -192,7 +199,7 @@ QUEUES = (
         _ONE,
         "A queue with its figures and settings",
         _info,
-        needs.KNOW,
+        NEEDS_ANY,
         QueueFigures,
         parameters=AtQueue,
         refusals=(404,),
@@ -203,7 +210,7 @@ QUEUES = (
         _ONE,
         "Change settings of a queue",
         _edit,
-        needs.edit_queue,
+        needs_of_edit_queue,
         QueueFigures,
         body=QueueEdit,
         **_CHANGE,
