@@ -10,9 +10,9 @@ from urllib.parse import urlencode
 
 import pytest
 
-from nexo.doors.console import batches, dead_letters, timeline
-from nexo.doors.console.batches import Batches
+from nexo.doors.console import dead_letters, message, spark
 from nexo.doors.console.history import Sampler
+from nexo.doors.console.spark import Batches
 from nexo.vocabulary.batch import batch_of
 from nexo.vocabulary.given import GivenQueueSettings, queue_settings_of
 from nexo.vocabulary.identity import message_id
@@ -78,7 +78,7 @@ async def done(actor: QueueActor) -> str:
 def test_failures_are_found_among_the_events_of_others(
     open_broker: GuardedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(timeline, "WINDOW", LITTLE)
+    monkeypatch.setattr(message, "WINDOW", LITTLE)
     engine = open_broker.engine
 
     async def lives() -> str:
@@ -107,7 +107,7 @@ def test_failures_are_found_among_the_events_of_others(
 def test_a_message_that_is_gone_is_found_among_the_newest_events(
     open_broker: GuardedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(timeline, "GONE_WINDOW", LITTLE)
+    monkeypatch.setattr(message, "GONE_WINDOW", LITTLE)
     engine = open_broker.engine
 
     async def lives() -> str:
@@ -243,11 +243,11 @@ def test_the_rate_of_a_query_is_over_the_time_that_was_read(
             await claim(actor, epoch, after)
         await engine.drain()
         await followed.read()
-        monkeypatch.setattr(batches, "COVERED_MS_MIN", 10**9)
+        monkeypatch.setattr(spark, "COVERED_MS_MIN", 10**9)
         too_soon = followed.rate("claimed", "q")
         # Only as many events are read as a busy broker tells within a moment.
-        monkeypatch.setattr(batches, "COVERED_MS_MIN", 1)
-        monkeypatch.setattr(batches, "EVENTS_READ", 4)
+        monkeypatch.setattr(spark, "COVERED_MS_MIN", 1)
+        monkeypatch.setattr(spark, "EVENTS_READ", 4)
         busy = Batches(engine)
         await busy.read()
         await asyncio.sleep(0.002)
@@ -257,5 +257,5 @@ def test_the_rate_of_a_query_is_over_the_time_that_was_read(
 
     too_soon, rate, count = open_broker.wait_for(run())
     assert too_soon is None, "a rate over next to nothing is noise"
-    assert rate > 50 * 1_000 / batches.RATE_OVER_MS, "it is not of a whole minute"
+    assert rate > 50 * 1_000 / spark.RATE_OVER_MS, "it is not of a whole minute"
     assert count == 5

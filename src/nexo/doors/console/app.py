@@ -12,17 +12,15 @@ from starlette.routing import Route, Router
 
 from nexo.access.caller import ANYONE
 from nexo.access.permissions import Action
-from nexo.doors.console import queue, topics
+from nexo.doors.console import queues, topics
 from nexo.doors.console.access import login
-from nexo.doors.console.batches import Batches
-from nexo.doors.console.files import Files
 from nexo.doors.console.history import Sampler
-from nexo.doors.console.live import Pulse
-from nexo.doors.console.notices import Notices
-from nexo.doors.console.rendering import HEADERS, Templates
+from nexo.doors.console.pages import HEADERS, Files, Templates
+from nexo.doors.console.request import METRICS, ROOT, Call, Shared, plain, query_of
 from nexo.doors.console.routes import ROUTES
-from nexo.doors.console.session import Sessions, cookie_of, sign_out
-from nexo.doors.console.visit import METRICS, ROOT, House, Visit, plain, query_of
+from nexo.doors.console.session import Notices, Sessions, cookie_of, sign_out
+from nexo.doors.console.spark import Batches
+from nexo.doors.console.streams import Pulse
 from nexo.doors.http.body import Gone, read_body
 from nexo.doors.http.form import decoded, fields_of
 from nexo.vocabulary.errors import Forbidden, InvalidArgument, NexoError, Unauthorized
@@ -40,14 +38,14 @@ if TYPE_CHECKING:
 
     from nexo.access.caller import Caller
     from nexo.access.guard import Guard
-    from nexo.doors.console.lake import LakeTables
-    from nexo.doors.console.visit import Handle, Surroundings
+    from nexo.doors.console.request import Handle, Surroundings
+    from nexo.doors.console.spark import LakeTables
     from nexo.engine.engine import Engine
 
     Form = dict[str, list[str]]
 
 # The forms that carry the body of a message; all others are short.
-_LONG_FORMS = frozenset({queue.send, topics.publish})
+_LONG_FORMS = frozenset({queues.send, topics.publish})
 
 
 class ConsoleApp:
@@ -65,7 +63,7 @@ class ConsoleApp:
         self._templates = Templates(self._files, surroundings.version)
         sampler = Sampler(engine)
         self._pulse = Pulse(engine, sampler)
-        self._house = House(
+        self._shared = Shared(
             engine,
             guard,
             surroundings,
@@ -109,7 +107,7 @@ class ConsoleApp:
                 form = await self._form(request, limit, HTTP_BODY_S)
             path = plain(request.path_params)
             csrf = self._sessions.proof(request)
-            return await handle(Visit(self._house, request, caller, csrf, path, form))
+            return await handle(Call(self._shared, request, caller, csrf, path, form))
         except Unauthorized:
             return self._to_login(request)
         except NexoError as error:
@@ -154,7 +152,7 @@ class ConsoleApp:
             "back": _above(path) if is_change else path,
             "is_change": is_change,
             "csrf": self._sessions.proof(request),
-            "is_signed_in": self._house.guard.is_required and bool(cookie_of(request)),
+            "is_signed_in": self._shared.guard.is_required and bool(cookie_of(request)),
             "sees_metrics": caller.may(Action.PEEK, METRICS),
             "is_admin": caller.may(Action.ADMIN, METRICS),
             "queues_badge": None,
@@ -170,7 +168,7 @@ class ConsoleApp:
             if request.method == "POST":
                 form = await self._form(request, CONSOLE_LOGIN_BYTES_MAX, CONSOLE_LOGIN_S)
                 wanted = form.get("next", [ROOT])[0]
-                return await login(Visit(self._house, request, ANYONE, "", {}, form))
+                return await login(Call(self._shared, request, ANYONE, "", {}, form))
         except NexoError as refused:
             error = refused
         values = {
@@ -178,10 +176,10 @@ class ConsoleApp:
             "error": error,
             "next": wanted,
             "csrf": self._sessions.proof(request),
-            "is_required": self._house.guard.is_required,
+            "is_required": self._shared.guard.is_required,
         }
         # Nothing is shown here to whoever has no token, and programs are to hear so too.
-        asks = 401 if self._house.guard.is_required else 200
+        asks = 401 if self._shared.guard.is_required else 200
         return self._templates.refusal(asks if error is None else error.http_status, values)
 
     async def _file(self, request: Request) -> Response:

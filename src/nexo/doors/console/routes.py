@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nexo.doors.console import access, dead_letters, message, overview, queue, queues, spark, topics
+from nexo.doors.console import access, dead_letters, message, overview, queues, spark, topics
 
 if TYPE_CHECKING:
-    from nexo.doors.console.visit import Handle
+    from nexo.doors.console.request import Handle
 
 # Method and path below /console, in which a name is one segment.
 ROUTES: dict[tuple[str, str], Handle] = {
     ("GET", ""): overview.overview,
     ("GET", "/queues"): queues.queues,
     ("POST", "/queues"): queues.create_queue,
-    ("GET", "/queues/{name}"): queue.queue,
-    ("POST", "/queues/{name}/send"): queue.send,
-    ("POST", "/queues/{name}/settings"): queue.edit,
-    ("POST", "/queues/{name}/release"): queue.release,
-    ("POST", "/queues/{name}/act/{action}"): queue.act,
+    ("GET", "/queues/{name}"): queues.queue,
+    ("POST", "/queues/{name}/send"): queues.send,
+    ("POST", "/queues/{name}/settings"): queues.edit,
+    ("POST", "/queues/{name}/release"): queues.release,
+    ("POST", "/queues/{name}/act/{action}"): queues.act,
     ("GET", "/queues/{name}/messages/{id}"): message.message,
     ("GET", "/queues/{name}/messages/{id}/body"): message.download,
     ("GET", "/dead-letters"): dead_letters.dead_letters,
@@ -40,7 +40,7 @@ ROUTES: dict[tuple[str, str], Handle] = {
     ("POST", "/logout"): access.logout,
     ("GET", "/live/overview"): overview.live_overview,
     ("GET", "/live/queues"): queues.live_queues,
-    ("GET", "/live/queues/{name}"): queue.live_queue,
+    ("GET", "/live/queues/{name}"): queues.live_queue,
     ("GET", "/live/dead-letters"): dead_letters.live_dead_letters,
     ("GET", "/live/dead-letters/{name}"): dead_letters.live_letters,
     ("GET", "/live/topics"): topics.live_topics,

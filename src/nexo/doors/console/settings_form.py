@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from nexo.doors.console.visit import as_number, as_pairs
+from nexo.doors.console.request import as_number, as_pairs
 from nexo.vocabulary import spoken
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.given import GivenQueueSettings, GivenTopicSettings

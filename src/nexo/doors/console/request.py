@@ -1,4 +1,4 @@
-"""A visit: one request to the console with who makes it, and what every page is given."""
+"""A request to the console as pages get it: with who makes it, and what every page is given."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ if TYPE_CHECKING:
 
     from nexo.access.caller import Caller
     from nexo.access.guard import Guard, Telling
-    from nexo.doors.console.batches import Batches
     from nexo.doors.console.history import Sampler
-    from nexo.doors.console.lake import LakeTables
-    from nexo.doors.console.live import Pulse
-    from nexo.doors.console.notices import Notices
-    from nexo.doors.console.rendering import Templates
+    from nexo.doors.console.pages import Templates
+    from nexo.doors.console.session import Notices
+    from nexo.doors.console.spark import Batches, LakeTables
+    from nexo.doors.console.streams import Pulse
     from nexo.engine.engine import Engine
 
 ROOT = "/console"
@@ -46,8 +45,8 @@ class Surroundings(Protocol):
         """Room left on the disk; None without one."""
 
 
-class House(NamedTuple):
-    """What all visits share."""
+class Shared(NamedTuple):
+    """What all requests share."""
 
     engine: Engine
     guard: Guard
@@ -60,8 +59,8 @@ class House(NamedTuple):
     lake: LakeTables | None = None
 
 
-class Visit(NamedTuple):
-    house: House
+class Call(NamedTuple):
+    shared: Shared
     request: Request
     caller: Caller
     csrf: str
@@ -70,18 +69,18 @@ class Visit(NamedTuple):
 
     @property
     def engine(self) -> Engine:
-        return self.house.engine
+        return self.shared.engine
 
     @property
     def sees_metrics(self) -> bool:
         return self.caller.may(Action.PEEK, METRICS)
 
     def known(self, names: Iterable[str]) -> list[str]:
-        """Those of these names that are no secret to the visitor, sorted."""
+        """Those of these names that are no secret to the caller, sorted."""
         return sorted(name for name in names if self.caller.knows(name))
 
     def leads_to(self, queue: str) -> bool:
-        """Whether there is such a queue, and the visitor may see it."""
+        """Whether there is such a queue, and the caller may see it."""
         return queue in self.engine.queues and self.caller.knows(queue)
 
     def query(self, name: str, default: str = "") -> str:
@@ -101,7 +100,7 @@ class Visit(NamedTuple):
         """What changes something is told to the audit log, however it ends."""
         client = self.request.client
         peer = client.host if client is not None else ""
-        return self.house.guard.tell(self.caller, peer, DOOR, action, resource)
+        return self.shared.guard.tell(self.caller, peer, DOOR, action, resource)
 
     async def page(
         self,
@@ -113,16 +112,16 @@ class Visit(NamedTuple):
         """The page, or one of its parts by the name of its element: an open page asks for those
         anew, at the address of the whole."""
         part = (parts or {}).get(self.request.headers.get("hx-target", ""))
-        return await self.house.templates.page(self, part or template, values, status)
+        return await self.shared.templates.page(self, part or template, values, status)
 
     def back(self, path: str, notice: str) -> Response:
         """What was asked for is done: go and see."""
-        number = self.house.notices.put(notice)
+        number = self.shared.notices.put(notice)
         joint = "&" if "?" in path else "?"
         return RedirectResponse(f"{path}{joint}notice={number}", 303)
 
 
-Handle = Callable[[Visit], Awaitable[Response]]
+Handle = Callable[[Call], Awaitable[Response]]
 
 
 def at(*parts: str) -> str:
