@@ -112,7 +112,6 @@ def _letter_queues(call: Call) -> LetterQueues:
 async def letters(call: Call) -> Response:
     """One dead-letter queue, message by message."""
     name = call.path["name"]
-    call.caller.check(Action.PEEK, name)
     actor = call.engine.queue(name)
     (row,) = rows_of(call, [actor])
     limit = whole_number(call.query("peek"), LETTERS_SHOWN, 1, PEEK_MESSAGES_MAX)
@@ -155,7 +154,6 @@ def _reason(glimpse: Glimpse) -> str:
 
 async def live_letters(call: Call) -> Response:
     name = call.path["name"]
-    call.caller.check(Action.PEEK, name)
     actor = call.engine.queue(name)
     looked_ms, letters = 0, ""
 
@@ -201,11 +199,8 @@ def tasks_of(call: Call, actor: QueueActor) -> list[Redrive]:
 async def redrive(call: Call) -> Response:
     """All of them as a task, or those that were selected at once."""
     name = call.path["name"]
-    with call.told("redrive", name):
-        call.caller.check(Action.MANAGE, name)
-        to = call.field("to") or None
-        if to is not None:
-            call.caller.check(Action.PUSH, to)
+    to = call.field("to") or None
+    with call.told():
         if call.field("which") == "all":
             rate = as_number(call.field("rate"), "the rate")
             await call.engine.tasks.begin(name, to, rate)
@@ -232,8 +227,11 @@ async def _redrive_selected(call: Call, name: str, to: str | None) -> str:
 
 async def cancel_redrive(call: Call) -> Response:
     name = call.path["name"]
-    number = whole_number(call.field("task"), 0, 0, 2**53)
-    with call.told("redrive_cancel", f"task {number}"):
-        call.caller.check(Action.MANAGE, call.engine.tasks.source_of(number))
-        call.engine.tasks.cancel(number)
+    with call.told():
+        call.engine.tasks.cancel(task_of(call))
     return call.back(at("dead-letters", name), "The redrive stops; what was moved stays moved.")
+
+
+def task_of(call: Call) -> int:
+    """The number of the redrive that a form is about; 0, which none has, if it says none."""
+    return whole_number(call.field("task"), 0, 0, 2**53)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nexo.access.permissions import ANY, Action
+from nexo.access.permissions import Action
 from nexo.doors.console import formatting
 from nexo.doors.console.message import preview
 from nexo.doors.console.pages import badges
@@ -19,12 +19,11 @@ from nexo.engine.listing import steps
 from nexo.engine.queue_actor import QueueActor
 from nexo.vocabulary.attributes import encode_attributes
 from nexo.vocabulary.batch import batch_of
-from nexo.vocabulary.errors import InvalidArgument, QueueNotFound
+from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.given import GivenQueueSettings, queue_settings_of
 from nexo.vocabulary.identity import message_id
 from nexo.vocabulary.limits import PEEK_MESSAGES_MAX, PRIORITY_MAX
 from nexo.vocabulary.message import Message
-from nexo.vocabulary.names import dead_letter_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -211,8 +210,7 @@ async def live_queues(call: Call) -> Response:
 
 async def create_queue(call: Call) -> Response:
     name = call.field("name")
-    with call.told("create_queue", name):
-        call.caller.check(Action.MANAGE, name)
+    with call.told():
         given = GivenQueueSettings(fifo=True) if call.field("fifo") else GivenQueueSettings()
         await call.engine.create_queue(name, queue_settings_of(given))
     return call.back(at("queues", name), f"Queue {name} is there.")
@@ -266,7 +264,6 @@ async def queue(call: Call) -> Response:
 async def _page(call: Call, refused: NexoError | None = None) -> Response:
     """With what was refused, the settings are as they were written into the form."""
     name = call.path["name"]
-    call.caller.check_any(ANY, name)
     actor, defined = call.engine.queue(name), call.engine.definition(name)
     limit = whole_number(call.query("peek"), PEEKED, 1, PEEK_MESSAGES_MAX)
     may_peek = call.caller.may(Action.PEEK, name)
@@ -298,7 +295,6 @@ async def _page(call: Call, refused: NexoError | None = None) -> Response:
 
 async def live_queue(call: Call) -> Response:
     name = call.path["name"]
-    call.caller.check_any(ANY, name)
     actor = call.engine.queue(name)
     last_s, looked_ms = 0.0, 0
     parts: dict[str, str] = {}
@@ -336,7 +332,6 @@ def _values(engine: Engine, actor: QueueActor) -> dict[str, str]:
 
 async def send(call: Call) -> Response:
     name = call.path["name"]
-    call.caller.check(Action.PUSH, name)
     actor = call.engine.queue(name)
     batch = batch_of([_body(call)])
     columns: dict[str, Any] = {}
@@ -373,43 +368,48 @@ def _body(call: Call) -> bytes:
 async def edit(call: Call) -> Response:
     name = call.path["name"]
     try:
-        with call.told("edit_queue", name):
-            call.caller.check(Action.MANAGE, name)
+        with call.told():
             now = call.engine.definition(name).settings
             wanted = queue_settings_of(given_queue_settings(call.form, now), now)
-            if wanted.dead_letter != now.dead_letter:
-                # Who sends dead letters to a queue of another name pushes there.
-                call.caller.check(Action.PUSH, dead_letter_name(name, wanted.dead_letter))
             await call.engine.edit_queue(name, wanted)
     except InvalidArgument as error:
         return await _page(call, error)
     return call.back(at("queues", name), "The settings hold from now on.")
 
 
-async def act(call: Call) -> Response:
-    """Pause, resume, purge or delete."""
-    name, action = call.path["name"], call.path["action"]
-    with call.told("delete_queue" if action == "delete" else action, name):
-        call.caller.check(Action.MANAGE, name)
-        actor = call.engine.queue(name)
-        if action == "purge":
-            notice = f"{await actor.purge():,} messages were removed."
-        elif action == "delete":
-            await call.engine.delete_queue(name)
-            return call.back(at("queues"), f"Queue {name} was deleted.")
-        elif action in ("pause", "resume"):
-            await actor.set_paused(action == "pause")
-            notice = "Deliveries have stopped." if action == "pause" else "Deliveries go on."
-        else:
-            raise QueueNotFound(f"there is no {action!r:.40} for a queue")
+async def pause(call: Call) -> Response:
+    return await _set_paused(call, True, "Deliveries have stopped.")
+
+
+async def resume(call: Call) -> Response:
+    return await _set_paused(call, False, "Deliveries go on.")
+
+
+async def _set_paused(call: Call, paused: bool, notice: str) -> Response:
+    name = call.path["name"]
+    with call.told():
+        await call.engine.queue(name).set_paused(paused)
     return call.back(at("queues", name), notice)
+
+
+async def purge(call: Call) -> Response:
+    name = call.path["name"]
+    with call.told():
+        count = await call.engine.queue(name).purge()
+    return call.back(at("queues", name), f"{count:,} messages were removed.")
+
+
+async def delete(call: Call) -> Response:
+    name = call.path["name"]
+    with call.told():
+        await call.engine.delete_queue(name)
+    return call.back(at("queues"), f"Queue {name} was deleted.")
 
 
 async def release(call: Call) -> Response:
     """Take back what a Spark query holds."""
     name, consumer = call.path["name"], call.field("consumer")
-    with call.told("release", name):
-        call.caller.check(Action.MANAGE, name)
+    with call.told():
         claims = call.engine.queue(name).claims
         count = await claims.release(consumer, bool(call.field("dead_letter")))
     return call.back(at("queues", name), f"{count:,} messages were taken back from {consumer}.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import quote, unquote, urlencode
 
@@ -11,12 +11,10 @@ from starlette.responses import RedirectResponse, Response
 
 from nexo.access.permissions import Action
 from nexo.doors.http.form import read_form
-from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.errors import InvalidArgument, NexoError
 from nexo.vocabulary.limits import CONSOLE_QUERY_FIELDS_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from starlette.requests import Request
 
     from nexo.access.caller import Caller
@@ -60,6 +58,9 @@ class Shared(NamedTuple):
 
 
 class Call(NamedTuple):
+    """One request: what it is to do, and who makes it."""
+
+    operation: Operation
     shared: Shared
     request: Request
     caller: Caller
@@ -96,11 +97,28 @@ class Call(NamedTuple):
         """What was written into a field of the form; empty if nothing was."""
         return self.form.get(name, [""])[0].strip()
 
-    def told(self, action: str, resource: str) -> Telling:
+    def check(self) -> None:
+        """Raise unless the caller may do this. Who may not change something is told to the audit
+        log."""
+        needs = self.operation.needs
+        try:
+            if needs is None:
+                self.caller.check_admin()
+                return
+            for need in needs(self):
+                self.caller.check_any(need.actions, need.name)
+        except NexoError:
+            if self.operation.about is None:
+                raise
+            with self.told():
+                raise
+
+    def told(self) -> Telling:
         """What changes something is told to the audit log, however it ends."""
-        client = self.request.client
+        client, operation = self.request.client, self.operation
         peer = client.host if client is not None else ""
-        return self.shared.guard.tell(self.caller, peer, DOOR, action, resource)
+        about = "" if operation.about is None else operation.about(self)
+        return self.shared.guard.tell(self.caller, peer, DOOR, operation.name, about)
 
     async def page(
         self,
@@ -122,6 +140,24 @@ class Call(NamedTuple):
 
 
 Handle = Callable[[Call], Awaitable[Response]]
+Needs = Callable[[Call], Iterable["Need"]]
+About = Callable[[Call], str]
+
+
+class Need(NamedTuple):
+    """One of these actions, on this queue or topic."""
+
+    actions: frozenset[Action]
+    name: str
+
+
+class Operation(NamedTuple):
+    """What is done at an address, and what it needs of a token; None: it is for admins. With
+    `about`, the audit log is told of it under its name, and what it is about."""
+
+    name: str
+    needs: Needs | None
+    about: About | None = None
 
 
 def at(*parts: str) -> str:

@@ -105,6 +105,12 @@ def given_queue_settings(form: Form, now: QueueSettings) -> GivenQueueSettings:
     return _as(GivenQueueSettings, given)
 
 
+def changed_dead_letter(form: Form, now: QueueSettings) -> str | None:
+    """What a form makes of the setting `dead_letter`; None if it leaves it as it is."""
+    given = _given({"dead_letter": _QUEUE["dead_letter"]}, form).get("dead_letter")
+    return None if given is None or given == now.dead_letter else str(given)
+
+
 def given_topic_settings(form: Form) -> GivenTopicSettings:
     return _as(GivenTopicSettings, _given(_TOPIC, form))
 

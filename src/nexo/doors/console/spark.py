@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from nexo.access.permissions import Action
 from nexo.doors.console import formatting
 from nexo.doors.console.pages import badges
-from nexo.doors.console.request import METRICS
 from nexo.doors.console.streams import Frame, made_of, streamed
 from nexo.vocabulary.events import decode_event
 from nexo.vocabulary.names import EVENTS_TOPIC
@@ -59,7 +57,6 @@ class Query(msgspec.Struct, frozen=True):
 
 
 async def spark(call: Call) -> Response:
-    call.caller.check(Action.PEEK, METRICS)
     lake = call.shared.lake
     jobs: list[Job] = await lake.jobs() if lake is not None else []
     insights = await lake.insights(call.query("queue")) if lake is not None else Insights()
@@ -80,7 +77,6 @@ async def spark(call: Call) -> Response:
 
 
 async def live_spark(call: Call) -> Response:
-    call.caller.check(Action.PEEK, METRICS)
     shown = {(each.queue, each.consumer) for each in queries(call)}
 
     async def frame() -> Frame | None:

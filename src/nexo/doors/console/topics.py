@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from nexo.access.permissions import ANY, READ, Action
+from nexo.access.permissions import READ, Action
 from nexo.doors.console import formatting
 from nexo.doors.console.message import preview
 from nexo.doors.console.pages import badges
@@ -135,7 +135,6 @@ async def topic(call: Call) -> Response:
 
 async def _page(call: Call, refused: NexoError | None = None) -> Response:
     name = call.path["name"]
-    call.caller.check_any(ANY, name)
     actor = call.engine.topic(name)
     info = actor.info()
     may_read = call.caller.may_read(name)
@@ -210,7 +209,6 @@ async def _published(actor: TopicActor, offset: int) -> Published | None:
 async def live_topic(call: Call) -> Response:
     """The figures, and with who may read it the tail."""
     name = call.path["name"]
-    call.caller.check_any(ANY, name)
     actor = call.engine.topic(name)
     may_read = call.caller.may_read(name)
     offset = whole_number(call.query("after"), actor.info().end, 0, 2**60)
@@ -249,7 +247,6 @@ def _told(each: Published) -> str:
 
 async def publish(call: Call) -> Response:
     name = call.path["name"]
-    call.caller.check(Action.PUSH, name)
     body = call.form.get("body", [""])[0].replace("\r\n", "\n").encode()
     batch = batch_of([body])
     if attributes := as_pairs(call.field("attributes")):
@@ -260,8 +257,7 @@ async def publish(call: Call) -> Response:
 
 async def create_topic(call: Call) -> Response:
     name = call.field("name")
-    with call.told("create_topic", name):
-        call.caller.check(Action.MANAGE, name)
+    with call.told():
         await call.engine.create_topic(name, topic_settings_of(given_topic_settings(call.form)))
     return call.back(at("topics", name), f"Topic {name} is there.")
 
@@ -269,8 +265,7 @@ async def create_topic(call: Call) -> Response:
 async def edit_topic(call: Call) -> Response:
     name = call.path["name"]
     try:
-        with call.told("edit_topic", name):
-            call.caller.check(Action.MANAGE, name)
+        with call.told():
             now = call.engine.topic(name).info().settings
             wanted = topic_settings_of(given_topic_settings(call.form), now)
             await call.engine.edit_topic(name, wanted)
@@ -283,17 +278,14 @@ async def edit_topic(call: Call) -> Response:
 
 async def delete_topic(call: Call) -> Response:
     name = call.path["name"]
-    with call.told("delete_topic", name):
-        call.caller.check(Action.MANAGE, name)
+    with call.told():
         await call.engine.delete_topic(name)
     return call.back(at("topics"), f"Topic {name} was deleted.")
 
 
 async def bind(call: Call) -> Response:
     name, queue = call.path["name"], call.field("queue")
-    with call.told("bind", f"{name} {queue}"):
-        call.caller.check_any(BINDS, name)
-        call.caller.check(Action.MANAGE, queue)
+    with call.told():
         where = as_pairs(call.field("where"))
         bound = dict(call.engine.topic(name).bindings())
         if queue in bound and not where:
@@ -310,8 +302,6 @@ async def bind(call: Call) -> Response:
 
 async def unbind(call: Call) -> Response:
     name, queue = call.path["name"], call.field("queue")
-    with call.told("unbind", f"{name} {queue}"):
-        call.caller.check_any(BINDS, name)
-        call.caller.check(Action.MANAGE, queue)
+    with call.told():
         await call.engine.unbind(name, queue)
     return call.back(at("topics", name), f"Queue {queue} gets no more of it.")
