@@ -254,8 +254,8 @@ def _shown_letter(letter: DeadLetter) -> ShownDeadLetter:
 
 async def _push(call: Call) -> Pushed:
     actor = call.engine.queue(call.path.name)
-    accepted = await actor.push(_message_batch(call.body.messages, actor.queue.settings))
-    incarnation = actor.queue.incarnation
+    accepted = await actor.push(_message_batch(call.body.messages, actor.settings))
+    incarnation = actor.incarnation
     return Pushed([message_id(incarnation, seq) for seq in accepted.seqs()], accepted.duplicates)
 
 

@@ -20,6 +20,7 @@ from nexo.doors.admin_http.operation import (
 )
 from nexo.doors.admin_http.request import AtQueue, Count, Moment, Paging, QueueName, moment
 from nexo.engine.listing import page
+from nexo.engine.looking import counts
 from nexo.vocabulary import spoken
 from nexo.vocabulary.given import GivenQueueSettings, queue_settings_of
 from nexo.vocabulary.limits import CONSUMER_CHARS_MAX
@@ -104,7 +105,7 @@ def _figures(actor: QueueActor, defined: QueueDefined) -> QueueFigures:
     figures["oldest_age"] = figures.pop("oldest_age_ms") / 1000
     return QueueFigures(
         name=actor.name,
-        consumers=actor.room.consumers,
+        consumers=counts(actor).consumers,
         settings=spoken.queue_settings(msgspec.to_builtins(defined.settings)),
         created_at=moment(defined.created_ms),
         modified_at=moment(defined.modified_ms),

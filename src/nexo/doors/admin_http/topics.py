@@ -125,7 +125,7 @@ async def _info(call: Call) -> TopicFigures:
 
 async def _edit(call: Call) -> TopicFigures:
     name = call.path.name
-    now = call.engine.topic(name).topic.settings
+    now = call.engine.topic(name).info().settings
     await call.engine.edit_topic(name, topic_settings_of(call.body.settings, now))
     return _described(call.engine, name)
 

@@ -13,6 +13,7 @@ from nexo.doors.console.pages import badges
 from nexo.doors.console.queues import LIST_MS, ROWS_SHOWN, Glimpse, Row, glimpses, moved, rows_of
 from nexo.doors.console.request import as_number, at, query_of, whole_number
 from nexo.doors.console.streams import Frame, made_of, streamed
+from nexo.engine.looking import counts
 from nexo.engine.types import Chosen
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.identity import parse_message_id
@@ -97,12 +98,11 @@ async def live_dead_letters(call: Call) -> Response:
 def _letter_queues(call: Call) -> LetterQueues:
     """Of those that hold something. Asked for every tick: so without who sends to them."""
     queues = call.engine.queues
-    known = [
-        queues[name]
-        for name in call.shared.sampler.dead_letter_queues.names()
-        if name in queues and queues[name].queue.depth and call.caller.knows(name)
-    ]
-    known.sort(key=lambda actor: (-actor.queue.depth, actor.name))
+    names = call.shared.sampler.dead_letter_queues.names()
+    known = [queues[name] for name in names if name in queues and call.caller.knows(name)]
+    depths = {actor: counts(actor).depth for actor in known}
+    known = [actor for actor in known if depths[actor]]
+    known.sort(key=lambda actor: (-depths[actor], actor.name))
     pages = max(1, -(-len(known) // ROWS_SHOWN))
     page = whole_number(call.query("page"), 1, 1, pages)
     shown = known[(page - 1) * ROWS_SHOWN : page * ROWS_SHOWN]
@@ -214,7 +214,7 @@ async def _redrive_selected(call: Call, name: str, to: str | None) -> str:
     wanted = set(call.form.get("id", []))
     if not wanted:
         raise InvalidArgument("no message is selected", "mark some, or redrive all")
-    incarnation = call.engine.queue(name).queue.incarnation
+    incarnation = call.engine.queue(name).incarnation
     named = [parse_message_id(each) for each in wanted]
     # What is not of this queue is passed over: it was created anew since the page was opened.
     seqs = sorted(seq for begun_in, seq in named if begun_in == incarnation)

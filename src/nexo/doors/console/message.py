@@ -64,7 +64,7 @@ async def message(call: Call) -> Response:
     parse_message_id(id_text)
     found = await _find(call)
     seq = call.query("seq")
-    incarnation = call.engine.queue(name).queue.incarnation
+    incarnation = call.engine.queue(name).incarnation
     return await call.page(
         "message.html",
         name=name,
@@ -96,7 +96,7 @@ async def _find(call: Call) -> Message | None:
     actor, wanted = call.engine.queue(call.path["name"]), call.path["id"]
     begun_in, seq = parse_message_id(wanted)
     numbers = [whole_number(call.query("seq"), -1, 0, _SEQ_MAX)]
-    if begun_in == actor.queue.incarnation:
+    if begun_in == actor.incarnation:
         numbers.append(seq)
     for number in numbers:
         found = await looking.find(actor, number) if number >= 0 else None
@@ -222,7 +222,7 @@ def _lives(call: Call, message: Message | None, seq: int) -> Lives:
     queue knows while it is there."""
     queue, queues = call.path["name"], call.engine.queues
     begun_in, first_seq = parse_message_id(call.path["id"])
-    began = next((n for n, actor in queues.items() if actor.queue.incarnation == begun_in), None)
+    began = next((n for n, actor in queues.items() if actor.incarnation == begun_in), None)
     known: list[tuple[str, int]] = []
     hidden = False
     if began is not None:
@@ -236,7 +236,7 @@ def _lives(call: Call, message: Message | None, seq: int) -> Lives:
 
 
 def _tells(engine: Engine, name: str) -> bool:
-    return engine.queues[name].queue.settings.events
+    return engine.queues[name].settings.events
 
 
 async def _ranges(topic: TopicActor, message: Message | None) -> list[tuple[int, int]]:

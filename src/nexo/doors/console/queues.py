@@ -16,6 +16,7 @@ from nexo.doors.console.settings_form import given_queue_settings, queue_fields
 from nexo.doors.console.streams import Frame, made_of, streamed
 from nexo.engine import looking
 from nexo.engine.listing import steps
+from nexo.engine.looking import counts
 from nexo.engine.queue_actor import QueueActor
 from nexo.vocabulary.attributes import encode_attributes
 from nexo.vocabulary.batch import batch_of
@@ -87,15 +88,15 @@ _COUNTS = (
 # What the table can be sorted by: its heading, and what is compared.
 SORTS: dict[str, tuple[str, Callable[[QueueActor], Any]]] = {
     "name": ("Queue", lambda actor: actor.name),
-    "depth": ("Depth", lambda actor: actor.queue.depth),
-    "oldest": ("Oldest", lambda actor: actor.info().oldest_age_ms if actor.queue.depth else 0),
-    "ready": ("Ready", lambda actor: actor.queue.ready),
-    "in_flight": ("In flight", lambda actor: actor.queue.in_flight),
-    "scheduled": ("Scheduled", lambda actor: actor.queue.scheduled_count),
-    "consumers": ("Consumers", lambda actor: actor.room.consumers),
-    "pushed": ("Pushed", lambda actor: actor.queue.totals.pushed),
-    "acked": ("Acked", lambda actor: actor.queue.totals.acked),
-    "dead_lettered": ("Dead-lettered", lambda actor: actor.queue.totals.dead_lettered),
+    "depth": ("Depth", lambda actor: counts(actor).depth),
+    "oldest": ("Oldest", lambda actor: actor.info().oldest_age_ms if counts(actor).depth else 0),
+    "ready": ("Ready", lambda actor: counts(actor).ready),
+    "in_flight": ("In flight", lambda actor: counts(actor).in_flight),
+    "scheduled": ("Scheduled", lambda actor: counts(actor).scheduled),
+    "consumers": ("Consumers", lambda actor: counts(actor).consumers),
+    "pushed": ("Pushed", lambda actor: counts(actor).pushed),
+    "acked": ("Acked", lambda actor: counts(actor).acked),
+    "dead_lettered": ("Dead-lettered", lambda actor: counts(actor).dead_lettered),
 }
 
 
@@ -104,7 +105,7 @@ def rows_of(call: Call, actors: list[QueueActor]) -> list[Row]:
     targets = letters.names()
     rows = []
     for actor in actors:
-        info, settings = actor.info(), actor.queue.settings
+        info, settings = actor.info(), actor.settings
         target = letters.target_of(actor.name, settings)
         rows.append(
             Row(
@@ -114,7 +115,7 @@ def rows_of(call: Call, actors: list[QueueActor]) -> list[Row]:
                 ready=info.ready,
                 in_flight=info.in_flight,
                 scheduled=info.scheduled,
-                consumers=actor.room.consumers,
+                consumers=counts(actor).consumers,
                 pushed=info.pushed,
                 acked=info.acked,
                 dead_lettered=info.dead_lettered,
@@ -349,9 +350,7 @@ async def send(call: Call) -> Response:
     accepted = await actor.push(msgspec.structs.replace(batch, **columns))
     (seq,) = accepted.seqs()
     told = "was there already" if accepted.duplicates else "is in the queue, on disk"
-    return call.back(
-        at("queues", name), f"Message {message_id(actor.queue.incarnation, seq)} {told}."
-    )
+    return call.back(at("queues", name), f"Message {message_id(actor.incarnation, seq)} {told}.")
 
 
 def _body(call: Call) -> bytes:

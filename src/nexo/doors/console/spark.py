@@ -96,23 +96,23 @@ def queries(call: Call) -> list[Query]:
     """Everybody who has claimed batches of a queue, from the queues themselves."""
     found = []
     for name, actor in call.engine.queues.items():
-        queue = actor.queue
-        if not queue.claims:
+        claimants = actor.claims.claimants()
+        if not claimants:
             continue
-        claimed = actor.info().claimed
-        for consumer, claims in queue.claims.items():
-            found.append(
-                Query(
-                    queue=name,
-                    consumer=consumer,
-                    held=claimed.get(consumer, 0),
-                    batches=sorted(claims.batches),
-                    acked_through=claims.acked_through,
-                    epoch=claims.epoch,
-                    lag=queue.ready + queue.scheduled_count,
-                    rows_per_second=call.shared.batches.rate(name, consumer),
-                )
+        info = actor.info()
+        found += [
+            Query(
+                queue=name,
+                consumer=each.consumer,
+                held=info.claimed.get(each.consumer, 0),
+                batches=each.batches,
+                acked_through=each.acked_through,
+                epoch=each.epoch,
+                lag=info.ready + info.scheduled,
+                rows_per_second=call.shared.batches.rate(name, each.consumer),
             )
+            for each in claimants
+        ]
     return sorted(found, key=lambda each: (each.queue, each.consumer))
 
 
@@ -157,9 +157,9 @@ class Batches:
         """Everything that was told since the last time."""
         engine = self._engine
         known = {
-            (name, consumer)
+            (name, each.consumer)
             for name, actor in engine.queues.items()
-            for consumer in actor.queue.claims
+            for each in actor.claims.claimants()
         }
         if not known or EVENTS_TOPIC not in engine.topics:
             return

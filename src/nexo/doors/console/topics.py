@@ -13,6 +13,7 @@ from nexo.doors.console.pages import badges
 from nexo.doors.console.request import as_pairs, at, whole_number
 from nexo.doors.console.settings_form import given_topic_settings, topic_fields
 from nexo.doors.console.streams import Frame, made_of, streamed
+from nexo.engine.looking import counts
 from nexo.vocabulary import spoken
 from nexo.vocabulary.attributes import decode_attributes, encode_attributes
 from nexo.vocabulary.batch import batch_of
@@ -169,7 +170,7 @@ def groups_of(call: Call, actor: TopicActor) -> Groups:
         info = bound.info()
         told = ", ".join(f"{key}={value}" for key, value in (bindings[name] or {}).items())
         may_manage = call.caller.may(Action.MANAGE, name)
-        consumers = bound.room.consumers
+        consumers = counts(bound).consumers
         seen.append(Group(name, told, info.depth, info.oldest_age_ms, consumers, may_manage))
     return Groups(seen, len(bindings) - len(seen))
 
