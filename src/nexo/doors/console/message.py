@@ -1,4 +1,4 @@
-"""One message: its body for people, the page with its facts, and its life so far.
+"""One message: the form that sends it, its body for people, its page, and its life so far.
 
 The life is told from `nexo.events`: attempt by attempt, with who had it and why it failed. The
 events of all queues are one topic, so its own are looked for where they can be: around the times
@@ -9,7 +9,7 @@ all, and the page says so.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from starlette.responses import Response
@@ -17,10 +17,11 @@ from starlette.responses import Response
 from nexo.access.permissions import Action
 from nexo.doors.console.formatting import visible
 from nexo.doors.console.pages import HEADERS
-from nexo.doors.console.request import whole_number
+from nexo.doors.console.request import as_pairs, whole_number
 from nexo.engine import looking
 from nexo.engine.looking import HEAD_BYTES
-from nexo.vocabulary.attributes import decode_attributes
+from nexo.vocabulary.attributes import decode_attributes, encode_attributes
+from nexo.vocabulary.batch import Batch, batch_of
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.events import Event, decode_event
 from nexo.vocabulary.identity import message_id, parse_message_id
@@ -106,6 +107,24 @@ async def _find(call: Call) -> Message | None:
         if seen.message.id == wanted:
             return await looking.find(actor, seen.message.seq)
     return None
+
+
+def batch_of_form(call: Call, **columns: Any) -> Batch:
+    """The one message that a form sends, with the attributes that it names."""
+    if attributes := as_pairs(call.field("attributes")):
+        columns["attributes"] = [encode_attributes(attributes)]
+    return msgspec.structs.replace(batch_of([_body_of_form(call)]), **columns)
+
+
+def _body_of_form(call: Call) -> bytes:
+    text = call.form.get("body", [""])[0]
+    if call.field("encoding") != "hex":
+        # A form sends line breaks as two characters; who typed one meant one.
+        return text.replace("\r\n", "\n").encode()
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise InvalidArgument("the body is not hex", "write pairs of 0-9 and a-f") from None
 
 
 # -- The body: as JSON if it is, as text if it can be, else as hex -------------------------------

@@ -9,17 +9,15 @@ import msgspec
 
 from nexo.access.permissions import Action
 from nexo.doors.console import formatting
-from nexo.doors.console.message import preview
+from nexo.doors.console.message import batch_of_form, preview
 from nexo.doors.console.pages import badges
-from nexo.doors.console.request import as_number, as_pairs, at, whole_number
+from nexo.doors.console.request import as_number, at, whole_number
 from nexo.doors.console.settings_form import given_queue_settings, queue_fields
 from nexo.doors.console.streams import Frame, made_of, streamed
 from nexo.engine import looking
 from nexo.engine.listing import steps
 from nexo.engine.looking import counts
 from nexo.engine.queue_actor import QueueActor
-from nexo.vocabulary.attributes import encode_attributes
-from nexo.vocabulary.batch import batch_of
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.given import GivenQueueSettings, queue_settings_of
 from nexo.vocabulary.identity import message_id
@@ -334,7 +332,6 @@ def _values(engine: Engine, actor: QueueActor) -> dict[str, str]:
 async def send(call: Call) -> Response:
     name = call.path["name"]
     actor = call.engine.queue(name)
-    batch = batch_of([_body(call)])
     columns: dict[str, Any] = {}
     priority = whole_number(call.field("priority"), 0, 0, PRIORITY_MAX)
     if priority:
@@ -345,23 +342,10 @@ async def send(call: Call) -> Response:
         columns["groups"] = [call.field("group")]
     if call.field("deduplication"):
         columns["deduplication_ids"] = [call.field("deduplication")]
-    if attributes := as_pairs(call.field("attributes")):
-        columns["attributes"] = [encode_attributes(attributes)]
-    accepted = await actor.push(msgspec.structs.replace(batch, **columns))
+    accepted = await actor.push(batch_of_form(call, **columns))
     (seq,) = accepted.seqs()
     told = "was there already" if accepted.duplicates else "is in the queue, on disk"
     return call.back(at("queues", name), f"Message {message_id(actor.incarnation, seq)} {told}.")
-
-
-def _body(call: Call) -> bytes:
-    text = call.form.get("body", [""])[0]
-    if call.field("encoding") != "hex":
-        # A form sends line breaks as two characters; who typed one meant one.
-        return text.replace("\r\n", "\n").encode()
-    try:
-        return bytes.fromhex(text)
-    except ValueError:
-        raise InvalidArgument("the body is not hex", "write pairs of 0-9 and a-f") from None
 
 
 async def edit(call: Call) -> Response:

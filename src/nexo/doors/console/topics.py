@@ -8,15 +8,14 @@ import msgspec
 
 from nexo.access.permissions import READ, Action
 from nexo.doors.console import formatting
-from nexo.doors.console.message import preview
+from nexo.doors.console.message import batch_of_form, preview
 from nexo.doors.console.pages import badges
 from nexo.doors.console.request import as_pairs, at, whole_number
 from nexo.doors.console.settings_form import given_topic_settings, topic_fields
 from nexo.doors.console.streams import Frame, made_of, streamed
 from nexo.engine.looking import counts
 from nexo.vocabulary import spoken
-from nexo.vocabulary.attributes import decode_attributes, encode_attributes
-from nexo.vocabulary.batch import batch_of
+from nexo.vocabulary.attributes import decode_attributes
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.given import topic_settings_of
 from nexo.vocabulary.limits import PEEK_MESSAGES_MAX
@@ -248,11 +247,7 @@ def _told(each: Published) -> str:
 
 async def publish(call: Call) -> Response:
     name = call.path["name"]
-    body = call.form.get("body", [""])[0].replace("\r\n", "\n").encode()
-    batch = batch_of([body])
-    if attributes := as_pairs(call.field("attributes")):
-        batch = msgspec.structs.replace(batch, attributes=[encode_attributes(attributes)])
-    first, _ = await call.engine.topic(name).publish(batch)
+    first, _ = await call.engine.topic(name).publish(batch_of_form(call))
     return call.back(at("topics", name), f"Published at offset {first:,}.")
 
 
