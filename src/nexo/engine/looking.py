@@ -50,6 +50,23 @@ class Counts(msgspec.Struct, frozen=True, gc=False):
     dead_lettered: int
 
 
+class Traffic(msgspec.Struct, frozen=True, gc=False):
+    """Four of the counts: enough to see whether a queue has changed. Thousands of queues are asked
+    for them every second while a page of the console is open."""
+
+    depth: int
+    in_flight: int
+    pushed: int
+    acked: int
+
+
+def traffic(actor: QueueActor) -> Traffic:
+    queue, totals = actor.queue, actor.queue.totals
+    return Traffic(
+        depth=queue.depth, in_flight=queue.in_flight, pushed=totals.pushed, acked=totals.acked
+    )
+
+
 def counts(actor: QueueActor) -> Counts:
     queue, totals = actor.queue, actor.queue.totals
     return Counts(

@@ -13,7 +13,7 @@ from nexo.doors.console.pages import badges
 from nexo.doors.console.queues import LIST_MS, ROWS_SHOWN, Glimpse, Row, glimpses, moved, rows_of
 from nexo.doors.console.request import as_number, at, query_of, whole_number
 from nexo.doors.console.streams import Frame, made_of, streamed
-from nexo.engine.looking import counts
+from nexo.engine.looking import traffic
 from nexo.engine.types import Chosen
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.identity import parse_message_id
@@ -100,7 +100,7 @@ def _letter_queues(call: Call) -> LetterQueues:
     queues = call.engine.queues
     names = call.shared.sampler.dead_letter_queues.names()
     known = [queues[name] for name in names if name in queues and call.caller.knows(name)]
-    depths = {actor: counts(actor).depth for actor in known}
+    depths = {actor: traffic(actor).depth for actor in known}
     known = [actor for actor in known if depths[actor]]
     known.sort(key=lambda actor: (-depths[actor], actor.name))
     pages = max(1, -(-len(known) // ROWS_SHOWN))

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from nexo.engine.listing import steps
-from nexo.engine.looking import counts
+from nexo.engine.looking import traffic
 from nexo.vocabulary.names import FIFO_SUFFIX, dead_letter_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from nexo.engine.engine import Engine
-    from nexo.engine.looking import Counts
+    from nexo.engine.looking import Traffic
     from nexo.engine.queue_actor import QueueActor
     from nexo.vocabulary.settings import QueueSettings
 
@@ -142,15 +142,14 @@ class Ages:
     changed, since thousands of queues are asked every second."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[tuple[int, ...], int]] = {}
+        self._known: dict[str, tuple[Traffic, int]] = {}
 
-    def since_ms(self, actor: QueueActor, now: Counts, now_ms: int) -> int:
-        seen = (now.pushed, now.acked, now.depth, now.in_flight)
-        known = self._known.get(actor.name)
+    def since_ms(self, actor: QueueActor, name: str, seen: Traffic, now_ms: int) -> int:
+        known = self._known.get(name)
         if known is not None and known[0] == seen:
             return known[1]
         since_ms = now_ms - actor.info().oldest_age_ms
-        self._known[actor.name] = (seen, since_ms)
+        self._known[name] = (seen, since_ms)
         return since_ms
 
     def forget_all_but(self, queues: dict[str, QueueActor]) -> None:
@@ -180,18 +179,20 @@ class _Walk:
         since_ms = self._ages.since_ms
         busy = []
         for actor in actors:
-            now = counts(actor)
-            self._pushed += now.pushed
-            self._acked += now.acked
-            if now.depth:
-                busy.append((-now.depth, actor.name, actor))
-                self._depth += now.depth
-                self._in_flight += now.in_flight
-                since = since_ms(actor, now, self._now_ms)
+            seen = traffic(actor)
+            self._pushed += seen.pushed
+            self._acked += seen.acked
+            if seen.depth:
+                name = actor.name
+                busy.append((-seen.depth, name, actor))
+                self._depth += seen.depth
+                self._in_flight += seen.in_flight
+                since = since_ms(actor, name, seen, self._now_ms)
                 if since < self._oldest_ms:
-                    self._oldest_ms, self._oldest_queue = since, actor.name
+                    self._oldest_ms, self._oldest_queue = since, name
         self._letters.look(actors, self.sources)
-        self._deepest = nsmallest(DEEPEST_SHOWN, [*self._deepest, *busy], key=lambda each: each[:2])
+        # No name comes twice in a walk, so it never takes the actors to tell two apart.
+        self._deepest = nsmallest(DEEPEST_SHOWN, [*self._deepest, *busy])
 
     def totals(self) -> Totals:
         queues = self._engine.queues
@@ -203,7 +204,7 @@ class _Walk:
             acked=self._acked,
             depth=self._depth,
             in_flight=self._in_flight,
-            dead_letters=sum(counts(actor).depth for actor in letters),
+            dead_letters=sum(traffic(actor).depth for actor in letters),
             oldest_age_ms=self._now_ms - self._oldest_ms,
             oldest_queue=self._oldest_queue,
         )
