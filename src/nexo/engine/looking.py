@@ -50,23 +50,6 @@ class Counts(msgspec.Struct, frozen=True, gc=False):
     dead_lettered: int
 
 
-class Traffic(msgspec.Struct, frozen=True, gc=False):
-    """Four of the counts: enough to see whether a queue has changed. Thousands of queues are asked
-    for them every second while a page of the console is open."""
-
-    depth: int
-    in_flight: int
-    pushed: int
-    acked: int
-
-
-def traffic(actor: QueueActor) -> Traffic:
-    queue, totals = actor.queue, actor.queue.totals
-    return Traffic(
-        depth=queue.depth, in_flight=queue.in_flight, pushed=totals.pushed, acked=totals.acked
-    )
-
-
 def counts(actor: QueueActor) -> Counts:
     queue, totals = actor.queue, actor.queue.totals
     return Counts(
@@ -114,6 +97,23 @@ async def find(actor: QueueActor, seq: int) -> Message | None:
             (found,) = peek.show(queue, [msgspec.structs.replace(seen, first=seq, end=seq + 1)])
             return found
         await actor.read_back(seen.chunk)
+
+
+class Traffic(msgspec.Struct, frozen=True, gc=False):
+    """Four of the counts: enough to see whether a queue has changed. Thousands of queues are asked
+    for them every second while a page of the console is open."""
+
+    depth: int
+    in_flight: int
+    pushed: int
+    acked: int
+
+
+def traffic(actor: QueueActor) -> Traffic:
+    queue, totals = actor.queue, actor.queue.totals
+    return Traffic(
+        depth=queue.depth, in_flight=queue.in_flight, pushed=totals.pushed, acked=totals.acked
+    )
 
 
 def _chosen(queue: Queue, limit: int, bytes_max: int, after: int | None) -> list[Glance]:
