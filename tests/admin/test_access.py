@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from nexo.doors.admin_http.routes import OPERATIONS
+from nexo.doors.admin_http.app import OPERATIONS
 from tests.access.guarded import GuardedBroker
 from tests.admin.api import Api
 

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, settings
 from schemathesis.core.parameters import ParameterLocation
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
+from nexo.doors.admin_http.app import OPERATIONS
 from nexo.doors.admin_http.openapi import openapi_document
-from nexo.doors.admin_http.routes import OPERATIONS
 
 if TYPE_CHECKING:
     from tests.access.guarded import GuardedBroker
@@ -28,7 +28,7 @@ EXAMPLES = 10  # of each operation, besides those that cover its schema
 SOAK_EXAMPLES = 300
 ANY_SPEED = list(HealthCheck)
 
-schema = schemathesis.openapi.from_dict(openapi_document("test"))
+schema = schemathesis.openapi.from_dict(openapi_document(OPERATIONS, "test"))
 
 pytestmark = pytest.mark.usefixtures("patient")
 

@@ -11,6 +11,7 @@ import pytest
 
 import nexo
 from nexo.client.figures import QueueInfo
+from nexo.doors.admin_http import messages
 from nexo.doors.admin_http.queues import QueueFigures
 from tests.admin.api import at
 
@@ -168,6 +169,21 @@ def test_long_bodies_are_cut_at_a_character(admin: Api, queue: str) -> None:
     assert text["truncated"] is True
     assert (document["body"], document["encoding"]) == ('{"a":', "text")
     assert (short["body"], short["truncated"]) == ("short", False)
+
+
+def test_the_bodies_of_one_answer_have_a_limit_together(
+    admin: Api, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(messages, "ADMIN_ANSWER_BYTES_MAX", 1_000)
+    path = f"/queues/{queue}/messages"
+    admin("POST", path, {"messages": [{"body": "x" * 400}] * 5}, status=201)
+    shown = admin("GET", f"{path}?body_bytes=400", status=200).json["messages"]
+    assert [len(each["body"]) for each in shown] == [400, 400, 200, 0, 0]
+    assert [each["truncated"] for each in shown] == [False, False, True, True, True]
+    assert {each["size"] for each in shown} == {400}
+    # What was cut short by `body_bytes` counts as what is shown of it.
+    shown = admin("GET", f"{path}?body_bytes=300", status=200).json["messages"]
+    assert [len(each["body"]) for each in shown] == [300, 300, 300, 100, 0]
 
 
 def test_messages_are_refused_together(admin: Api, queue: str) -> None:

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from msgspec import inspect
 
-from nexo.doors.admin_http import intake
-from nexo.doors.admin_http.routes import OPERATIONS
+from nexo.doors.admin_http import request
+from nexo.doors.admin_http.app import OPERATIONS
 from nexo.vocabulary.limits import ADMIN_JSON_VALUES_MAX
 from tests.admin.api import Api
 
@@ -46,7 +46,7 @@ def test_content_types(admin: Api, topic: str, kind: str, status: int) -> None:
 def test_a_body_that_is_too_large_is_not_read_to_its_end(
     admin: Api, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(intake, "ADMIN_BODY_BYTES_MAX", 1_000)
+    monkeypatch.setattr(request, "ADMIN_BODY_BYTES_MAX", 1_000)
     body = {"messages": [{"body": "x" * 2_000}]}
     refused = admin("POST", f"/queues/{queue}/messages", body, status=413)
     assert refused.code == "message_too_large"
@@ -134,7 +134,7 @@ def test_every_field_has_its_range(operation: Operation) -> None:
 def test_a_body_that_does_not_come(
     admin: Api, broker: GuardedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(intake, "ADMIN_BODY_S", 0.1)
+    monkeypatch.setattr(request, "ADMIN_BODY_S", 0.1)
     token = broker.token("*:*")
     head = (
         "POST /api/v1/queues HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"

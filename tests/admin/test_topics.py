@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nexo.client.figures import TopicInfo
+from nexo.doors.admin_http import messages
 from nexo.doors.admin_http.topics import TopicFigures
 
 if TYPE_CHECKING:
+    import pytest
+
     from tests.admin.api import Api
 
 
@@ -93,3 +96,19 @@ def test_the_brokers_own_topics(admin: Api, queue: str) -> None:
         admin("POST", f"/topics/{name}/bindings", {"queue": queue}, status=400)
         admin("DELETE", f"/topics/{name}", status=400)
     assert admin("GET", "/topics/nexo.events/messages?limit=1", status=200).json["messages"]
+
+
+def test_one_answer_reads_a_limited_number_of_bytes(
+    admin: Api, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole messages as many as fit; the others are in the answers that follow."""
+    monkeypatch.setattr(messages, "ADMIN_ANSWER_BYTES_MAX", 1_000)
+    path = f"/topics/{topic}/messages"
+    admin("POST", path, {"messages": [{"body": f"{n}" * 400} for n in range(5)]}, status=201)
+    answers, offset = [], 0
+    while offset < 5:
+        answer = admin("GET", f"{path}?offset={offset}", status=200).json
+        answers.append([each["body"][0] for each in answer["messages"]])
+        assert not any(each["truncated"] for each in answer["messages"])
+        offset = answer["next"]
+    assert answers == [["0", "1"], ["2", "3"], ["4"]]

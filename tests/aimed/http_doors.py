@@ -9,6 +9,7 @@ from urllib.parse import quote, urlencode
 
 from botocore.session import Session
 
+from nexo.doors.admin_http.app import OPERATIONS
 from nexo.doors.admin_http.openapi import openapi_document
 from tests.aimed.target import QUEUE, TOPIC
 from tests.aimed.values import deep, hostile_json
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 JSON_TYPE, FORM_TYPE = "application/x-amz-json-1.0", "application/x-www-form-urlencoded"
 TIME_LIMIT_S = 25.0
-DOCUMENT: dict[str, Any] = openapi_document("test")
+DOCUMENT: dict[str, Any] = openapi_document(OPERATIONS, "test")
 MODEL = Session().get_service_model("sqs")
 
 _ENTRY = {"Id": "a", "MessageBody": "x", "ReceiptHandle": "x", "VisibilityTimeout": 1}

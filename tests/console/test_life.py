@@ -10,12 +10,12 @@ from urllib.parse import urlencode
 
 import pytest
 
-from nexo.doors.console import batches, dead_letters, timeline
-from nexo.doors.console.batches import Batches
+from nexo.doors.console import dead_letters, message, spark
 from nexo.doors.console.history import Sampler
+from nexo.doors.console.spark import Batches
 from nexo.vocabulary.batch import batch_of
 from nexo.vocabulary.given import GivenQueueSettings, queue_settings_of
-from nexo.vocabulary.identity import message_id
+from nexo.vocabulary.identity import message_id, parse_message_id
 from nexo.vocabulary.limits import PEEK_MESSAGES_MAX
 from tests.access.guarded import GuardedBroker
 
@@ -78,7 +78,7 @@ async def done(actor: QueueActor) -> str:
 def test_failures_are_found_among_the_events_of_others(
     open_broker: GuardedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(timeline, "WINDOW", LITTLE)
+    monkeypatch.setattr(message, "WINDOW", LITTLE)
     engine = open_broker.engine
 
     async def lives() -> str:
@@ -107,7 +107,7 @@ def test_failures_are_found_among_the_events_of_others(
 def test_a_message_that_is_gone_is_found_among_the_newest_events(
     open_broker: GuardedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(timeline, "GONE_WINDOW", LITTLE)
+    monkeypatch.setattr(message, "GONE_WINDOW", LITTLE)
     engine = open_broker.engine
 
     async def lives() -> str:
@@ -154,7 +154,7 @@ def test_messages_further_back_are_found_and_redriven(open_broker: GuardedBroker
         await actor.nack(delivery.lease, first, end, 0, "")
         await engine.drain()
         await actor.push(batch_of([b"still here"] * count))
-        return messages[-1].id, message_id(actor.queue.incarnation, messages[-1].seq + count)
+        return messages[-1].id, message_id(actor.incarnation, messages[-1].seq + count)
 
     letter, waiting = open_broker.wait_for(lives())
     assert "still here" in page(open_broker, f"/queues/deep/messages/{waiting}")
@@ -169,13 +169,53 @@ def test_messages_further_back_are_found_and_redriven(open_broker: GuardedBroker
     assert "Why it failed" in page(open_broker, links[-1])
     assert "None of the 1,000 letters" in page(open_broker, "/dead-letters/deep_dlq?reason=x")
 
+    marked = selectable(text)[-1]
+    assert "1 of 1 messages went back." in redrive(open_broker, "deep_dlq", text, [marked])
+
+
+def test_what_was_selected_before_a_queue_was_created_anew_is_left_alone(
+    open_broker: GuardedBroker,
+) -> None:
+    """Its messages have the same numbers as those of before."""
+    engine = open_broker.engine
+
+    async def lives(reason: str) -> None:
+        actor = engine.queues.get("renewed") or await failing(engine, "renewed", 1)
+        await actor.push(batch_of([b"a", b"b"]))
+        for _ in range(2):
+            await fail(actor, reason)
+        await engine.drain()
+
+    open_broker.wait_for(lives("before"))
+    before = page(open_broker, "/dead-letters/renewed_dlq")
+    open_broker.wait_for(engine.delete_queue("renewed_dlq"))
+    open_broker.wait_for(lives("after"))
+    after = page(open_broker, "/dead-letters/renewed_dlq")
+    old, new = selectable(before), selectable(after)
+    numbers = [[parse_message_id(each)[1] for each in ids] for ids in (old, new)]
+    assert numbers[0] == numbers[1], "the test is about numbers that are the same"
+    text = redrive(open_broker, "renewed_dlq", before, old)
+    assert "0 of 2 messages went back. The others have no queue to go back to, or are gone." in text
+    assert open_broker.run(lambda: engine.queue("renewed_dlq").info().depth) == 2
+    assert "1 of 2 messages went back." in redrive(
+        open_broker, "renewed_dlq", before, [old[0], new[1]]
+    )
+    assert selectable(page(open_broker, "/dead-letters/renewed_dlq")) == [new[0]]
+
+
+def selectable(text: str) -> list[str]:
+    """What the boxes of a page with dead letters stand for."""
+    return re.findall(r'name="id" value="([^"]+)"', text)
+
+
+def redrive(broker: GuardedBroker, queue: str, text: str, ids: list[str]) -> str:
+    """Send the form of a page with these boxes marked; the page that follows."""
     proof = re.findall(r'name="csrf" value="([0-9a-f]+)"', text)[0]
-    marked = re.findall(r'name="id" value="([^"]+)"', text)[-1]
-    form = urlencode({"csrf": proof, "which": "selected", "id": marked}).encode()
-    address = f"{open_broker.http}/console/dead-letters/deep_dlq/redrive"
-    request = urllib.request.Request(address, form, {"Origin": open_broker.http})
+    form = urlencode({"csrf": proof, "which": "selected", "id": ids}, doseq=True).encode()
+    address = f"{broker.http}/console/dead-letters/{queue}/redrive"
+    request = urllib.request.Request(address, form, {"Origin": broker.http})
     with urllib.request.urlopen(request, timeout=10) as answer:
-        assert "1 of 1 messages went back." in answer.read().decode()
+        return str(answer.read().decode())
 
 
 def test_no_reason_is_a_reason_to_choose_too(open_broker: GuardedBroker) -> None:
@@ -243,11 +283,11 @@ def test_the_rate_of_a_query_is_over_the_time_that_was_read(
             await claim(actor, epoch, after)
         await engine.drain()
         await followed.read()
-        monkeypatch.setattr(batches, "COVERED_MS_MIN", 10**9)
+        monkeypatch.setattr(spark, "COVERED_MS_MIN", 10**9)
         too_soon = followed.rate("claimed", "q")
         # Only as many events are read as a busy broker tells within a moment.
-        monkeypatch.setattr(batches, "COVERED_MS_MIN", 1)
-        monkeypatch.setattr(batches, "EVENTS_READ", 4)
+        monkeypatch.setattr(spark, "COVERED_MS_MIN", 1)
+        monkeypatch.setattr(spark, "EVENTS_READ", 4)
         busy = Batches(engine)
         await busy.read()
         await asyncio.sleep(0.002)
@@ -257,5 +297,5 @@ def test_the_rate_of_a_query_is_over_the_time_that_was_read(
 
     too_soon, rate, count = open_broker.wait_for(run())
     assert too_soon is None, "a rate over next to nothing is noise"
-    assert rate > 50 * 1_000 / batches.RATE_OVER_MS, "it is not of a whole minute"
+    assert rate > 50 * 1_000 / spark.RATE_OVER_MS, "it is not of a whole minute"
     assert count == 5

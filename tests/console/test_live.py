@@ -6,7 +6,7 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from nexo.doors.console.live import TICK_S
+from nexo.doors.console.streams import TICK_S
 from tests.console.looking import Looking
 
 if TYPE_CHECKING:

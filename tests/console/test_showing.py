@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nexo.doors.console.bodies import (
+from nexo.doors.console.formatting import number, rate, size, span, visible
+from nexo.doors.console.history import POINTS_MAX, POINTS_SHOWN, Points
+from nexo.doors.console.message import (
     BODY_SHOWN_BYTES,
     HEX_SHOWN_BYTES,
     PREVIEW_CHARS,
     preview,
     shown_body,
 )
-from nexo.doors.console.history import POINTS_MAX, POINTS_SHOWN, Points
-from nexo.doors.console.wording import number, rate, size, span, visible
 from tests.console.looking import LINES_BYTES_MAX
 
 

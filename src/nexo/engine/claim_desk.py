@@ -6,6 +6,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from nexo.engine.late_desk import groups_opened
 from nexo.engine.snapshots import SnapshotDesk
 from nexo.machine import claims
@@ -25,11 +27,27 @@ if TYPE_CHECKING:
 BATCH_END = 2**63  # of a read that takes all that is left of a batch
 
 
+class Claimant(msgspec.Struct, frozen=True):
+    """A consumer of Spark with the batches that it holds."""
+
+    consumer: str
+    epoch: int
+    acked_through: int
+    batches: list[int]
+
+
 class ClaimDesk:
     def __init__(self, actor: QueueActor) -> None:
         self._actor = actor
         self.snapshots = SnapshotDesk(actor)
         self.waiting: set[asyncio.Event] = set()  # of claims that found nothing
+
+    def claimants(self) -> list[Claimant]:
+        """Everybody who has ever claimed a batch of this queue."""
+        return [
+            Claimant(name, each.epoch, each.acked_through, sorted(each.batches))
+            for name, each in self._actor.queue.claims.items()
+        ]
 
     def open(self, consumer: str) -> asyncio.Future[int]:
         """Begin as the only driver of this consumer; the future has the epoch."""

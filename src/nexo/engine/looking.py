@@ -1,5 +1,5 @@
-"""Looking into a queue without copying it: single messages, and many by the beginnings of their
-bodies."""
+"""Looking into a queue without copying it: single messages, many by the beginnings of their bodies,
+and its counts."""
 
 from __future__ import annotations
 
@@ -33,6 +33,40 @@ class Glimpse(msgspec.Struct, frozen=True):
     own_id: str
 
 
+class Counts(msgspec.Struct, frozen=True, gc=False):
+    """What `info` tells of a queue that costs nothing to look up: lists of very many queues ask for
+    no more. The totals count since the queue was created."""
+
+    depth: int
+    ready: int
+    scheduled: int
+    in_flight: int
+    consumers: int
+    pushed: int
+    delivered: int
+    acked: int
+    nacked: int
+    expired: int
+    dead_lettered: int
+
+
+def counts(actor: QueueActor) -> Counts:
+    queue, totals = actor.queue, actor.queue.totals
+    return Counts(
+        depth=queue.depth,
+        ready=queue.ready,
+        scheduled=queue.scheduled_count,
+        in_flight=queue.in_flight,
+        consumers=actor.room.consumers,
+        pushed=totals.pushed,
+        delivered=totals.delivered,
+        acked=totals.acked,
+        nacked=totals.nacked,
+        expired=totals.expired,
+        dead_lettered=totals.dead_lettered,
+    )
+
+
 async def glimpses(
     actor: QueueActor, limit: int, bytes_max: int, after: int | None = None
 ) -> list[Glimpse]:
@@ -63,6 +97,23 @@ async def find(actor: QueueActor, seq: int) -> Message | None:
             (found,) = peek.show(queue, [msgspec.structs.replace(seen, first=seq, end=seq + 1)])
             return found
         await actor.read_back(seen.chunk)
+
+
+class Traffic(msgspec.Struct, frozen=True, gc=False):
+    """Four of the counts: enough to see whether a queue has changed. Thousands of queues are asked
+    for them every second while a page of the console is open."""
+
+    depth: int
+    in_flight: int
+    pushed: int
+    acked: int
+
+
+def traffic(actor: QueueActor) -> Traffic:
+    queue, totals = actor.queue, actor.queue.totals
+    return Traffic(
+        depth=queue.depth, in_flight=queue.in_flight, pushed=totals.pushed, acked=totals.acked
+    )
 
 
 def _chosen(queue: Queue, limit: int, bytes_max: int, after: int | None) -> list[Glance]:

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from nexo.machine.settle import Mark
     from nexo.vocabulary.batch import Batch
     from nexo.vocabulary.message import Message
+    from nexo.vocabulary.settings import QueueSettings
 
 
 class QueueActor(Actor):
@@ -85,6 +86,14 @@ class QueueActor(Actor):
     @property
     def label(self) -> str:
         return f"queue {self.name!r}"
+
+    @property
+    def incarnation(self) -> int:
+        return self.queue.incarnation
+
+    @property
+    def settings(self) -> QueueSettings:
+        return self.queue.settings
 
     @property
     def is_writable(self) -> bool:

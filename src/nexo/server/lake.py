@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from nexo.doors.console.lake import Insights, Job, QueueMinutes, ReasonCount
+from nexo.doors.console.spark import Insights, Job, QueueMinutes, ReasonCount
 
 KEPT_S = 10.0  # tables are written about once a minute; a page that is loaded again reads nothing
 KEPT_MAX = 100  # queues whose tables are kept that long

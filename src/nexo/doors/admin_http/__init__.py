@@ -3,6 +3,6 @@
 Lives here: a file for each group of operations, the table of all, and how a request is read.
 May import: engine, access, vocabulary.
 Never: does anything that has no row in the table, or takes a field that it does not know.
-Enter at: `routes.OPERATIONS`, then `app.AdminApp`.
+Enter at: `app.OPERATIONS`, then `app.AdminApp`.
 Tests: `tests/admin/`.
 """

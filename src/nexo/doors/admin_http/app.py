@@ -1,6 +1,8 @@
 """The admin API as an ASGI app: finds the operation, checks who asks, and answers in JSON.
 
-It expects the caller in `scope["state"]`; whoever serves it has asked for the token.
+What has no row in `OPERATIONS` does not exist: routes, decoding, access, the audit log, the OpenAPI
+document and its page all come from this table. The app expects the caller in `scope["state"]`;
+whoever serves it has asked for the token.
 """
 
 from __future__ import annotations
@@ -14,12 +16,24 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
-from nexo.doors.admin_http.intake import JSON, check_origin, read_content, read_path, read_query
+from nexo.doors.admin_http.definitions import DEFINITIONS
+from nexo.doors.admin_http.messages import QUEUE_MESSAGES, TOPIC_MESSAGES
 from nexo.doors.admin_http.openapi import OPENAPI_PATH, openapi_document
-from nexo.doors.admin_http.operation import Answer, Call
-from nexo.doors.admin_http.refusals import NoSuchResource, WrongMethod
-from nexo.doors.admin_http.routes import OPERATIONS
-from nexo.doors.admin_http.values import Refused, refusal_of
+from nexo.doors.admin_http.operation import Answer, Call, NoSuchResource, WrongMethod
+from nexo.doors.admin_http.overview import OVERVIEW
+from nexo.doors.admin_http.queues import QUEUES
+from nexo.doors.admin_http.redrives import REDRIVES
+from nexo.doors.admin_http.request import (
+    JSON,
+    Refused,
+    check_origin,
+    read_content,
+    read_path,
+    read_query,
+    refusal_of,
+)
+from nexo.doors.admin_http.tokens import TOKENS
+from nexo.doors.admin_http.topics import TOPICS
 from nexo.doors.http.body import Gone
 from nexo.vocabulary.errors import NexoError
 from nexo.vocabulary.limits import ADMIN_JSON_VALUES_MAX
@@ -31,6 +45,17 @@ if TYPE_CHECKING:
     from nexo.access.guard import Guard
     from nexo.doors.admin_http.operation import Operation, Surroundings
     from nexo.engine.engine import Engine
+
+OPERATIONS: tuple[Operation, ...] = (
+    *OVERVIEW,
+    *QUEUES,
+    *QUEUE_MESSAGES,
+    *REDRIVES,
+    *TOPICS,
+    *TOPIC_MESSAGES,
+    *TOKENS,
+    *DEFINITIONS,
+)
 
 DOOR = "admin"
 _NO_STORE = {"cache-control": "no-store"}  # figures age, and a new token is shown once
@@ -142,7 +167,7 @@ class _Document:
 
     @cached_property
     def _document(self) -> Response:
-        return Response(encode(openapi_document(self._version)), media_type=JSON)
+        return Response(encode(openapi_document(OPERATIONS, self._version)), media_type=JSON)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] in ("GET", "HEAD"):

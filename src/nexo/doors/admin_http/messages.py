@@ -1,20 +1,40 @@
-"""The messages of a queue: look at them, push some."""
+"""The messages of queues and topics: look at them, push and publish some.
+
+The broker never looks inside a body; only here, where people do, it is shown in JSON as what it
+seems to be, and the encoding says which:
+
+    text     a string: the body as UTF-8
+    json     an object or array, as it was pushed
+    base64   a string: any other bytes
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+import asyncio
+import base64
+import binascii
+import codecs
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
 
-from nexo.doors.admin_http import needs
-from nexo.doors.admin_http.bodies import Encoding, Shown, body_of, show_all
-from nexo.doors.admin_http.operation import Operation
-from nexo.doors.admin_http.values import AtQueue, Count, Moment, moment, moment_or_none
+from nexo.doors.admin_http.operation import NEEDS_READ, PEEK, PUSH, Operation, needs_on
+from nexo.doors.admin_http.request import (
+    AtQueue,
+    AtTopic,
+    Count,
+    Limit,
+    Moment,
+    moment,
+    moment_or_none,
+)
 from nexo.vocabulary.attributes import decode_attributes, encode_attributes
 from nexo.vocabulary.batch import Batch, DeadLetter, batch_of
+from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.identity import message_id
 from nexo.vocabulary.limits import (
+    ADMIN_ANSWER_BYTES_MAX,
     ADMIN_PUSH_MESSAGES_MAX,
     ADMIN_SHOWN_BYTES,
     DEDUPLICATION_ID_CHARS_MAX,
@@ -26,11 +46,21 @@ from nexo.vocabulary.limits import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from nexo.doors.admin_http.operation import Call
+    from nexo.engine.types import Part
     from nexo.vocabulary.message import Message
     from nexo.vocabulary.settings import QueueSettings
 
-_PATH = "/api/v1/queues/{name}/messages"
+_OF_QUEUE = "/api/v1/queues/{name}/messages"
+_OF_TOPIC = "/api/v1/topics/{name}/messages"
+
+Encoding = Literal["text", "json", "base64"]
+_JSON_BEGINS = (b"{", b"[")
+_TURN_BYTES = 256 * 1024  # that are looked at before others get their turn
+_ONE_BYTES = 1024  # what a message costs besides its body
+_utf8 = codecs.getincrementaldecoder("utf-8")
 
 BodyBytes = Annotated[
     int,
@@ -40,6 +70,81 @@ BodyBytes = Annotated[
         description="Of longer bodies only the beginning is shown, as text or base64.",
     ),
 ]
+
+
+class Shown(NamedTuple):
+    """`body` is JSON already; `size` is that of the whole in bytes."""
+
+    body: msgspec.Raw
+    encoding: Encoding
+    size: int
+    truncated: bool
+
+
+def body_of(given: msgspec.Raw, encoding: Encoding | None) -> bytes:
+    """The bytes that are meant. Without an encoding a string is text, anything else JSON."""
+    raw = bytes(given)
+    try:
+        value = msgspec.json.decode(raw)  # what is passed on as it is must be JSON to the end
+    except msgspec.DecodeError as error:
+        raise InvalidArgument(f"a body is not JSON: {error}") from None
+    except RecursionError:
+        raise InvalidArgument("a body is nested too deep") from None
+    if encoding == "json" or (encoding is None and not isinstance(value, str)):
+        return raw
+    if not isinstance(value, str):
+        raise InvalidArgument(f"a body in {encoding} is a string", "or say encoding: json")
+    if encoding != "base64":
+        return value.encode()
+    try:
+        return base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidArgument(f"a body is not base64: {error}") from None
+
+
+async def show_all(bodies: list[bytes], bytes_max: int) -> list[Shown]:
+    """Each body, or as many bytes of its beginning, up to what one answer may hold. Looking into
+    bodies takes time: others get their turn in between."""
+    told, left, looked_at = [], ADMIN_ANSWER_BYTES_MAX, 0
+    for body in bodies:
+        told.append(shown(body, min(bytes_max, left)))
+        size = min(len(body), bytes_max)
+        left = max(0, left - size)
+        looked_at += size + _ONE_BYTES
+        if looked_at > _TURN_BYTES:
+            looked_at = 0
+            await asyncio.sleep(0)
+    return told
+
+
+def shown(body: bytes, bytes_max: int) -> Shown:
+    """The body, or as many bytes of its beginning."""
+    size, truncated = len(body), len(body) > bytes_max
+    if body.startswith(_JSON_BEGINS) and not truncated and _is_json(body):
+        return Shown(msgspec.Raw(body), "json", size, truncated)
+    begin = body[:bytes_max]
+    try:
+        # A character that is cut in two is left out, and does not make a text anything else.
+        text = _utf8().decode(begin, final=not truncated)
+    except UnicodeDecodeError:
+        return Shown(_raw(base64.b64encode(begin).decode()), "base64", size, truncated)
+    return Shown(_raw(text), "text", size, truncated)
+
+
+def _is_json(body: bytes) -> bool:
+    try:
+        body.decode()
+        msgspec.json.decode(body)
+    except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
+        return False
+    return True
+
+
+def _raw(text: str) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(text))
+
+
+# -- Of queues ------------------------------------------------------------------------------------
 
 
 class PeekQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -149,14 +254,14 @@ def _shown_letter(letter: DeadLetter) -> ShownDeadLetter:
 
 async def _push(call: Call) -> Pushed:
     actor = call.engine.queue(call.path.name)
-    accepted = await actor.push(_batch(call.body.messages, actor.queue.settings))
-    incarnation = actor.queue.incarnation
+    accepted = await actor.push(_message_batch(call.body.messages, actor.settings))
+    incarnation = actor.incarnation
     return Pushed([message_id(incarnation, seq) for seq in accepted.seqs()], accepted.duplicates)
 
 
-def _batch(messages: list[NewMessage], settings: QueueSettings) -> Batch:
+def _message_batch(messages: list[NewMessage], settings: QueueSettings) -> Batch:
     """The messages as columns; a column that nobody needs is left out."""
-    batch = batch_of([body_of(each.body, each.encoding) for each in messages])
+    batch = _plain_batch(messages)
     columns: dict[str, Any] = {}
     if any(each.priority for each in messages):
         columns["priority"] = bytes(each.priority for each in messages)
@@ -169,21 +274,111 @@ def _batch(messages: list[NewMessage], settings: QueueSettings) -> Batch:
         columns["groups"] = [each.group_id for each in messages]
     if any(each.deduplication_id is not None for each in messages):
         columns["deduplication_ids"] = [each.deduplication_id for each in messages]
-    if any(each.attributes for each in messages):
-        columns["attributes"] = [
-            encode_attributes(each.attributes) if each.attributes else None for each in messages
-        ]
     return msgspec.structs.replace(batch, **columns) if columns else batch
 
 
-MESSAGES = (
+# -- Of topics ------------------------------------------------------------------------------------
+
+
+class ReadQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    offset: Annotated[
+        int,
+        Meta(ge=0, le=2**53, description="Where to begin; below what is kept it is the oldest."),
+    ] = 0
+    limit: Limit = 100
+    body_bytes: BodyBytes = ADMIN_SHOWN_BYTES
+
+
+class ShownEvent(msgspec.Struct, frozen=True):
+    """A message of a topic. `body` is a string, or with the encoding `json` what the body says;
+    if it is `truncated`, only the beginning of its `size` bytes is shown."""
+
+    offset: Count
+    published_at: Moment
+    body: msgspec.Raw
+    encoding: Encoding
+    size: Count
+    truncated: bool
+    attributes: dict[str, str]
+
+
+class ReadEvents(msgspec.Struct, frozen=True):
+    """`next` is the offset to go on at; behind the last message it is that of the one to come."""
+
+    messages: list[ShownEvent]
+    next: Count
+
+
+class NewEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`body`: a string is text, anything else is JSON; `encoding` says otherwise."""
+
+    body: msgspec.Raw
+    encoding: Encoding | None = None
+    attributes: dict[str, str] = {}
+
+
+class NewEvents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """They are accepted or refused together."""
+
+    messages: Annotated[list[NewEvent], Meta(min_length=1, max_length=ADMIN_PUSH_MESSAGES_MAX)]
+
+
+class Published(msgspec.Struct, frozen=True):
+    offsets: list[int]
+
+
+async def _read(call: Call) -> ReadEvents:
+    wanted = call.query
+    actor = call.engine.topic(call.path.name)
+    reading = await actor.read(wanted.offset, wanted.limit, bytes_max=ADMIN_ANSWER_BYTES_MAX)
+    bodies = [body for part in reading.parts for body in part.batch().bodies()]
+    told = iter(await show_all(bodies, wanted.body_bytes))
+    messages = [each for part in reading.parts for each in _shown_part(part, told)]
+    return ReadEvents(messages, reading.next)
+
+
+def _shown_part(part: Part, told: Iterator[Shown]) -> Iterator[ShownEvent]:
+    batch = part.batch()
+    attributes = batch.attributes
+    for index, body in zip(range(part.count), told, strict=False):
+        yield ShownEvent(
+            offset=part.first + index,
+            published_at=moment(part.created_ms if batch.created is None else batch.created[index]),
+            body=body.body,
+            encoding=body.encoding,
+            size=body.size,
+            truncated=body.truncated,
+            attributes=decode_attributes(
+                attributes[index] if isinstance(attributes, list) else attributes
+            ),
+        )
+
+
+async def _publish(call: Call) -> Published:
+    batch = _plain_batch(call.body.messages)
+    first, end = await call.engine.topic(call.path.name).publish(batch)
+    return Published(list(range(first, end)))
+
+
+def _plain_batch(messages: Sequence[NewMessage | NewEvent]) -> Batch:
+    """The bodies as columns, with the attributes if there are any."""
+    batch = batch_of([body_of(each.body, each.encoding) for each in messages])
+    if not any(each.attributes for each in messages):
+        return batch
+    attributes = [
+        encode_attributes(each.attributes) if each.attributes else None for each in messages
+    ]
+    return msgspec.structs.replace(batch, attributes=attributes)
+
+
+QUEUE_MESSAGES = (
     Operation(
         "peek",
         "GET",
-        _PATH,
+        _OF_QUEUE,
         "The first messages, whatever their state; nothing is taken",
         _peek,
-        needs.on(needs.PEEK),
+        needs_on(PEEK),
         Peeked,
         parameters=AtQueue,
         query=PeekQuery,
@@ -192,14 +387,42 @@ MESSAGES = (
     Operation(
         "push",
         "POST",
-        _PATH,
+        _OF_QUEUE,
         "Push one message or several; the answer comes when they are on disk",
         _push,
-        needs.on(needs.PUSH),
+        needs_on(PUSH),
         Pushed,
         status=201,
         parameters=AtQueue,
         body=NewMessages,
+        refusals=(404,),
+    ),
+)
+
+TOPIC_MESSAGES = (
+    Operation(
+        "read",
+        "GET",
+        _OF_TOPIC,
+        "Messages of a topic from an offset on; nothing is removed",
+        _read,
+        NEEDS_READ,
+        ReadEvents,
+        parameters=AtTopic,
+        query=ReadQuery,
+        refusals=(404,),
+    ),
+    Operation(
+        "publish",
+        "POST",
+        _OF_TOPIC,
+        "Publish one message or several; the answer comes when they are on disk",
+        _publish,
+        needs_on(PUSH),
+        Published,
+        status=201,
+        parameters=AtTopic,
+        body=NewEvents,
         refusals=(404,),
     ),
 )

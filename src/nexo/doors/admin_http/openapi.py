@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nexo.doors.admin_http.intake import JSON
-from nexo.doors.admin_http.routes import OPERATIONS
-from nexo.doors.admin_http.values import Refused
+from nexo.doors.admin_http.request import JSON, Refused
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from nexo.doors.admin_http.operation import Operation
 
 OPENAPI_PATH = "/api/v1/openapi.json"
@@ -22,14 +22,14 @@ _WITH_BODY = (408, 413, 415)
 _TOKEN = "token"  # noqa: S105 - the name of a scheme
 
 
-def openapi_document(version: str) -> dict[str, Any]:
+def openapi_document(operations: Sequence[Operation], version: str) -> dict[str, Any]:
     """`version` is that of the broker."""
     types: list[type[msgspec.Struct]] = [Refused]
-    for each in OPERATIONS:
+    for each in operations:
         types += [kind for kind in (each.body, each.answer) if kind is not None]
     _, components = msgspec.json.schema_components(types, ref_template=_REF)
     paths: dict[str, Any] = {}
-    for each in OPERATIONS:
+    for each in operations:
         paths.setdefault(each.path, {})[each.method.lower()] = _described(each)
     return {
         "openapi": "3.1.0",

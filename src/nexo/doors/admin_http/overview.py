@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from nexo.doors.admin_http import needs
-from nexo.doors.admin_http.operation import Operation
-from nexo.doors.admin_http.values import Count, Moment, Refusal, moment, refusal_of
+from nexo.doors.admin_http.operation import Operation, needs_metrics
+from nexo.doors.admin_http.request import Count, Moment, Refusal, moment, refusal_of
+from nexo.engine.looking import Counts, counts
 
 if TYPE_CHECKING:
     from nexo.doors.admin_http.operation import Call
 
 STEP_QUEUES = 1_000  # that are looked at before others get their turn
-_FIGURES = ("depth", "ready", "in_flight")
-_TOTALS = ("pushed", "delivered", "acked", "nacked", "expired", "dead_lettered")
 
 
 class Memory(msgspec.Struct, frozen=True):
@@ -84,15 +82,10 @@ async def _overview(call: Call) -> Overview:
 
 
 async def _sums(call: Call) -> dict[str, int]:
-    sums = dict.fromkeys(("consumers", "scheduled", *_FIGURES, *_TOTALS), 0)
+    sums = dict.fromkeys(Counts.__struct_fields__, 0)
     for number, actor in enumerate(list(call.engine.queues.values())):
-        queue = actor.queue
-        sums["consumers"] += actor.room.consumers
-        sums["scheduled"] += queue.scheduled_count
-        for name in _FIGURES:
-            sums[name] += getattr(queue, name)
-        for name in _TOTALS:
-            sums[name] += getattr(queue.totals, name)
+        for name, count in msgspec.structs.asdict(counts(actor)).items():
+            sums[name] += count
         if number % STEP_QUEUES == STEP_QUEUES - 1:
             await asyncio.sleep(0)
     return sums
@@ -105,7 +98,7 @@ OVERVIEW = (
         "/api/v1/overview",
         "The broker as a whole: totals, memory, disk, connections",
         _overview,
-        needs.figures,
+        needs_metrics,
         Overview,
     ),
 )

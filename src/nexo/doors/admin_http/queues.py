@@ -8,11 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from nexo.access.permissions import Action
-from nexo.doors.admin_http import needs
-from nexo.doors.admin_http.operation import Answer, Operation
-from nexo.doors.admin_http.values import AtQueue, Count, Moment, Paging, QueueName, moment
+from nexo.doors.admin_http.operation import (
+    MANAGE,
+    NEEDS_ANY,
+    Answer,
+    Operation,
+    needs_nothing,
+    needs_of_create_queue,
+    needs_of_edit_queue,
+    needs_on,
+)
+from nexo.doors.admin_http.request import AtQueue, Count, Moment, Paging, QueueName, moment
 from nexo.engine.listing import page
+from nexo.engine.looking import counts
 from nexo.vocabulary import spoken
 from nexo.vocabulary.given import GivenQueueSettings, queue_settings_of
 from nexo.vocabulary.limits import CONSUMER_CHARS_MAX
@@ -97,7 +105,7 @@ def _figures(actor: QueueActor, defined: QueueDefined) -> QueueFigures:
     figures["oldest_age"] = figures.pop("oldest_age_ms") / 1000
     return QueueFigures(
         name=actor.name,
-        consumers=actor.room.consumers,
+        consumers=counts(actor).consumers,
         settings=spoken.queue_settings(msgspec.to_builtins(defined.settings)),
         created_at=moment(defined.created_ms),
         modified_at=moment(defined.modified_ms),
@@ -158,7 +166,7 @@ async def _release(call: Call) -> Released:
     return Released(await claims.release(call.body.consumer, call.body.dead_letter))
 
 
-_MANAGE = needs.on(frozenset({Action.MANAGE}))
+_MANAGE = needs_on(MANAGE)
 _CHANGE: dict[str, Any] = {"parameters": AtQueue, "refusals": (404,), "told": True}
 
 QUEUES = (
@@ -168,7 +176,7 @@ QUEUES = (
         _ALL,
         "Queues with their figures and settings, by name",
         _list,
-        needs.nothing,
+        needs_nothing,
         QueuePage,
         query=Paging,
     ),
@@ -178,7 +186,7 @@ QUEUES = (
         _ALL,
         "Create a queue; 200 if it is there with these settings",
         _create,
-        needs.create_queue,
+        needs_of_create_queue,
         QueueFigures,
         status=201,
         also=200,
@@ -192,7 +200,7 @@ QUEUES = (
         _ONE,
         "A queue with its figures and settings",
         _info,
-        needs.KNOW,
+        NEEDS_ANY,
         QueueFigures,
         parameters=AtQueue,
         refusals=(404,),
@@ -203,7 +211,7 @@ QUEUES = (
         _ONE,
         "Change settings of a queue",
         _edit,
-        needs.edit_queue,
+        needs_of_edit_queue,
         QueueFigures,
         body=QueueEdit,
         **_CHANGE,

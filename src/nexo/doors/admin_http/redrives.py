@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from nexo.doors.admin_http import needs
-from nexo.doors.admin_http.operation import Operation
-from nexo.doors.admin_http.values import (
+from nexo.doors.admin_http.operation import Operation, needs_of_redrive, needs_of_redrive_task
+from nexo.doors.admin_http.request import (
     AtQueue,
     Count,
     Moment,
@@ -101,7 +100,7 @@ REDRIVES = (
         "/api/v1/queues/{name}/redrive",
         "Move the messages of a dead-letter queue back to where they came from",
         _begin,
-        needs.redrive,
+        needs_of_redrive,
         Redrive,
         status=202,
         parameters=AtQueue,
@@ -115,7 +114,7 @@ REDRIVES = (
         _ONE,
         "How far a redrive is",
         _progress,
-        needs.redrive_task,
+        needs_of_redrive_task,
         Redrive,
         parameters=AtTask,
         refusals=(404,),
@@ -126,7 +125,7 @@ REDRIVES = (
         _ONE,
         "Stop a redrive; what was moved stays moved",
         _cancel,
-        needs.redrive_task,
+        needs_of_redrive_task,
         Redrive,
         parameters=AtTask,
         refusals=(404,),

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from nexo.doors.admin_http.app import OPERATIONS
 from nexo.doors.admin_http.openapi import OPENAPI_PATH, parameters, statuses
-from nexo.doors.admin_http.routes import OPERATIONS
 from nexo.vocabulary.limits import (
     ADMIN_BODY_BYTES_MAX,
     ADMIN_JSON_VALUES_MAX,

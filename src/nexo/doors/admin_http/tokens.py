@@ -11,7 +11,7 @@ from msgspec import Meta
 from nexo.access.permissions import PERMISSIONS_MAX
 from nexo.access.tokens import access_key_id
 from nexo.doors.admin_http.operation import Operation
-from nexo.doors.admin_http.values import (
+from nexo.doors.admin_http.request import (
     Limit,
     Moment,
     Paging,

@@ -6,9 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nexo.doors.admin_http import needs
-from nexo.doors.admin_http.operation import Answer, Operation
-from nexo.doors.admin_http.values import (
+from nexo.doors.admin_http.operation import (
+    MANAGE,
+    NEEDS_ANY,
+    Answer,
+    Operation,
+    needs_nothing,
+    needs_of_bind,
+    needs_of_create_topic,
+    needs_of_unbind,
+    needs_on,
+)
+from nexo.doors.admin_http.request import (
     AtTopic,
     Count,
     NewTopicName,
@@ -116,7 +125,7 @@ async def _info(call: Call) -> TopicFigures:
 
 async def _edit(call: Call) -> TopicFigures:
     name = call.path.name
-    now = call.engine.topic(name).topic.settings
+    now = call.engine.topic(name).info().settings
     await call.engine.edit_topic(name, topic_settings_of(call.body.settings, now))
     return _described(call.engine, name)
 
@@ -154,7 +163,7 @@ TOPICS = (
         _ALL,
         "Topics with their figures and settings, by name",
         _list,
-        needs.nothing,
+        needs_nothing,
         TopicPage,
         query=Paging,
     ),
@@ -164,7 +173,7 @@ TOPICS = (
         _ALL,
         "Create a topic; 200 if it is there with these settings",
         _create,
-        needs.create_topic,
+        needs_of_create_topic,
         TopicFigures,
         status=201,
         also=200,
@@ -178,7 +187,7 @@ TOPICS = (
         _ONE,
         "A topic with its figures and settings",
         _info,
-        needs.KNOW,
+        NEEDS_ANY,
         TopicFigures,
         parameters=AtTopic,
         refusals=(404,),
@@ -189,7 +198,7 @@ TOPICS = (
         _ONE,
         "Change settings of a topic",
         _edit,
-        needs.on(needs.MANAGE),
+        needs_on(MANAGE),
         TopicFigures,
         body=TopicEdit,
         **_CHANGE,
@@ -200,7 +209,7 @@ TOPICS = (
         _ONE,
         "Delete a topic with all that it keeps",
         _delete,
-        needs.on(needs.MANAGE),
+        needs_on(MANAGE),
         status=204,
         **_CHANGE,
     ),
@@ -210,7 +219,7 @@ TOPICS = (
         _BINDINGS,
         "The queues that are bound to a topic",
         _bindings,
-        needs.KNOW,
+        NEEDS_ANY,
         Bindings,
         parameters=AtTopic,
         refusals=(404,),
@@ -221,7 +230,7 @@ TOPICS = (
         _BINDINGS,
         "Bind a queue: what is published from now on arrives there too",
         _bind,
-        needs.bind,
+        needs_of_bind,
         Bindings,
         body=NewBinding,
         **_CHANGE,
@@ -232,7 +241,7 @@ TOPICS = (
         _BINDINGS,
         "Unbind a queue; what arrived stays",
         _unbind,
-        needs.unbind,
+        needs_of_unbind,
         status=204,
         query=BoundQueue,
         **_CHANGE,

@@ -10,12 +10,12 @@ import msgspec
 from starlette.responses import RedirectResponse, Response
 
 from nexo.access.tokens import access_key_id
+from nexo.doors.console.request import DOOR, ROOT, as_number, at, whole_number
 from nexo.doors.console.session import peer_of, sign_in, sign_out
-from nexo.doors.console.visit import DOOR, ROOT, as_number, at, whole_number
 
 if TYPE_CHECKING:
     from nexo.access.tokens import Minted
-    from nexo.doors.console.visit import Visit
+    from nexo.doors.console.request import Call
     from nexo.engine.engine import Engine
 
 AUDIT_SHOWN = 100
@@ -32,17 +32,16 @@ class TokenRow(msgspec.Struct, frozen=True):
     is_expired: bool
 
 
-async def access(visit: Visit) -> Response:
-    visit.caller.check_admin()
-    return await _page(visit, None)
+async def access(call: Call) -> Response:
+    return await _page(call, None)
 
 
-async def _page(visit: Visit, minted: Minted | None) -> Response:
-    limit = whole_number(visit.query("entries"), AUDIT_SHOWN, 1, AUDIT_SHOWN_MAX)
+async def _page(call: Call, minted: Minted | None) -> Response:
+    limit = whole_number(call.query("entries"), AUDIT_SHOWN, 1, AUDIT_SHOWN_MAX)
     # In a thread: files of many megabytes may have to be read.
-    entries = await asyncio.to_thread(visit.house.guard.audit.read, limit)
-    return await visit.page(
-        "access.html", tokens=_tokens(visit.engine), entries=entries, minted=minted
+    entries = await asyncio.to_thread(call.shared.guard.audit.read, limit)
+    return await call.page(
+        "access.html", tokens=_tokens(call.engine), entries=entries, minted=minted
     )
 
 
@@ -61,39 +60,36 @@ def _tokens(engine: Engine) -> list[TokenRow]:
     ]
 
 
-async def create_token(visit: Visit) -> Response:
+async def create_token(call: Call) -> Response:
     """The secret is on the page that answers, and nowhere else: so it is no redirect."""
-    name = visit.field("name")
-    with visit.told("create_token", name):
-        visit.caller.check_admin()
-        days = as_number(visit.field("days"), "the number of days")
-        minted = await visit.engine.keys.create(
-            name,
-            visit.field("allow").replace("\n", " ").split(),
+    with call.told():
+        days = as_number(call.field("days"), "the number of days")
+        minted = await call.engine.keys.create(
+            call.field("name"),
+            call.field("allow").replace("\n", " ").split(),
             expires_after_ms=None if days is None else round(days * _DAY_MS),
-            aws=bool(visit.field("aws")),
+            aws=bool(call.field("aws")),
         )
-    return await _page(visit, minted)
+    return await _page(call, minted)
 
 
-async def revoke_token(visit: Visit) -> Response:
-    name = visit.field("name")
-    with visit.told("revoke_token", name):
-        visit.caller.check_admin()
-        await visit.engine.keys.revoke(name)
-    return visit.back(at("access"), f"Token {name} is revoked.")
+async def revoke_token(call: Call) -> Response:
+    name = call.field("name")
+    with call.told():
+        await call.engine.keys.revoke(name)
+    return call.back(at("access"), f"Token {name} is revoked.")
 
 
-async def login(visit: Visit) -> Response:
+async def login(call: Call) -> Response:
     """Take a token, and if it is a good one, keep it in the cookie."""
-    request, token = visit.request, visit.field("token")
-    visit.house.guard.admit(token, peer_of(request), DOOR)
-    response = RedirectResponse(safe_next(visit.field("next")), 303)
+    request, token = call.request, call.field("token")
+    call.shared.guard.admit(token, peer_of(request), DOOR)
+    response = RedirectResponse(safe_next(call.field("next")), 303)
     sign_in(response, request, token)
     return response
 
 
-async def logout(visit: Visit) -> Response:
+async def logout(call: Call) -> Response:
     response = RedirectResponse(at("login"), 303)
     sign_out(response)
     return response

@@ -6,32 +6,26 @@ import contextlib
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from starlette import routing
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route, Router
 
 from nexo.access.caller import ANYONE
 from nexo.access.permissions import Action
-from nexo.doors.console import queue, topics
-from nexo.doors.console.access import login
-from nexo.doors.console.batches import Batches
-from nexo.doors.console.files import Files
 from nexo.doors.console.history import Sampler
-from nexo.doors.console.live import Pulse
-from nexo.doors.console.notices import Notices
-from nexo.doors.console.rendering import HEADERS, Templates
-from nexo.doors.console.routes import ROUTES
-from nexo.doors.console.session import Sessions, cookie_of, sign_out
-from nexo.doors.console.visit import METRICS, ROOT, House, Visit, plain, query_of
+from nexo.doors.console.pages import HEADERS, Files, Templates
+from nexo.doors.console.request import METRICS, ROOT, Call, Shared, plain, query_of
+from nexo.doors.console.routes import LOGIN, OPERATIONS, ROUTES
+from nexo.doors.console.session import Notices, Sessions, cookie_of, sign_out
+from nexo.doors.console.spark import Batches
+from nexo.doors.console.streams import Pulse
 from nexo.doors.http.body import Gone, read_body
 from nexo.doors.http.form import decoded, fields_of
 from nexo.vocabulary.errors import Forbidden, InvalidArgument, NexoError, Unauthorized
 from nexo.vocabulary.limits import (
-    CONSOLE_FORM_BYTES_MAX,
     CONSOLE_FORM_FIELDS_MAX,
     CONSOLE_LOGIN_BYTES_MAX,
     CONSOLE_LOGIN_S,
-    CONSOLE_MESSAGE_FORM_BYTES_MAX,
     HTTP_BODY_S,
 )
 
@@ -40,14 +34,12 @@ if TYPE_CHECKING:
 
     from nexo.access.caller import Caller
     from nexo.access.guard import Guard
-    from nexo.doors.console.lake import LakeTables
-    from nexo.doors.console.visit import Handle, Surroundings
+    from nexo.doors.console.request import Surroundings
+    from nexo.doors.console.routes import Route
+    from nexo.doors.console.spark import LakeTables
     from nexo.engine.engine import Engine
 
     Form = dict[str, list[str]]
-
-# The forms that carry the body of a message; all others are short.
-_LONG_FORMS = frozenset({queue.send, topics.publish})
 
 
 class ConsoleApp:
@@ -65,7 +57,7 @@ class ConsoleApp:
         self._templates = Templates(self._files, surroundings.version)
         sampler = Sampler(engine)
         self._pulse = Pulse(engine, sampler)
-        self._house = House(
+        self._shared = Shared(
             engine,
             guard,
             surroundings,
@@ -76,13 +68,13 @@ class ConsoleApp:
             Batches(engine),
             lake,
         )
-        paths: dict[str, dict[str, Handle]] = {}
-        for (method, path), handle in ROUTES.items():
-            paths.setdefault(ROOT + path, {})[method] = handle
-        routes = [Route(path, _Address(self, methods)) for path, methods in paths.items()]
-        routes.append(Route(f"{ROOT}/login", self._login, methods=["GET", "POST"]))
-        routes.append(Route(f"{ROOT}/static/{{name:path}}", self._file))
-        self._router = Router(routes, redirect_slashes=False, default=self._nowhere)
+        paths: dict[str, dict[str, Route]] = {}
+        for route in ROUTES:
+            paths.setdefault(ROOT + route.path, {})[route.method] = route
+        routes = [routing.Route(path, _Address(self, methods)) for path, methods in paths.items()]
+        routes.append(routing.Route(f"{ROOT}/login", self._login, methods=["GET", "POST"]))
+        routes.append(routing.Route(f"{ROOT}/static/{{name:path}}", self._file))
+        self._router = routing.Router(routes, redirect_slashes=False, default=self._nowhere)
 
     def close(self) -> None:
         self._pulse.close()
@@ -97,19 +89,20 @@ class ConsoleApp:
         with contextlib.suppress(Gone):
             await self._router({**scope, "path": path}, receive, send)
 
-    async def answer(self, handle: Handle, request: Request) -> Response:
+    async def answer(self, route: Route, request: Request) -> Response:
         caller = ANYONE  # whose tabs are shown, should nobody be let in
         try:
             self._sessions.check_host(request)
             caller = self._sessions.caller(request)
             form: Form = {}
             if request.method == "POST":
-                is_long = handle in _LONG_FORMS
-                limit = CONSOLE_MESSAGE_FORM_BYTES_MAX if is_long else CONSOLE_FORM_BYTES_MAX
-                form = await self._form(request, limit, HTTP_BODY_S)
+                form = await self._form(request, route.form_bytes_max, HTTP_BODY_S)
             path = plain(request.path_params)
             csrf = self._sessions.proof(request)
-            return await handle(Visit(self._house, request, caller, csrf, path, form))
+            operation = OPERATIONS[route.operation]
+            call = Call(operation, self._shared, request, caller, csrf, path, form)
+            call.check()
+            return await route.handle(call)
         except Unauthorized:
             return self._to_login(request)
         except NexoError as error:
@@ -154,7 +147,7 @@ class ConsoleApp:
             "back": _above(path) if is_change else path,
             "is_change": is_change,
             "csrf": self._sessions.proof(request),
-            "is_signed_in": self._house.guard.is_required and bool(cookie_of(request)),
+            "is_signed_in": self._shared.guard.is_required and bool(cookie_of(request)),
             "sees_metrics": caller.may(Action.PEEK, METRICS),
             "is_admin": caller.may(Action.ADMIN, METRICS),
             "queues_badge": None,
@@ -170,7 +163,9 @@ class ConsoleApp:
             if request.method == "POST":
                 form = await self._form(request, CONSOLE_LOGIN_BYTES_MAX, CONSOLE_LOGIN_S)
                 wanted = form.get("next", [ROOT])[0]
-                return await login(Visit(self._house, request, ANYONE, "", {}, form))
+                operation = OPERATIONS[LOGIN.operation]
+                call = Call(operation, self._shared, request, ANYONE, "", {}, form)
+                return await LOGIN.handle(call)
         except NexoError as refused:
             error = refused
         values = {
@@ -178,10 +173,10 @@ class ConsoleApp:
             "error": error,
             "next": wanted,
             "csrf": self._sessions.proof(request),
-            "is_required": self._house.guard.is_required,
+            "is_required": self._shared.guard.is_required,
         }
         # Nothing is shown here to whoever has no token, and programs are to hear so too.
-        asks = 401 if self._house.guard.is_required else 200
+        asks = 401 if self._shared.guard.is_required else 200
         return self._templates.refusal(asks if error is None else error.http_status, values)
 
     async def _file(self, request: Request) -> Response:
@@ -203,18 +198,18 @@ class _NoSuchPage(InvalidArgument):
 class _Address:
     """All that can be done at one address; an ASGI app, as routes take it."""
 
-    def __init__(self, app: ConsoleApp, methods: dict[str, Handle]) -> None:
+    def __init__(self, app: ConsoleApp, methods: dict[str, Route]) -> None:
         self._app = app
         self._methods = methods
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        handle = self._methods.get("GET" if request.method == "HEAD" else request.method)
-        if handle is None:
+        route = self._methods.get("GET" if request.method == "HEAD" else request.method)
+        if route is None:
             headers = {**HEADERS, "allow": ", ".join(sorted(self._methods))}
             response = Response("that cannot be done here", 405, headers=headers)
         else:
-            response = await self._app.answer(handle, request)
+            response = await self._app.answer(route, request)
         await response(scope, receive, send)
 
 

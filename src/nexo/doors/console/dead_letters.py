@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from nexo.access.permissions import Action
-from nexo.doors.console import wording
-from nexo.doors.console.badges import badges
-from nexo.doors.console.live import Frame, made_of, streamed
-from nexo.doors.console.queue import LIST_MS, Glimpse, glimpses, moved
-from nexo.doors.console.queues import ROWS_SHOWN, Row, rows_of
-from nexo.doors.console.visit import as_number, at, query_of, whole_number
+from nexo.doors.console import formatting
+from nexo.doors.console.pages import badges
+from nexo.doors.console.queues import LIST_MS, ROWS_SHOWN, Glimpse, Row, glimpses, moved, rows_of
+from nexo.doors.console.request import as_number, at, query_of, whole_number
+from nexo.doors.console.streams import Frame, made_of, streamed
+from nexo.engine.looking import traffic
 from nexo.engine.types import Chosen
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.identity import parse_message_id
@@ -22,7 +22,7 @@ from nexo.vocabulary.limits import PEEK_MESSAGES_MAX
 if TYPE_CHECKING:
     from starlette.responses import Response
 
-    from nexo.doors.console.visit import Visit
+    from nexo.doors.console.request import Call
     from nexo.engine.queue_actor import QueueActor
 
 LETTERS_SHOWN = 50
@@ -63,8 +63,8 @@ class Redrive(msgspec.Struct, frozen=True):
         prefix = f"redrive.{self.number}."
         return {
             prefix + "state": self.state,
-            prefix + "moved": wording.number(self.moved),
-            prefix + "skipped": wording.number(self.skipped),
+            prefix + "moved": formatting.number(self.moved),
+            prefix + "skipped": formatting.number(self.skipped),
             prefix + "percent": str(self.percent),
         }
 
@@ -73,62 +73,60 @@ class Redrive(msgspec.Struct, frozen=True):
         return 100 if not self.total else round(100 * (self.moved + self.skipped) / self.total)
 
 
-async def dead_letters(visit: Visit) -> Response:
-    sources = visit.house.sampler.dead_letter_queues.sources()
-    return await visit.page(
+async def dead_letters(call: Call) -> Response:
+    sources = call.shared.sampler.dead_letter_queues.sources()
+    return await call.page(
         "dead_letters.html",
         {"rows": "dead_letters_rows.html"},
-        chosen=_letter_queues(visit),
+        chosen=_letter_queues(call),
         sources=sources,
-        known=visit.known,
-        live=f"{at('live', 'dead-letters')}?{visit.query_string}",
+        known=call.known,
+        live=f"{at('live', 'dead-letters')}?{call.query_string}",
     )
 
 
-async def live_dead_letters(visit: Visit) -> Response:
+async def live_dead_letters(call: Call) -> Response:
     def frame() -> Frame:
-        values, chosen = badges(visit), _letter_queues(visit)
+        values, chosen = badges(call), _letter_queues(call)
         for row in chosen.rows:
             values |= row.live()
         return Frame(values, {"rows": chosen.made_of})
 
-    return streamed(visit.house.pulse.stream(visit.caller, frame))
+    return streamed(call.shared.pulse.stream(call.caller, frame))
 
 
-def _letter_queues(visit: Visit) -> LetterQueues:
+def _letter_queues(call: Call) -> LetterQueues:
     """Of those that hold something. Asked for every tick: so without who sends to them."""
-    queues = visit.engine.queues
-    known = [
-        queues[name]
-        for name in visit.house.sampler.dead_letter_queues.names()
-        if name in queues and queues[name].queue.depth and visit.caller.knows(name)
-    ]
-    known.sort(key=lambda actor: (-actor.queue.depth, actor.name))
+    queues = call.engine.queues
+    names = call.shared.sampler.dead_letter_queues.names()
+    known = [queues[name] for name in names if name in queues and call.caller.knows(name)]
+    depths = {actor: traffic(actor).depth for actor in known}
+    known = [actor for actor in known if depths[actor]]
+    known.sort(key=lambda actor: (-depths[actor], actor.name))
     pages = max(1, -(-len(known) // ROWS_SHOWN))
-    page = whole_number(visit.query("page"), 1, 1, pages)
+    page = whole_number(call.query("page"), 1, 1, pages)
     shown = known[(page - 1) * ROWS_SHOWN : page * ROWS_SHOWN]
-    return LetterQueues(rows_of(visit, shown), len(known), page, pages)
+    return LetterQueues(rows_of(call, shown), len(known), page, pages)
 
 
-async def letters(visit: Visit) -> Response:
+async def letters(call: Call) -> Response:
     """One dead-letter queue, message by message."""
-    name = visit.path["name"]
-    visit.caller.check(Action.PEEK, name)
-    actor = visit.engine.queue(name)
-    (row,) = rows_of(visit, [actor])
-    limit = whole_number(visit.query("peek"), LETTERS_SHOWN, 1, PEEK_MESSAGES_MAX)
-    after = whole_number(visit.query("after"), -1, 0, 2**60)
+    name = call.path["name"]
+    actor = call.engine.queue(name)
+    (row,) = rows_of(call, [actor])
+    limit = whole_number(call.query("peek"), LETTERS_SHOWN, 1, PEEK_MESSAGES_MAX)
+    after = whole_number(call.query("after"), -1, 0, 2**60)
     peeked = await glimpses(actor, PEEK_MESSAGES_MAX, None if after < 0 else after)
-    reason = query_of(visit.request).get("reason")  # an empty one is none that was given
+    reason = query_of(call.request).get("reason")  # an empty one is none that was given
     reasons = Counter(_reason(each) for each in peeked)
     chosen = [each for each in peeked if reason is None or _reason(each) == reason]
     shown = chosen[:limit]
     # Of what was looked at the next page begins behind what is shown, or behind all of it.
     last = shown[-1] if len(chosen) > len(shown) else peeked[-1] if peeked else None
     more = last is not None and bool(await glimpses(actor, 1, last.message.seq))
-    sources = visit.house.sampler.dead_letter_queues.sources().get(name, [])
-    tasks = tasks_of(visit, actor)
-    return await visit.page(
+    sources = call.shared.sampler.dead_letter_queues.sources().get(name, [])
+    tasks = tasks_of(call, actor)
+    return await call.page(
         "letters.html",
         {"letters": "letters_rows.html", "tasks": "letters_tasks.html"},
         row=row,
@@ -141,11 +139,11 @@ async def letters(visit: Visit) -> Response:
         reason=reason,
         reasons=reasons.most_common(REASONS_SHOWN),
         letters_made_of=moved(actor) if after < 0 and limit <= LETTERS_SHOWN else "",
-        sources=visit.known(sources),
+        sources=call.known(sources),
         is_orphan=not sources,
         tasks=tasks,
         tasks_made_of=_made_of(tasks),
-        may_manage=visit.caller.may(Action.MANAGE, name),
+        may_manage=call.caller.may(Action.MANAGE, name),
     )
 
 
@@ -154,35 +152,34 @@ def _reason(glimpse: Glimpse) -> str:
     return letter.reason if letter is not None else ""
 
 
-async def live_letters(visit: Visit) -> Response:
-    name = visit.path["name"]
-    visit.caller.check(Action.PEEK, name)
-    actor = visit.engine.queue(name)
+async def live_letters(call: Call) -> Response:
+    name = call.path["name"]
+    actor = call.engine.queue(name)
     looked_ms, letters = 0, ""
 
     def frame() -> Frame | None:
         nonlocal looked_ms, letters
-        if visit.engine.queues.get(name) is not actor:
+        if call.engine.queues.get(name) is not actor:
             return None
         if actor.now_ms() > looked_ms + LIST_MS:
             looked_ms, letters = actor.now_ms(), moved(actor)
-        values, tasks = badges(visit), tasks_of(visit, actor)
-        (row,) = rows_of(visit, [actor])
+        values, tasks = badges(call), tasks_of(call, actor)
+        (row,) = rows_of(call, [actor])
         values |= row.live()
         for each in tasks:
             values |= each.live()
         return Frame(values, {"letters": letters, "tasks": _made_of(tasks)})
 
-    return streamed(visit.house.pulse.stream(visit.caller, frame))
+    return streamed(call.shared.pulse.stream(call.caller, frame))
 
 
 def _made_of(tasks: list[Redrive]) -> str:
     return made_of([(each.number, each.state, each.error) for each in tasks])
 
 
-def tasks_of(visit: Visit, actor: QueueActor) -> list[Redrive]:
+def tasks_of(call: Call, actor: QueueActor) -> list[Redrive]:
     found = []
-    for number, task in visit.engine.tasks.of(actor)[:TASKS_SHOWN]:
+    for number, task in call.engine.tasks.of(actor)[:TASKS_SHOWN]:
         progress, failure = task.progress(), task.failure
         found.append(
             Redrive(
@@ -199,42 +196,42 @@ def tasks_of(visit: Visit, actor: QueueActor) -> list[Redrive]:
     return found
 
 
-async def redrive(visit: Visit) -> Response:
+async def redrive(call: Call) -> Response:
     """All of them as a task, or those that were selected at once."""
-    name = visit.path["name"]
-    with visit.told("redrive", name):
-        visit.caller.check(Action.MANAGE, name)
-        to = visit.field("to") or None
-        if to is not None:
-            visit.caller.check(Action.PUSH, to)
-        if visit.field("which") == "all":
-            rate = as_number(visit.field("rate"), "the rate")
-            await visit.engine.tasks.begin(name, to, rate)
+    name = call.path["name"]
+    to = call.field("to") or None
+    with call.told():
+        if call.field("which") == "all":
+            rate = as_number(call.field("rate"), "the rate")
+            await call.engine.tasks.begin(name, to, rate)
             notice = "The redrive has begun; its progress is below."
         else:
-            notice = await _redrive_selected(visit, name, to)
-    return visit.back(at("dead-letters", name), notice)
+            notice = await _redrive_selected(call, name, to)
+    return call.back(at("dead-letters", name), notice)
 
 
-async def _redrive_selected(visit: Visit, name: str, to: str | None) -> str:
-    wanted = set(visit.form.get("id", []))
+async def _redrive_selected(call: Call, name: str, to: str | None) -> str:
+    wanted = set(call.form.get("id", []))
     if not wanted:
         raise InvalidArgument("no message is selected", "mark some, or redrive all")
-    incarnation = visit.engine.queue(name).queue.incarnation
+    incarnation = call.engine.queue(name).incarnation
     named = [parse_message_id(each) for each in wanted]
     # What is not of this queue is passed over: it was created anew since the page was opened.
     seqs = sorted(seq for begun_in, seq in named if begun_in == incarnation)
-    task = await visit.engine.redrive(name, to, chosen=Chosen(seqs))
+    task = await call.engine.redrive(name, to, chosen=Chosen(seqs))
     moved = await task.finished
     left = len(wanted) - moved
     told = f"{moved:,} of {len(wanted):,} messages went back."
     return f"{told} The others have no queue to go back to, or are gone." if left else told
 
 
-async def cancel_redrive(visit: Visit) -> Response:
-    name = visit.path["name"]
-    number = whole_number(visit.field("task"), 0, 0, 2**53)
-    with visit.told("redrive_cancel", f"task {number}"):
-        visit.caller.check(Action.MANAGE, visit.engine.tasks.source_of(number))
-        visit.engine.tasks.cancel(number)
-    return visit.back(at("dead-letters", name), "The redrive stops; what was moved stays moved.")
+async def cancel_redrive(call: Call) -> Response:
+    name = call.path["name"]
+    with call.told():
+        call.engine.tasks.cancel(task_of(call))
+    return call.back(at("dead-letters", name), "The redrive stops; what was moved stays moved.")
+
+
+def task_of(call: Call) -> int:
+    """The number of the redrive that a form is about; 0, which none has, if it says none."""
+    return whole_number(call.field("task"), 0, 0, 2**53)

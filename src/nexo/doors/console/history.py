@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from nexo.engine.listing import steps
+from nexo.engine.looking import traffic
 from nexo.vocabulary.names import FIFO_SUFFIX, dead_letter_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from nexo.engine.engine import Engine
+    from nexo.engine.looking import Traffic
     from nexo.engine.queue_actor import QueueActor
     from nexo.vocabulary.settings import QueueSettings
 
@@ -104,7 +106,7 @@ class DeadLetterQueues:
             name = actor.name
             if name.endswith((_DLQ_SUFFIX, _DLQ_SUFFIX + FIFO_SUFFIX)):
                 found.setdefault(name, [])
-            target = self.target_of(name, actor.queue.settings)
+            target = self.target_of(name, actor.settings)
             if target in queues:
                 found.setdefault(target, []).append(name)
 
@@ -140,17 +142,14 @@ class Ages:
     changed, since thousands of queues are asked every second."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[tuple[int, ...], int]] = {}
+        self._known: dict[str, tuple[Traffic, int]] = {}
 
-    def since_ms(self, actor: QueueActor, now_ms: int) -> int:
-        queue = actor.queue
-        totals = queue.totals
-        seen = (totals.pushed, totals.acked, queue.depth, queue.in_flight)
-        known = self._known.get(queue.name)
+    def since_ms(self, actor: QueueActor, name: str, seen: Traffic, now_ms: int) -> int:
+        known = self._known.get(name)
         if known is not None and known[0] == seen:
             return known[1]
         since_ms = now_ms - actor.info().oldest_age_ms
-        self._known[queue.name] = (seen, since_ms)
+        self._known[name] = (seen, since_ms)
         return since_ms
 
     def forget_all_but(self, queues: dict[str, QueueActor]) -> None:
@@ -169,27 +168,31 @@ class _Walk:
         self._pushed = self._acked = self._depth = self._in_flight = 0
         self._oldest_ms, self._oldest_queue = self._now_ms, ""
         self.sources: dict[str, list[str]] = {}
-        self.deepest: list[QueueActor] = []
+        self._deepest: list[tuple[int, str, QueueActor]] = []
+
+    @property
+    def deepest(self) -> list[QueueActor]:
+        """Those that hold the most."""
+        return [actor for _, _, actor in self._deepest]
 
     def see(self, actors: Collection[QueueActor]) -> None:
         since_ms = self._ages.since_ms
+        busy = []
         for actor in actors:
-            queue = actor.queue
-            self._pushed += queue.totals.pushed
-            self._acked += queue.totals.acked
-            if queue.depth:
-                self._depth += queue.depth
-                self._in_flight += queue.in_flight
-                since = since_ms(actor, self._now_ms)
+            seen = traffic(actor)
+            self._pushed += seen.pushed
+            self._acked += seen.acked
+            if seen.depth:
+                name = actor.name
+                busy.append((-seen.depth, name, actor))
+                self._depth += seen.depth
+                self._in_flight += seen.in_flight
+                since = since_ms(actor, name, seen, self._now_ms)
                 if since < self._oldest_ms:
-                    self._oldest_ms, self._oldest_queue = since, queue.name
+                    self._oldest_ms, self._oldest_queue = since, name
         self._letters.look(actors, self.sources)
-        busy = [actor for actor in actors if actor.queue.depth]
-        self.deepest = nsmallest(
-            DEEPEST_SHOWN,
-            [*self.deepest, *busy],
-            key=lambda actor: (-actor.queue.depth, actor.name),
-        )
+        # No name comes twice in a walk, so it never takes the actors to tell two apart.
+        self._deepest = nsmallest(DEEPEST_SHOWN, [*self._deepest, *busy])
 
     def totals(self) -> Totals:
         queues = self._engine.queues
@@ -201,7 +204,7 @@ class _Walk:
             acked=self._acked,
             depth=self._depth,
             in_flight=self._in_flight,
-            dead_letters=sum(actor.queue.depth for actor in letters),
+            dead_letters=sum(traffic(actor).depth for actor in letters),
             oldest_age_ms=self._now_ms - self._oldest_ms,
             oldest_queue=self._oldest_queue,
         )
@@ -283,7 +286,7 @@ class Sampler:
     def line_of(self, actor: QueueActor) -> QueueLine:
         """The line of one queue, begun now if nobody has looked at it lately."""
         line = self._queues.pop(actor.name, None)
-        if line is None or line.incarnation != actor.queue.incarnation:
+        if line is None or line.incarnation != actor.incarnation:
             line = QueueLine(actor)
             line.sample(actor, self._engine.now_ms())
         self._queues[actor.name] = line  # behind all others
@@ -295,7 +298,7 @@ class Sampler:
 
 class QueueLine:
     def __init__(self, actor: QueueActor) -> None:
-        self.incarnation = actor.queue.incarnation
+        self.incarnation = actor.incarnation
         # time, in/s, out/s, depth, oldest age s, in flight
         self.points = Points(6)
         self.looked_at_ms = 0

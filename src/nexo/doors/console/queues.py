@@ -1,5 +1,5 @@
-"""The table of queues: sorted and filtered here, a page of rows at a time, however many there
-are."""
+"""Queues: the table of all, sorted and filtered here, a page of rows at a time, however many there
+are; and the page of one: its line, its messages, its settings, and what can be done to it."""
 
 from __future__ import annotations
 
@@ -8,25 +8,39 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nexo.access.permissions import Action
-from nexo.doors.console import wording
-from nexo.doors.console.badges import badges
-from nexo.doors.console.live import Frame, made_of, streamed
-from nexo.doors.console.visit import at, whole_number
+from nexo.doors.console import formatting
+from nexo.doors.console.message import batch_of_form, preview
+from nexo.doors.console.pages import badges
+from nexo.doors.console.request import as_number, at, whole_number
+from nexo.doors.console.settings_form import given_queue_settings, queue_fields
+from nexo.doors.console.streams import Frame, made_of, streamed
+from nexo.engine import looking
 from nexo.engine.listing import steps
+from nexo.engine.looking import counts
 from nexo.engine.queue_actor import QueueActor
+from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.given import GivenQueueSettings, queue_settings_of
+from nexo.vocabulary.identity import message_id
+from nexo.vocabulary.limits import PEEK_MESSAGES_MAX, PRIORITY_MAX
+from nexo.vocabulary.message import Message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from starlette.responses import Response
 
-    from nexo.doors.console.visit import Visit
+    from nexo.doors.console.request import Call
+    from nexo.engine.engine import Engine
+    from nexo.vocabulary.errors import NexoError
 
 ROWS_SHOWN = 100
 CHOSEN_MS = 2_000  # for this long an open page takes the order of its table for granted
 FILTER_CHARS_MAX = 100
 SORTED_MAX = 5_000  # rows that can be paged through by a figure; by name all can
+PEEKED = 20
+FOLLOWED_MAX = 100  # a longer list of messages stays as it was when the page was opened
+LOOKED_AT_BYTES_MAX = 16 * 1024 * 1024  # of bodies that a list of messages looks at
+LIST_MS = 2_000  # between two looks whether a list of messages has changed
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -51,11 +65,11 @@ class Row(msgspec.Struct, frozen=True):
         """What changes, by the keys that the page gives it."""
         prefix = f"q.{self.name}."
         told = {
-            "oldest": wording.span(self.oldest_age_ms) if self.depth else wording.NOTHING,
+            "oldest": formatting.span(self.oldest_age_ms) if self.depth else formatting.NOTHING,
             "state": "paused" if self.paused else "",
         }
         for field in _COUNTS:
-            told[field] = wording.number(getattr(self, field))
+            told[field] = formatting.number(getattr(self, field))
         return {prefix + field: text for field, text in told.items()}
 
 
@@ -72,24 +86,24 @@ _COUNTS = (
 # What the table can be sorted by: its heading, and what is compared.
 SORTS: dict[str, tuple[str, Callable[[QueueActor], Any]]] = {
     "name": ("Queue", lambda actor: actor.name),
-    "depth": ("Depth", lambda actor: actor.queue.depth),
-    "oldest": ("Oldest", lambda actor: actor.info().oldest_age_ms if actor.queue.depth else 0),
-    "ready": ("Ready", lambda actor: actor.queue.ready),
-    "in_flight": ("In flight", lambda actor: actor.queue.in_flight),
-    "scheduled": ("Scheduled", lambda actor: actor.queue.scheduled_count),
-    "consumers": ("Consumers", lambda actor: actor.room.consumers),
-    "pushed": ("Pushed", lambda actor: actor.queue.totals.pushed),
-    "acked": ("Acked", lambda actor: actor.queue.totals.acked),
-    "dead_lettered": ("Dead-lettered", lambda actor: actor.queue.totals.dead_lettered),
+    "depth": ("Depth", lambda actor: counts(actor).depth),
+    "oldest": ("Oldest", lambda actor: actor.info().oldest_age_ms if counts(actor).depth else 0),
+    "ready": ("Ready", lambda actor: counts(actor).ready),
+    "in_flight": ("In flight", lambda actor: counts(actor).in_flight),
+    "scheduled": ("Scheduled", lambda actor: counts(actor).scheduled),
+    "consumers": ("Consumers", lambda actor: counts(actor).consumers),
+    "pushed": ("Pushed", lambda actor: counts(actor).pushed),
+    "acked": ("Acked", lambda actor: counts(actor).acked),
+    "dead_lettered": ("Dead-lettered", lambda actor: counts(actor).dead_lettered),
 }
 
 
-def rows_of(visit: Visit, actors: list[QueueActor]) -> list[Row]:
-    letters = visit.house.sampler.dead_letter_queues
+def rows_of(call: Call, actors: list[QueueActor]) -> list[Row]:
+    letters = call.shared.sampler.dead_letter_queues
     targets = letters.names()
     rows = []
     for actor in actors:
-        info, settings = actor.info(), actor.queue.settings
+        info, settings = actor.info(), actor.settings
         target = letters.target_of(actor.name, settings)
         rows.append(
             Row(
@@ -99,13 +113,13 @@ def rows_of(visit: Visit, actors: list[QueueActor]) -> list[Row]:
                 ready=info.ready,
                 in_flight=info.in_flight,
                 scheduled=info.scheduled,
-                consumers=actor.room.consumers,
+                consumers=counts(actor).consumers,
                 pushed=info.pushed,
                 acked=info.acked,
                 dead_lettered=info.dead_lettered,
                 paused=info.paused,
                 fifo=settings.fifo,
-                dead_letters=target if visit.leads_to(target) else "",
+                dead_letters=target if call.leads_to(target) else "",
                 is_dead_letters=actor.name in targets,
             )
         )
@@ -130,16 +144,16 @@ class Chosen(msgspec.Struct, frozen=True):
         return made_of(names, self.matching, self.known, self.page, self.pages)
 
 
-async def choose(visit: Visit) -> Chosen:
-    text = visit.query("filter")[:FILTER_CHARS_MAX]
-    wanted = visit.query("sort", "name")
+async def choose(call: Call) -> Chosen:
+    text = call.query("filter")[:FILTER_CHARS_MAX]
+    wanted = call.query("sort", "name")
     sort = wanted.removeprefix("-")
     sort = sort if sort in SORTS else "name"
     descending = wanted.startswith("-")
     is_by_name = sort == "name" and not descending
     known, found, matching = 0, list[QueueActor](), 0
-    async for actors in steps(visit.engine.queues):
-        of_these = [each for each in actors if visit.caller.knows(each.name)]
+    async for actors in steps(call.engine.queues):
+        of_these = [each for each in actors if call.caller.knows(each.name)]
         known += len(of_these)
         if text:
             of_these = [each for each in of_these if text.lower() in each.name.lower()]
@@ -150,7 +164,7 @@ async def choose(visit: Visit) -> Chosen:
     if not is_by_name:
         found = _first(found, sort, descending)
     pages = max(1, -(-len(found) // ROWS_SHOWN))
-    page = whole_number(visit.query("page"), 1, 1, pages)
+    page = whole_number(call.query("page"), 1, 1, pages)
     shown = found[(page - 1) * ROWS_SHOWN : page * ROWS_SHOWN]
     return Chosen(shown, matching, known, sort, descending, text, page, pages)
 
@@ -160,43 +174,225 @@ def _first(found: list[QueueActor], sort: str, descending: bool) -> list[QueueAc
     return sorted(found, key=SORTS[sort][1], reverse=descending)[:SORTED_MAX]
 
 
-async def queues(visit: Visit) -> Response:
-    chosen = await choose(visit)
-    return await visit.page(
+async def queues(call: Call) -> Response:
+    chosen = await choose(call)
+    return await call.page(
         "queues.html",
         {"rows": "queues_rows.html"},
         chosen=chosen,
-        rows=rows_of(visit, chosen.actors),
+        rows=rows_of(call, chosen.actors),
         sorts={key: heading for key, (heading, _) in SORTS.items()},
-        live=f"{at('live', 'queues')}?{visit.query_string}",
-        host=visit.request.headers.get("host", "localhost:9324"),
+        live=f"{at('live', 'queues')}?{call.query_string}",
+        host=call.request.headers.get("host", "localhost:9324"),
     )
 
 
-async def live_queues(visit: Visit) -> Response:
-    engine = visit.engine
-    chosen, chosen_ms, count = await choose(visit), engine.now_ms(), len(engine.queues)
+async def live_queues(call: Call) -> Response:
+    engine = call.engine
+    chosen, chosen_ms, count = await choose(call), engine.now_ms(), len(engine.queues)
     had_some = bool(chosen.known)
 
     async def frame() -> Frame | None:
         nonlocal chosen, chosen_ms, count
         if len(engine.queues) != count or engine.now_ms() > chosen_ms + CHOSEN_MS:
-            chosen, chosen_ms, count = await choose(visit), engine.now_ms(), len(engine.queues)
+            chosen, chosen_ms, count = await choose(call), engine.now_ms(), len(engine.queues)
         if bool(chosen.known) != had_some:
             return None  # from the lesson to the table, or back
-        values = badges(visit)
+        values = badges(call)
         there = [each for each in chosen.actors if engine.queues.get(each.name) is each]
-        for row in rows_of(visit, there):
+        for row in rows_of(call, there):
             values |= row.live()
         return Frame(values, {"rows": chosen.made_of})
 
-    return streamed(visit.house.pulse.stream(visit.caller, frame))
+    return streamed(call.shared.pulse.stream(call.caller, frame))
 
 
-async def create_queue(visit: Visit) -> Response:
-    name = visit.field("name")
-    with visit.told("create_queue", name):
-        visit.caller.check(Action.MANAGE, name)
-        given = GivenQueueSettings(fifo=True) if visit.field("fifo") else GivenQueueSettings()
-        await visit.engine.create_queue(name, queue_settings_of(given))
-    return visit.back(at("queues", name), f"Queue {name} is there.")
+async def create_queue(call: Call) -> Response:
+    name = call.field("name")
+    with call.told():
+        given = GivenQueueSettings(fifo=True) if call.field("fifo") else GivenQueueSettings()
+        await call.engine.create_queue(name, queue_settings_of(given))
+    return call.back(at("queues", name), f"Queue {name} is there.")
+
+
+# -- One queue -----------------------------------------------------------------------------------
+
+
+class Glimpse(msgspec.Struct, frozen=True):
+    """A message as a row of a table. `own_id` is how this queue alone would call it."""
+
+    message: Message
+    preview: str
+    size: int
+    own_id: str
+    address: str
+
+
+async def glimpses(actor: QueueActor, limit: int, after: int | None = None) -> list[Glimpse]:
+    """The first ones, or those behind a number; fewer if they are large."""
+    found = await looking.glimpses(actor, limit, LOOKED_AT_BYTES_MAX, after)
+    return [_glimpse(actor.name, each) for each in found]
+
+
+def _glimpse(queue: str, seen: looking.Glimpse) -> Glimpse:
+    message = seen.message
+    address = at("queues", queue, "messages", message.id)
+    if message.id != seen.own_id:  # it began elsewhere, so its id does not say where it is
+        address += f"?seq={message.seq}"
+    shown = preview(message.body, seen.size)
+    return Glimpse(message, shown, seen.size, seen.own_id, address)
+
+
+def moved(actor: QueueActor) -> str:
+    """Differs when the messages of a queue may be others, or in other states."""
+    info = actor.info()
+    return made_of(
+        (info.pushed, info.delivered, info.acked, info.nacked, info.expired, info.dead_lettered),
+        (info.depth, info.ready, info.scheduled, info.in_flight),
+    )
+
+
+def _claimed(actor: QueueActor) -> str:
+    return made_of(sorted(actor.info().claimed.items()))
+
+
+async def queue(call: Call) -> Response:
+    return await _page(call)
+
+
+async def _page(call: Call, refused: NexoError | None = None) -> Response:
+    """With what was refused, the settings are as they were written into the form."""
+    name = call.path["name"]
+    actor, defined = call.engine.queue(name), call.engine.definition(name)
+    limit = whole_number(call.query("peek"), PEEKED, 1, PEEK_MESSAGES_MAX)
+    may_peek = call.caller.may(Action.PEEK, name)
+    (row,) = rows_of(call, [actor])
+    sources = call.shared.sampler.dead_letter_queues.sources().get(name, [])
+    return await call.page(
+        "queue.html",
+        {"glimpses": "queue_messages.html", "claims": "queue_claims.html"},
+        200 if refused is None else refused.http_status,
+        refused=refused,
+        row=row,
+        values=_values(call.engine, actor),
+        history=call.shared.sampler.line_of(actor).points.columns(),
+        glimpses=await glimpses(actor, limit) if may_peek else [],
+        messages_made_of=moved(actor) if limit <= FOLLOWED_MAX else "",
+        peek_limit=limit,
+        may_peek=may_peek,
+        may_push=call.caller.may(Action.PUSH, name),
+        may_manage=call.caller.may(Action.MANAGE, name),
+        fields=queue_fields(defined.settings, call.form),
+        defined=defined,
+        sources=call.known(sources),
+        topics=call.known(call.engine.topics_of(name)),
+        claimed=actor.info().claimed,
+        claims_made_of=_claimed(actor),
+        now_ms=call.engine.now_ms(),
+    )
+
+
+async def live_queue(call: Call) -> Response:
+    name = call.path["name"]
+    actor = call.engine.queue(name)
+    last_s, looked_ms = 0.0, 0
+    parts: dict[str, str] = {}
+
+    def frame() -> Frame | None:
+        nonlocal last_s, looked_ms, parts
+        if call.engine.queues.get(name) is not actor:
+            return None
+        last = call.shared.sampler.line_of(actor).points.last
+        point = None
+        if last and last[0] > last_s:
+            last_s, point = last[0], [round(each, 3) for each in last]
+        if actor.now_ms() > looked_ms + LIST_MS:
+            looked_ms = actor.now_ms()
+            parts = {"glimpses": moved(actor), "claims": _claimed(actor)}
+        (row,) = rows_of(call, [actor])
+        values = _values(call.engine, actor) | row.live() | badges(call)
+        return Frame(values, parts, point)
+
+    return streamed(call.shared.pulse.stream(call.caller, frame))
+
+
+def _values(engine: Engine, actor: QueueActor) -> dict[str, str]:
+    """Waits and work are of all that happened since the broker started."""
+    meters = engine.meters.queues.get(actor.name)
+    told = {"retries": formatting.number(meters.retries if meters else 0)}
+    for name in ("wait", "work"):
+        values = getattr(meters, f"{name}_s") if meters else None
+        for key, share in (("p50", 0.5), ("p99", 0.99)):
+            has_some = values is not None and values.count
+            took_ms = values.quantile(share) * 1000 if values is not None else 0
+            told[f"{name}_{key}"] = formatting.span(took_ms) if has_some else formatting.NOTHING
+    return told
+
+
+async def send(call: Call) -> Response:
+    name = call.path["name"]
+    actor = call.engine.queue(name)
+    columns: dict[str, Any] = {}
+    priority = whole_number(call.field("priority"), 0, 0, PRIORITY_MAX)
+    if priority:
+        columns["priority"] = bytes([priority])
+    if (delay_s := as_number(call.field("delay"), "the delay")) is not None:
+        columns["delay_ms"] = [round(delay_s * 1000)]
+    if call.field("group"):
+        columns["groups"] = [call.field("group")]
+    if call.field("deduplication"):
+        columns["deduplication_ids"] = [call.field("deduplication")]
+    accepted = await actor.push(batch_of_form(call, **columns))
+    (seq,) = accepted.seqs()
+    told = "was there already" if accepted.duplicates else "is in the queue, on disk"
+    return call.back(at("queues", name), f"Message {message_id(actor.incarnation, seq)} {told}.")
+
+
+async def edit(call: Call) -> Response:
+    name = call.path["name"]
+    try:
+        with call.told():
+            now = call.engine.definition(name).settings
+            wanted = queue_settings_of(given_queue_settings(call.form, now), now)
+            await call.engine.edit_queue(name, wanted)
+    except InvalidArgument as error:
+        return await _page(call, error)
+    return call.back(at("queues", name), "The settings hold from now on.")
+
+
+async def pause(call: Call) -> Response:
+    return await _set_paused(call, True, "Deliveries have stopped.")
+
+
+async def resume(call: Call) -> Response:
+    return await _set_paused(call, False, "Deliveries go on.")
+
+
+async def _set_paused(call: Call, paused: bool, notice: str) -> Response:
+    name = call.path["name"]
+    with call.told():
+        await call.engine.queue(name).set_paused(paused)
+    return call.back(at("queues", name), notice)
+
+
+async def purge(call: Call) -> Response:
+    name = call.path["name"]
+    with call.told():
+        count = await call.engine.queue(name).purge()
+    return call.back(at("queues", name), f"{count:,} messages were removed.")
+
+
+async def delete(call: Call) -> Response:
+    name = call.path["name"]
+    with call.told():
+        await call.engine.delete_queue(name)
+    return call.back(at("queues"), f"Queue {name} was deleted.")
+
+
+async def release(call: Call) -> Response:
+    """Take back what a Spark query holds."""
+    name, consumer = call.path["name"], call.field("consumer")
+    with call.told():
+        claims = call.engine.queue(name).claims
+        count = await claims.release(consumer, bool(call.field("dead_letter")))
+    return call.back(at("queues", name), f"{count:,} messages were taken back from {consumer}.")

@@ -1,5 +1,5 @@
 """Who is looking: the token in a cookie that no script can read, and proof that a change was asked
-for by a page of ours.
+for by a page of ours; and what the next page tells them.
 
     cookie   HttpOnly, SameSite=Strict, for /console alone; Secure behind TLS
     origin   a change is refused unless the browser says that it comes from here
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from nexo.access.guard import bearer_of
-from nexo.doors.console.visit import DOOR, ROOT
+from nexo.doors.console.request import DOOR, ROOT
 from nexo.vocabulary.errors import Forbidden, Unauthorized
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from nexo.access.caller import Caller
     from nexo.access.guard import Guard
 
+NOTICES_MAX = 200
+NOTICE_CHARS_MAX = 500  # a notice may name what somebody typed
 COOKIE = "nexo_console"
 _COOKIE = COOKIE.encode()
 COOKIE_S = 12 * 3_600  # a working day; then the token is asked for again
@@ -65,7 +67,7 @@ class Sessions:
             )
 
     def check_proof(self, request: Request, proof: str) -> None:
-        """Raise unless the form was on a page that we made for this visitor."""
+        """Raise unless the form was on a page that we made for this caller."""
         if not hmac.compare_digest(proof.encode(), self.proof(request).encode()):
             raise Forbidden("the page is from before a restart or a sign-in", "load it again")
 
@@ -130,3 +132,21 @@ def is_local(host: str) -> bool:
     except ValueError:
         return name.endswith(_LOCAL_ENDINGS)
     return True
+
+
+class Notices:
+    """What a page says once after something was done. The text stays here and only its number
+    travels in the address, so that nobody can make the console say something by a link."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+
+    def put(self, text: str) -> str:
+        number = secrets.token_hex(8)
+        self._texts[number] = text[:NOTICE_CHARS_MAX]
+        if len(self._texts) > NOTICES_MAX:
+            del self._texts[next(iter(self._texts))]
+        return number
+
+    def take(self, number: str) -> str | None:
+        return self._texts.pop(number, None)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from nexo.doors.console.visit import as_number, as_pairs
+from nexo.doors.console.request import as_number, as_pairs
 from nexo.vocabulary import spoken
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.given import GivenQueueSettings, GivenTopicSettings
@@ -103,6 +103,12 @@ def given_queue_settings(form: Form, now: QueueSettings) -> GivenQueueSettings:
         whole = {name: value for name, value in whole.items() if value is not None}
         given["backoff"] = whole or None
     return _as(GivenQueueSettings, given)
+
+
+def changed_dead_letter(form: Form, now: QueueSettings) -> str | None:
+    """What a form makes of the setting `dead_letter`; None if it leaves it as it is."""
+    given = _given({"dead_letter": _QUEUE["dead_letter"]}, form).get("dead_letter")
+    return None if given is None or given == now.dead_letter else str(given)
 
 
 def given_topic_settings(form: Form) -> GivenTopicSettings:

@@ -1,25 +1,34 @@
-"""Spark: the queries that hold batches of queues, the jobs on the lake, and what they found out."""
+"""Spark: the queries that hold batches of queues, the jobs on the lake, and what they found out.
+
+Parquet is none of a door's business, so whoever starts the console hands in the lake's tables.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from nexo.access.permissions import Action
-from nexo.doors.console import wording
-from nexo.doors.console.badges import badges
-from nexo.doors.console.lake import Insights
-from nexo.doors.console.live import Frame, made_of, streamed
-from nexo.doors.console.visit import METRICS
+from nexo.doors.console import formatting
+from nexo.doors.console.pages import badges
+from nexo.doors.console.streams import Frame, made_of, streamed
+from nexo.vocabulary.events import decode_event
+from nexo.vocabulary.names import EVENTS_TOPIC
+from nexo.vocabulary.states import EventKind
 
 if TYPE_CHECKING:
     from starlette.responses import Response
 
-    from nexo.doors.console.lake import Job
-    from nexo.doors.console.visit import Visit
+    from nexo.doors.console.request import Call
+    from nexo.engine.engine import Engine
+    from nexo.vocabulary.events import Event
 
 BATCHES_SHOWN = 20
+EVENTS_READ = 10_000  # what is further behind than this is passed over
+BATCHES_KEPT = 1_000
+RATE_OVER_MS = 60_000
+COVERED_MS_MIN = 1_000  # a rate over less is noise
 
 
 class Query(msgspec.Struct, frozen=True):
@@ -37,75 +46,73 @@ class Query(msgspec.Struct, frozen=True):
     def live(self) -> dict[str, str]:
         prefix = f"spark.{self.queue}.{self.consumer}."
         return {
-            prefix + "held": wording.number(self.held),
-            prefix + "batches": ", ".join(map(str, self.batches)) or wording.NOTHING,
-            prefix + "acked": wording.number(self.acked_through),
-            prefix + "lag": wording.number(self.lag),
-            prefix + "rate": wording.NOTHING
+            prefix + "held": formatting.number(self.held),
+            prefix + "batches": ", ".join(map(str, self.batches)) or formatting.NOTHING,
+            prefix + "acked": formatting.number(self.acked_through),
+            prefix + "lag": formatting.number(self.lag),
+            prefix + "rate": formatting.NOTHING
             if self.rows_per_second is None
-            else wording.rate(self.rows_per_second),
+            else formatting.rate(self.rows_per_second),
         }
 
 
-async def spark(visit: Visit) -> Response:
-    visit.caller.check(Action.PEEK, METRICS)
-    lake = visit.house.lake
+async def spark(call: Call) -> Response:
+    lake = call.shared.lake
     jobs: list[Job] = await lake.jobs() if lake is not None else []
-    insights = await lake.insights(visit.query("queue")) if lake is not None else Insights()
-    await visit.house.batches.read()
-    batches = visit.house.batches.last(BATCHES_SHOWN)
-    return await visit.page(
+    insights = await lake.insights(call.query("queue")) if lake is not None else Insights()
+    await call.shared.batches.read()
+    batches = call.shared.batches.last(BATCHES_SHOWN)
+    return await call.page(
         "spark.html",
         {"batches": "spark_batches.html"},
-        queries=queries(visit),
+        queries=queries(call),
         batches=batches,
         batches_made_of=made_of(batches),
         lake=lake,
         jobs=jobs,
         insights=insights,
-        queue=visit.query("queue") or (insights.queues[0] if insights.queues else ""),
+        queue=call.query("queue") or (insights.queues[0] if insights.queues else ""),
         lines=_lines(insights),
     )
 
 
-async def live_spark(visit: Visit) -> Response:
-    visit.caller.check(Action.PEEK, METRICS)
-    shown = {(each.queue, each.consumer) for each in queries(visit)}
+async def live_spark(call: Call) -> Response:
+    shown = {(each.queue, each.consumer) for each in queries(call)}
 
     async def frame() -> Frame | None:
-        await visit.house.batches.read()
-        found = queries(visit)
+        await call.shared.batches.read()
+        found = queries(call)
         if {(each.queue, each.consumer) for each in found} != shown:
             return None
-        values = badges(visit)
+        values = badges(call)
         for each in found:
             values |= each.live()
-        return Frame(values, {"batches": made_of(visit.house.batches.last(BATCHES_SHOWN))})
+        return Frame(values, {"batches": made_of(call.shared.batches.last(BATCHES_SHOWN))})
 
-    return streamed(visit.house.pulse.stream(visit.caller, frame))
+    return streamed(call.shared.pulse.stream(call.caller, frame))
 
 
-def queries(visit: Visit) -> list[Query]:
+def queries(call: Call) -> list[Query]:
     """Everybody who has claimed batches of a queue, from the queues themselves."""
     found = []
-    for name, actor in visit.engine.queues.items():
-        queue = actor.queue
-        if not queue.claims:
+    for name, actor in call.engine.queues.items():
+        claimants = actor.claims.claimants()
+        if not claimants:
             continue
-        claimed = actor.info().claimed
-        for consumer, claims in queue.claims.items():
-            found.append(
-                Query(
-                    queue=name,
-                    consumer=consumer,
-                    held=claimed.get(consumer, 0),
-                    batches=sorted(claims.batches),
-                    acked_through=claims.acked_through,
-                    epoch=claims.epoch,
-                    lag=queue.ready + queue.scheduled_count,
-                    rows_per_second=visit.house.batches.rate(name, consumer),
-                )
+        info = actor.info()
+        found += [
+            Query(
+                queue=name,
+                consumer=each.consumer,
+                held=info.claimed.get(each.consumer, 0),
+                batches=each.batches,
+                acked_through=each.acked_through,
+                epoch=each.epoch,
+                lag=info.ready + info.scheduled,
+                rows_per_second=call.shared.batches.rate(name, each.consumer),
             )
+            for each in claimants
+        ]
     return sorted(found, key=lambda each: (each.queue, each.consumer))
 
 
@@ -120,3 +127,142 @@ def _lines(insights: Insights) -> dict[str, list[list[float | None]]]:
         "work": [times, list(minutes.work_ms_p50), list(minutes.work_ms_p99)],
         "failures": [times, list(minutes.retries), list(minutes.dead_letters)],
     }
+
+
+# -- The batches that queries have finished ------------------------------------------------------
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Rows of a queue that a query has finished together."""
+
+    at_ms: int
+    queue: str
+    consumer: str
+    rows: int
+    took_ms: int
+
+
+class Batches:
+    """Followed in `nexo.events` for all open pages together: each event is read once, however many
+    look."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._offset = 0  # of the next event to be read
+        self._since_ms = 0  # from then on no event was passed over
+        self._found: dict[tuple[str, str, int], Batch] = {}  # the oldest first
+        self._reading = asyncio.Lock()
+
+    async def read(self) -> None:
+        """Everything that was told since the last time."""
+        engine = self._engine
+        known = {
+            (name, each.consumer)
+            for name, actor in engine.queues.items()
+            for each in actor.claims.claimants()
+        }
+        if not known or EVENTS_TOPIC not in engine.topics:
+            return
+        async with self._reading:
+            topic = engine.topic(EVENTS_TOPIC)
+            start = max(topic.info().start, topic.info().end - EVENTS_READ)
+            if not self._offset or self._offset < start:
+                self._offset, self._since_ms = start, 0
+            while (reading := await topic.read(self._offset, EVENTS_READ)).parts:
+                self._offset = reading.next
+                for part in reading.parts:
+                    batch = part.batch()
+                    first_ms = part.created_ms if batch.created is None else batch.created[0]
+                    self._since_ms = self._since_ms or first_ms
+                    for index in range(part.count):
+                        body = batch.body(index)
+                        if b'"kind":"acked"' in body:
+                            self._count(decode_event(body), known)
+            self._since_ms = self._since_ms or engine.now_ms()
+
+    def last(self, most: int) -> list[Batch]:
+        """The newest first."""
+        found = sorted(self._found.values(), key=lambda each: -each.at_ms)
+        return found[:most]
+
+    def rate(self, queue: str, consumer: str) -> float | None:
+        """Rows a second over the last minute, or over as much of it as was read."""
+        now_ms = self._engine.now_ms()
+        begin_ms = max(self._since_ms, now_ms - RATE_OVER_MS)
+        if not self._since_ms or now_ms - begin_ms < COVERED_MS_MIN:
+            return None
+        rows = sum(
+            each.rows
+            for each in self._found.values()
+            if each.queue == queue and each.consumer == consumer and each.at_ms >= begin_ms
+        )
+        return rows * 1000 / (now_ms - begin_ms)
+
+    def _count(self, event: Event, known: set[tuple[str, str]]) -> None:
+        if event.kind is not EventKind.ACKED or (event.queue, event.consumer) not in known:
+            return
+        self._since_ms = min(self._since_ms, event.at_ms)  # events are told a moment later
+        key = (event.queue, event.consumer, event.at_ms)
+        took_ms = event.at_ms - event.delivered_ms if event.delivered_ms else 0
+        before = self._found.get(key)
+        rows = event.count + (before.rows if before is not None else 0)
+        self._found[key] = Batch(event.at_ms, event.queue, event.consumer, rows, took_ms)
+        if len(self._found) > BATCHES_KEPT:
+            del self._found[next(iter(self._found))]
+
+
+# -- The lake: the jobs that work on it, and the tables of `insights` as lines -------------------
+
+
+class Job(msgspec.Struct, frozen=True):
+    """How a job of the pipeline is doing, as it told last."""
+
+    name: str
+    state: str
+    rows: int
+    rows_per_second: float
+    lag: int | None
+    batches: int
+    updated_ms: int
+    error: str
+
+
+class QueueMinutes(msgspec.Struct, frozen=True):
+    """The table `queue_minutes` of one queue: a list for each column, the oldest minute first."""
+
+    minute_s: list[int] = []
+    arrivals: list[int] = []
+    departures: list[int] = []
+    depth: list[int] = []
+    wait_ms_p50: list[float | None] = []
+    wait_ms_p99: list[float | None] = []
+    work_ms_p50: list[float | None] = []
+    work_ms_p99: list[float | None] = []
+    retries: list[int] = []
+    dead_letters: list[int] = []
+
+
+class ReasonCount(msgspec.Struct, frozen=True):
+    """The table `dead_letters` of one queue, added up."""
+
+    reason: str
+    count: int
+
+
+class Insights(msgspec.Struct, frozen=True):
+    """`why` says why there is nothing, if there is nothing."""
+
+    queues: list[str] = []
+    minutes: QueueMinutes = QueueMinutes()
+    reasons: list[ReasonCount] = []
+    why: str = ""
+
+
+class LakeTables(Protocol):
+    @property
+    def folder(self) -> str: ...
+
+    async def jobs(self) -> list[Job]: ...
+
+    async def insights(self, queue: str) -> Insights:
+        """Of one queue, of the last day; with no name that of the first queue there is."""

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from nexo.access.permissions import ANY, READ, Action
-from nexo.doors.console import wording
-from nexo.doors.console.badges import badges
-from nexo.doors.console.bodies import preview
-from nexo.doors.console.live import Frame, made_of, streamed
+from nexo.access.permissions import READ, Action
+from nexo.doors.console import formatting
+from nexo.doors.console.message import batch_of_form, preview
+from nexo.doors.console.pages import badges
+from nexo.doors.console.request import as_pairs, at, whole_number
 from nexo.doors.console.settings_form import given_topic_settings, topic_fields
-from nexo.doors.console.visit import as_pairs, at, whole_number
+from nexo.doors.console.streams import Frame, made_of, streamed
+from nexo.engine.looking import counts
 from nexo.vocabulary import spoken
-from nexo.vocabulary.attributes import decode_attributes, encode_attributes
-from nexo.vocabulary.batch import batch_of
+from nexo.vocabulary.attributes import decode_attributes
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.given import topic_settings_of
 from nexo.vocabulary.limits import PEEK_MESSAGES_MAX
@@ -26,7 +26,7 @@ from nexo.vocabulary.start import EARLIEST, LATEST
 if TYPE_CHECKING:
     from starlette.responses import Response
 
-    from nexo.doors.console.visit import Visit
+    from nexo.doors.console.request import Call
     from nexo.engine.topic_actor import TopicActor, TopicInfo
     from nexo.vocabulary.errors import NexoError
 
@@ -50,14 +50,16 @@ class Group(msgspec.Struct, frozen=True):
     def live(self) -> dict[str, str]:
         prefix = f"group.{self.queue}."
         return {
-            prefix + "lag": wording.number(self.lag),
-            prefix + "oldest": wording.span(self.oldest_age_ms) if self.lag else wording.NOTHING,
-            prefix + "consumers": wording.number(self.consumers),
+            prefix + "lag": formatting.number(self.lag),
+            prefix + "oldest": formatting.span(self.oldest_age_ms)
+            if self.lag
+            else formatting.NOTHING,
+            prefix + "consumers": formatting.number(self.consumers),
         }
 
 
 class Groups(msgspec.Struct, frozen=True):
-    """Those that the visitor may see; of the others only how many there are."""
+    """Those that the caller may see; of the others only how many there are."""
 
     seen: list[Group]
     others: int
@@ -75,15 +77,15 @@ class Published(msgspec.Struct, frozen=True):
     attributes: str
 
 
-async def topics(visit: Visit) -> Response:
-    text = visit.query("filter")[:100].lower()
-    infos = _infos(visit, text)
-    return await visit.page(
+async def topics(call: Call) -> Response:
+    text = call.query("filter")[:100].lower()
+    infos = _infos(call, text)
+    return await call.page(
         "topics.html",
         {"rows": "topics_rows.html"},
         infos=infos[:TOPICS_SHOWN],
         made_of=_made_of(infos),
-        known=visit.known,
+        known=call.known,
         fields=topic_fields(TopicSettings(), {}),
         matching=len(infos),
         text=text,
@@ -91,24 +93,24 @@ async def topics(visit: Visit) -> Response:
     )
 
 
-async def live_topics(visit: Visit) -> Response:
-    text = visit.query("filter")[:100].lower()
+async def live_topics(call: Call) -> Response:
+    text = call.query("filter")[:100].lower()
 
     def frame() -> Frame:
-        values, infos = badges(visit), _infos(visit, text)
+        values, infos = badges(call), _infos(call, text)
         for info in infos[:TOPICS_SHOWN]:
             values |= _live(info)
         return Frame(values, {"rows": _made_of(infos)})
 
-    return streamed(visit.house.pulse.stream(visit.caller, frame))
+    return streamed(call.shared.pulse.stream(call.caller, frame))
 
 
-def _infos(visit: Visit, text: str) -> list[TopicInfo]:
+def _infos(call: Call, text: str) -> list[TopicInfo]:
     """Those of users first, then the broker's own."""
     found = [
         actor.info()
-        for name, actor in visit.engine.topics.items()
-        if text in name.lower() and visit.caller.knows(name)
+        for name, actor in call.engine.topics.items()
+        if text in name.lower() and call.caller.knows(name)
     ]
     found.sort(key=lambda info: (info.name.startswith(RESERVED_PREFIX), info.name))
     return found
@@ -121,54 +123,53 @@ def _made_of(infos: list[TopicInfo]) -> str:
 def _live(info: TopicInfo) -> dict[str, str]:
     prefix = f"t.{info.name}."
     return {
-        prefix + "kept": wording.number(info.end - info.start),
-        prefix + "end": wording.number(info.end),
-        prefix + "bytes": wording.size(info.kept_bytes),
+        prefix + "kept": formatting.number(info.end - info.start),
+        prefix + "end": formatting.number(info.end),
+        prefix + "bytes": formatting.size(info.kept_bytes),
     }
 
 
-async def topic(visit: Visit) -> Response:
-    return await _page(visit)
+async def topic(call: Call) -> Response:
+    return await _page(call)
 
 
-async def _page(visit: Visit, refused: NexoError | None = None) -> Response:
-    name = visit.path["name"]
-    visit.caller.check_any(ANY, name)
-    actor = visit.engine.topic(name)
+async def _page(call: Call, refused: NexoError | None = None) -> Response:
+    name = call.path["name"]
+    actor = call.engine.topic(name)
     info = actor.info()
-    may_read = visit.caller.may_read(name)
-    limit = whole_number(visit.query("peek"), MESSAGES_SHOWN, 1, PEEK_MESSAGES_MAX)
+    may_read = call.caller.may_read(name)
+    limit = whole_number(call.query("peek"), MESSAGES_SHOWN, 1, PEEK_MESSAGES_MAX)
     start = max(info.start, info.end - limit)
-    is_own, may_manage = name.startswith(RESERVED_PREFIX), visit.caller.may(Action.MANAGE, name)
-    return await visit.page(
+    is_own, may_manage = name.startswith(RESERVED_PREFIX), call.caller.may(Action.MANAGE, name)
+    return await call.page(
         "topic.html",
         {"groups": "topic_groups.html"},
         200 if refused is None else refused.http_status,
         refused=refused,
         info=info,
         settings=spoken.topic_settings(msgspec.to_builtins(info.settings)),
-        fields=topic_fields(info.settings, visit.form),
-        groups=groups_of(visit, actor),
+        fields=topic_fields(info.settings, call.form),
+        groups=groups_of(call, actor),
         published=(await _newest(actor, start, info.end))[::-1] if may_read else [],
         may_read=may_read,
-        may_bind=visit.caller.may_any(BINDS, name) and not is_own,
+        may_bind=call.caller.may_any(BINDS, name) and not is_own,
         may_manage=may_manage,
         may_delete=may_manage and name != EVENTS_TOPIC,
-        may_push=visit.caller.may(Action.PUSH, name) and not is_own,
+        may_push=call.caller.may(Action.PUSH, name) and not is_own,
         is_own=is_own,
         live=f"{at('live', 'topics', name)}?after={info.end}",
     )
 
 
-def groups_of(visit: Visit, actor: TopicActor) -> Groups:
+def groups_of(call: Call, actor: TopicActor) -> Groups:
     bindings = dict(actor.bindings())
     seen = []
-    for name in visit.known(bindings):
-        bound = visit.engine.queues[name]
+    for name in call.known(bindings):
+        bound = call.engine.queues[name]
         info = bound.info()
         told = ", ".join(f"{key}={value}" for key, value in (bindings[name] or {}).items())
-        may_manage = visit.caller.may(Action.MANAGE, name)
-        consumers = bound.room.consumers
+        may_manage = call.caller.may(Action.MANAGE, name)
+        consumers = counts(bound).consumers
         seen.append(Group(name, told, info.depth, info.oldest_age_ms, consumers, may_manage))
     return Groups(seen, len(bindings) - len(seen))
 
@@ -201,17 +202,16 @@ async def _published(actor: TopicActor, offset: int) -> Published | None:
         part.created_ms if batch.created is None else batch.created[0],
         len(body),
         preview(body),
-        wording.visible(", ".join(f"{key}={value}" for key, value in named.items())),
+        formatting.visible(", ".join(f"{key}={value}" for key, value in named.items())),
     )
 
 
-async def live_topic(visit: Visit) -> Response:
+async def live_topic(call: Call) -> Response:
     """The figures, and with who may read it the tail."""
-    name = visit.path["name"]
-    visit.caller.check_any(ANY, name)
-    actor = visit.engine.topic(name)
-    may_read = visit.caller.may_read(name)
-    offset = whole_number(visit.query("after"), actor.info().end, 0, 2**60)
+    name = call.path["name"]
+    actor = call.engine.topic(name)
+    may_read = call.caller.may_read(name)
+    offset = whole_number(call.query("after"), actor.info().end, 0, 2**60)
 
     async def tail() -> list[str]:
         """What came since the last look: the newest, if it is more than a page can show."""
@@ -223,93 +223,81 @@ async def live_topic(visit: Visit) -> Response:
         return [_told(each) for each in await _newest(actor, start, end)]
 
     async def frame() -> Frame | None:
-        if visit.engine.topics.get(name) is not actor:
+        if call.engine.topics.get(name) is not actor:
             return None
-        values, groups = badges(visit) | _live(actor.info()), groups_of(visit, actor)
+        values, groups = badges(call) | _live(actor.info()), groups_of(call, actor)
         for group in groups.seen:
             values |= group.live()
         return Frame(values, {"groups": groups.made_of}, items=await tail())
 
-    return streamed(visit.house.pulse.stream(visit.caller, frame))
+    return streamed(call.shared.pulse.stream(call.caller, frame))
 
 
 def _told(each: Published) -> str:
     return msgspec.json.encode(
         [
             each.offset,
-            wording.moment(each.at_ms),
-            wording.size(each.size),
+            formatting.moment(each.at_ms),
+            formatting.size(each.size),
             each.attributes,
             each.preview,
         ]
     ).decode()
 
 
-async def publish(visit: Visit) -> Response:
-    name = visit.path["name"]
-    visit.caller.check(Action.PUSH, name)
-    body = visit.form.get("body", [""])[0].replace("\r\n", "\n").encode()
-    batch = batch_of([body])
-    if attributes := as_pairs(visit.field("attributes")):
-        batch = msgspec.structs.replace(batch, attributes=[encode_attributes(attributes)])
-    first, _ = await visit.engine.topic(name).publish(batch)
-    return visit.back(at("topics", name), f"Published at offset {first:,}.")
+async def publish(call: Call) -> Response:
+    name = call.path["name"]
+    first, _ = await call.engine.topic(name).publish(batch_of_form(call))
+    return call.back(at("topics", name), f"Published at offset {first:,}.")
 
 
-async def create_topic(visit: Visit) -> Response:
-    name = visit.field("name")
-    with visit.told("create_topic", name):
-        visit.caller.check(Action.MANAGE, name)
-        await visit.engine.create_topic(name, topic_settings_of(given_topic_settings(visit.form)))
-    return visit.back(at("topics", name), f"Topic {name} is there.")
+async def create_topic(call: Call) -> Response:
+    name = call.field("name")
+    with call.told():
+        await call.engine.create_topic(name, topic_settings_of(given_topic_settings(call.form)))
+    return call.back(at("topics", name), f"Topic {name} is there.")
 
 
-async def edit_topic(visit: Visit) -> Response:
-    name = visit.path["name"]
+async def edit_topic(call: Call) -> Response:
+    name = call.path["name"]
     try:
-        with visit.told("edit_topic", name):
-            visit.caller.check(Action.MANAGE, name)
-            now = visit.engine.topic(name).info().settings
-            wanted = topic_settings_of(given_topic_settings(visit.form), now)
-            await visit.engine.edit_topic(name, wanted)
+        with call.told():
+            now = call.engine.topic(name).info().settings
+            wanted = topic_settings_of(given_topic_settings(call.form), now)
+            await call.engine.edit_topic(name, wanted)
     except InvalidArgument as error:
         if name.startswith(RESERVED_PREFIX):  # its page has no such form
             raise
-        return await _page(visit, error)
-    return visit.back(at("topics", name), "The settings hold from now on.")
+        return await _page(call, error)
+    return call.back(at("topics", name), "The settings hold from now on.")
 
 
-async def delete_topic(visit: Visit) -> Response:
-    name = visit.path["name"]
-    with visit.told("delete_topic", name):
-        visit.caller.check(Action.MANAGE, name)
-        await visit.engine.delete_topic(name)
-    return visit.back(at("topics"), f"Topic {name} was deleted.")
+async def delete_topic(call: Call) -> Response:
+    name = call.path["name"]
+    with call.told():
+        await call.engine.delete_topic(name)
+    return call.back(at("topics"), f"Topic {name} was deleted.")
 
 
-async def bind(visit: Visit) -> Response:
-    name, queue = visit.path["name"], visit.field("queue")
-    with visit.told("bind", f"{name} {queue}"):
-        visit.caller.check_any(BINDS, name)
-        visit.caller.check(Action.MANAGE, queue)
-        where = as_pairs(visit.field("where"))
-        bound = dict(visit.engine.topic(name).bindings())
+async def bind(call: Call) -> Response:
+    name, queue = call.path["name"], call.field("queue")
+    with call.told():
+        where = as_pairs(call.field("where"))
+        bound = dict(call.engine.topic(name).bindings())
         if queue in bound and not where:
             # An empty field must not take away the filter that it has.
             raise InvalidArgument(
                 f"queue {queue!r} is bound already",
                 "say what it is to get alone, or unbind it first to give it everything",
             )
-        start = EARLIEST if visit.field("kept") else LATEST
-        await visit.engine.bind(name, queue, where or None, start, create=True)
+        start = EARLIEST if call.field("kept") else LATEST
+        await call.engine.bind(name, queue, where or None, start, create=True)
     gets = "only what has these attributes" if where else "what is published here"
-    return visit.back(at("topics", name), f"Queue {queue} gets {gets}.")
+    return call.back(at("topics", name), f"Queue {queue} gets {gets}.")
 
 
-async def unbind(visit: Visit) -> Response:
-    name, queue = visit.path["name"], visit.field("queue")
-    with visit.told("unbind", f"{name} {queue}"):
-        visit.caller.check_any(BINDS, name)
-        visit.caller.check(Action.MANAGE, queue)
-        await visit.engine.unbind(name, queue)
-    return visit.back(at("topics", name), f"Queue {queue} gets no more of it.")
+async def unbind(call: Call) -> Response:
+    name, queue = call.path["name"], call.field("queue")
+    with call.told():
+        await call.engine.unbind(name, queue)
+    return call.back(at("topics", name), f"Queue {queue} gets no more of it.")

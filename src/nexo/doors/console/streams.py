@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from starlette.responses import StreamingResponse
 
-from nexo.doors.console.rendering import HEADERS
+from nexo.doors.console.pages import HEADERS
 from nexo.vocabulary.errors import NexoError
 from nexo.vocabulary.limits import CONSOLE_STREAMS_MAX
 

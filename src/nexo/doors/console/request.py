@@ -1,9 +1,9 @@
-"""A visit: one request to the console with who makes it, and what every page is given."""
+"""A request to the console as pages get it: with who makes it, and what every page is given."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import quote, unquote, urlencode
 
@@ -11,22 +11,19 @@ from starlette.responses import RedirectResponse, Response
 
 from nexo.access.permissions import Action
 from nexo.doors.http.form import read_form
-from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.errors import InvalidArgument, NexoError
 from nexo.vocabulary.limits import CONSOLE_QUERY_FIELDS_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from starlette.requests import Request
 
     from nexo.access.caller import Caller
     from nexo.access.guard import Guard, Telling
-    from nexo.doors.console.batches import Batches
     from nexo.doors.console.history import Sampler
-    from nexo.doors.console.lake import LakeTables
-    from nexo.doors.console.live import Pulse
-    from nexo.doors.console.notices import Notices
-    from nexo.doors.console.rendering import Templates
+    from nexo.doors.console.pages import Templates
+    from nexo.doors.console.session import Notices
+    from nexo.doors.console.spark import Batches, LakeTables
+    from nexo.doors.console.streams import Pulse
     from nexo.engine.engine import Engine
 
 ROOT = "/console"
@@ -46,8 +43,8 @@ class Surroundings(Protocol):
         """Room left on the disk; None without one."""
 
 
-class House(NamedTuple):
-    """What all visits share."""
+class Shared(NamedTuple):
+    """What all requests share."""
 
     engine: Engine
     guard: Guard
@@ -60,8 +57,11 @@ class House(NamedTuple):
     lake: LakeTables | None = None
 
 
-class Visit(NamedTuple):
-    house: House
+class Call(NamedTuple):
+    """One request: what it is to do, and who makes it."""
+
+    operation: Operation
+    shared: Shared
     request: Request
     caller: Caller
     csrf: str
@@ -70,18 +70,18 @@ class Visit(NamedTuple):
 
     @property
     def engine(self) -> Engine:
-        return self.house.engine
+        return self.shared.engine
 
     @property
     def sees_metrics(self) -> bool:
         return self.caller.may(Action.PEEK, METRICS)
 
     def known(self, names: Iterable[str]) -> list[str]:
-        """Those of these names that are no secret to the visitor, sorted."""
+        """Those of these names that are no secret to the caller, sorted."""
         return sorted(name for name in names if self.caller.knows(name))
 
     def leads_to(self, queue: str) -> bool:
-        """Whether there is such a queue, and the visitor may see it."""
+        """Whether there is such a queue, and the caller may see it."""
         return queue in self.engine.queues and self.caller.knows(queue)
 
     def query(self, name: str, default: str = "") -> str:
@@ -97,11 +97,28 @@ class Visit(NamedTuple):
         """What was written into a field of the form; empty if nothing was."""
         return self.form.get(name, [""])[0].strip()
 
-    def told(self, action: str, resource: str) -> Telling:
+    def check(self) -> None:
+        """Raise unless the caller may do this. Who may not change something is told to the audit
+        log."""
+        needs = self.operation.needs
+        try:
+            if needs is None:
+                self.caller.check_admin()
+                return
+            for need in needs(self):
+                self.caller.check_any(need.actions, need.name)
+        except NexoError:
+            if self.operation.about is None:
+                raise
+            with self.told():
+                raise
+
+    def told(self) -> Telling:
         """What changes something is told to the audit log, however it ends."""
-        client = self.request.client
+        client, operation = self.request.client, self.operation
         peer = client.host if client is not None else ""
-        return self.house.guard.tell(self.caller, peer, DOOR, action, resource)
+        about = "" if operation.about is None else operation.about(self)
+        return self.shared.guard.tell(self.caller, peer, DOOR, operation.name, about)
 
     async def page(
         self,
@@ -113,16 +130,34 @@ class Visit(NamedTuple):
         """The page, or one of its parts by the name of its element: an open page asks for those
         anew, at the address of the whole."""
         part = (parts or {}).get(self.request.headers.get("hx-target", ""))
-        return await self.house.templates.page(self, part or template, values, status)
+        return await self.shared.templates.page(self, part or template, values, status)
 
     def back(self, path: str, notice: str) -> Response:
         """What was asked for is done: go and see."""
-        number = self.house.notices.put(notice)
+        number = self.shared.notices.put(notice)
         joint = "&" if "?" in path else "?"
         return RedirectResponse(f"{path}{joint}notice={number}", 303)
 
 
-Handle = Callable[[Visit], Awaitable[Response]]
+Handle = Callable[[Call], Awaitable[Response]]
+Needs = Callable[[Call], Iterable["Need"]]
+About = Callable[[Call], str]
+
+
+class Need(NamedTuple):
+    """One of these actions, on this queue or topic."""
+
+    actions: frozenset[Action]
+    name: str
+
+
+class Operation(NamedTuple):
+    """What is done at an address, and what it needs of a token; None: it is for admins. With
+    `about`, the audit log is told of it under its name, and what it is about."""
+
+    name: str
+    needs: Needs | None
+    about: About | None = None
 
 
 def at(*parts: str) -> str:
