@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
+from nexo.access.operations import check, operation_of
 from nexo.doors.admin_http.definitions import DEFINITIONS
 from nexo.doors.admin_http.messages import QUEUE_MESSAGES, TOPIC_MESSAGES
 from nexo.doors.admin_http.openapi import OPENAPI_PATH, openapi_document
@@ -41,6 +42,7 @@ from nexo.vocabulary.limits import ADMIN_JSON_VALUES_MAX
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
+    from nexo.access import operations
     from nexo.access.caller import Caller
     from nexo.access.guard import Guard
     from nexo.doors.admin_http.operation import Operation, Surroundings
@@ -100,7 +102,7 @@ class AdminApp:
             call = call._replace(body=await self._content(operation, operation.body, call, request))
         with self._told(operation, call, request):
             if caller.is_bound:
-                _check(operation, call)
+                check(caller, _access(operation, call), operation.named(call))
             answered = await operation.handle(call)
         status, value = operation.status, answered
         if isinstance(answered, Answer):
@@ -114,7 +116,7 @@ class AdminApp:
     ) -> msgspec.Struct:
         """The body. What is for admins is read from admins alone, and then whatever its length:
         they import definitions by the thousand."""
-        if operation.needs is not None:
+        if not operation.is_for_admins:
             return await read_content(request, kind, ADMIN_JSON_VALUES_MAX)
         try:
             call.caller.check_admin()
@@ -127,7 +129,7 @@ class AdminApp:
         self, operation: Operation, call: Call, request: Request
     ) -> contextlib.AbstractContextManager[None]:
         """What changes something is told to the audit log, however it ends."""
-        if not operation.told or getattr(call.query, "dry_run", False):
+        if not _access(operation, call).is_audited:
             return contextlib.nullcontext()
         peer = request.client.host if request.client is not None else ""
         return self._guard.tell(call.caller, peer, DOOR, operation.name, _resource(call))
@@ -191,13 +193,10 @@ def _json(status: int, value: Any) -> Response:
     return Response(encode(value), status, headers=_NO_STORE, media_type=JSON)
 
 
-def _check(operation: Operation, call: Call) -> None:
-    call.caller.check_live()
-    if operation.needs is None:
-        call.caller.check_admin()
-        return
-    for need in operation.needs(call):
-        call.caller.check_any(need.actions, need.name)
+def _access(operation: Operation, call: Call) -> operations.Operation:
+    """What an operation needs. To try an import changes nothing: that is another one."""
+    is_tried = getattr(call.query, "dry_run", False)
+    return operation_of("compare_definitions" if is_tried else operation.name)
 
 
 def _resource(call: Call) -> str:

@@ -44,7 +44,6 @@ DEFINITIONS = (
         _PATH,
         "Queues, topics and bindings with all their settings, as one document",
         _export,
-        None,
         Definitions,
     ),
     Operation(
@@ -53,11 +52,9 @@ DEFINITIONS = (
         _PATH,
         "Create and change what a document says; what it does not name stays",
         _import,
-        None,
         Import,
         query=ImportQuery,
         body=Definitions,
         refusals=(404,),
-        told=True,
     ),
 )

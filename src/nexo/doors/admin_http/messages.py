@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from nexo.doors.admin_http.operation import NEEDS_READ, PEEK, PUSH, Operation, needs_on
+from nexo.doors.admin_http.operation import Operation
 from nexo.doors.admin_http.request import (
     AtQueue,
     AtTopic,
@@ -378,7 +378,6 @@ QUEUE_MESSAGES = (
         _OF_QUEUE,
         "The first messages, whatever their state; nothing is taken",
         _peek,
-        needs_on(PEEK),
         Peeked,
         parameters=AtQueue,
         query=PeekQuery,
@@ -390,7 +389,6 @@ QUEUE_MESSAGES = (
         _OF_QUEUE,
         "Push one message or several; the answer comes when they are on disk",
         _push,
-        needs_on(PUSH),
         Pushed,
         status=201,
         parameters=AtQueue,
@@ -406,7 +404,6 @@ TOPIC_MESSAGES = (
         _OF_TOPIC,
         "Messages of a topic from an offset on; nothing is removed",
         _read,
-        NEEDS_READ,
         ReadEvents,
         parameters=AtTopic,
         query=ReadQuery,
@@ -418,7 +415,6 @@ TOPIC_MESSAGES = (
         _OF_TOPIC,
         "Publish one message or several; the answer comes when they are on disk",
         _publish,
-        needs_on(PUSH),
         Published,
         status=201,
         parameters=AtTopic,

@@ -1,6 +1,6 @@
-"""An operation of the API: one row of the table that routes, checks, decodes and documents; what
-it needs of a token, in the words of `access.permissions`; and what only HTTP can get wrong, as
-errors like all others:
+"""An operation of the API: one row of the table that routes, checks, decodes and documents. What it
+needs of a token is in `access.operations` under its name; here stands only which names are in a
+request. And what only HTTP can get wrong, as errors like all others:
 
 InvalidArgument
 ├── NoSuchResource    404    the path leads nowhere
@@ -11,26 +11,18 @@ InvalidArgument
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
-from msgspec import UNSET
 
-from nexo.access.permissions import ANY, READ, Action
-from nexo.vocabulary.errors import InvalidArgument, RedriveNotFound
-from nexo.vocabulary.names import dead_letter_name
-from nexo.vocabulary.settings import QueueSettings
+from nexo.access.operations import Named, On, operation_of
+from nexo.vocabulary.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from nexo.access.caller import Caller
     from nexo.access.guard import Guard
     from nexo.engine.engine import Engine
-    from nexo.vocabulary.given import GivenQueueSettings
-
-METRICS = "nexo.metrics"  # the figures of the whole broker, here as at /metrics
-PUSH, PEEK, MANAGE = (frozenset({each}) for each in (Action.PUSH, Action.PEEK, Action.MANAGE))
-_DEAD_LETTER_DEFAULT = QueueSettings().dead_letter
 
 
 class Surroundings(Protocol):
@@ -65,13 +57,6 @@ class Call(NamedTuple):
     body: Any
 
 
-class Need(NamedTuple):
-    """One of these actions, on this queue or topic."""
-
-    actions: frozenset[Action]
-    name: str
-
-
 class Answer(NamedTuple):
     """An answer with another status than the operation usually has."""
 
@@ -80,19 +65,29 @@ class Answer(NamedTuple):
 
 
 Handle = Callable[[Call], Awaitable[Any]]
-Needs = Callable[[Call], Iterable[Need]]
+NamedOf = Callable[[Call], Named]
+
+
+def named_by_path(call: Call) -> Named:
+    """A queue or a topic, whichever the operation is about."""
+    name = getattr(call.path, "name", None)
+    return Named(queue=name, topic=name)
+
+
+def named_by_body(call: Call) -> Named:
+    """What is not there yet has its name in the body."""
+    return Named(queue=call.body.name, topic=call.body.name)
 
 
 class Operation(NamedTuple):
-    """`name` is what the audit log and the OpenAPI document call it. `needs` None: it is for
-    admins. `answer` None: there is nothing to say but that it is done."""
+    """`name` is what the audit log, the OpenAPI document and `access.operations` call it. `answer`
+    None: there is nothing to say but that it is done."""
 
     name: str
     method: str
     path: str
     summary: str
     handle: Handle
-    needs: Needs | None
     answer: Any = None
     status: int = 200
     parameters: type[msgspec.Struct] = Nothing  # in the path
@@ -100,71 +95,16 @@ class Operation(NamedTuple):
     body: type[msgspec.Struct] | None = None
     refusals: tuple[int, ...] = ()  # statuses, besides those that any operation may have
     also: int | None = None  # another status with the same answer
-    told: bool = False  # to the audit log
+    named: NamedOf = named_by_path  # what stands in a request
+
+    @property
+    def is_for_admins(self) -> bool:
+        return any(need.on is On.BROKER for need in operation_of(self.name).needs)
 
     @property
     def group(self) -> str:
         """The first word of its path, as `queues`."""
         return self.path.split("/")[3]
-
-
-def needs_on(actions: frozenset[Action]) -> Needs:
-    """One of these, on what the path names."""
-    return lambda call: [Need(actions, call.path.name)]
-
-
-def needs_nothing(call: Call) -> list[Need]:
-    """Only what the caller knows is in the answer."""
-    return []
-
-
-def needs_metrics(call: Call) -> list[Need]:
-    return [Need(PEEK, METRICS)]
-
-
-def needs_of_create_queue(call: Call) -> list[Need]:
-    return [Need(MANAGE, call.body.name), *_dead_letters(call.body.name, call.body.settings)]
-
-
-def needs_of_edit_queue(call: Call) -> list[Need]:
-    return [Need(MANAGE, call.path.name), *_dead_letters(call.path.name, call.body.settings)]
-
-
-def _dead_letters(name: str, settings: GivenQueueSettings) -> list[Need]:
-    """Who sends dead letters to a queue of another name pushes there."""
-    template = settings.dead_letter
-    if template is UNSET or template == _DEAD_LETTER_DEFAULT:
-        return []
-    return [Need(PUSH, dead_letter_name(name, str(template)))]
-
-
-def needs_of_create_topic(call: Call) -> list[Need]:
-    return [Need(MANAGE, call.body.name)]
-
-
-def needs_of_redrive(call: Call) -> list[Need]:
-    needs = [Need(MANAGE, call.path.name)]
-    return needs if call.body.to is None else [*needs, Need(PUSH, call.body.to)]
-
-
-def needs_of_redrive_task(call: Call) -> list[Need]:
-    source = call.engine.tasks.source_of(call.path.task)
-    if not call.caller.knows(source):
-        # As if there were none: its number is guessed, and the refusal would name the queue.
-        raise RedriveNotFound(f"there is no redrive {call.path.task}", "it ended long ago")
-    return [Need(MANAGE, source)]
-
-
-def needs_of_bind(call: Call) -> list[Need]:
-    return [Need(READ | MANAGE, call.path.name), Need(MANAGE, call.body.queue)]
-
-
-def needs_of_unbind(call: Call) -> list[Need]:
-    return [Need(READ | MANAGE, call.path.name), Need(MANAGE, call.query.queue)]
-
-
-NEEDS_ANY = needs_on(ANY)  # whoever may do anything with it may see its settings and figures
-NEEDS_READ = needs_on(READ)
 
 
 class NoSuchResource(InvalidArgument):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from nexo.doors.admin_http.operation import Operation, needs_metrics
+from nexo.doors.admin_http.operation import Operation
 from nexo.doors.admin_http.request import Count, Moment, Refusal, moment, refusal_of
 from nexo.engine.looking import Counts, counts
 
@@ -98,7 +98,6 @@ OVERVIEW = (
         "/api/v1/overview",
         "The broker as a whole: totals, memory, disk, connections",
         _overview,
-        needs_metrics,
         Overview,
     ),
 )

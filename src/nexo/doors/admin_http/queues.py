@@ -6,18 +6,10 @@ import asyncio
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta
 
-from nexo.doors.admin_http.operation import (
-    MANAGE,
-    NEEDS_ANY,
-    Answer,
-    Operation,
-    needs_nothing,
-    needs_of_create_queue,
-    needs_of_edit_queue,
-    needs_on,
-)
+from nexo.access.operations import Named, dead_letters_elsewhere
+from nexo.doors.admin_http.operation import Answer, Operation
 from nexo.doors.admin_http.request import AtQueue, Count, Moment, Paging, QueueName, moment
 from nexo.engine.listing import page
 from nexo.engine.looking import counts
@@ -166,8 +158,21 @@ async def _release(call: Call) -> Released:
     return Released(await claims.release(call.body.consumer, call.body.dead_letter))
 
 
-_MANAGE = needs_on(MANAGE)
-_CHANGE: dict[str, Any] = {"parameters": AtQueue, "refusals": (404,), "told": True}
+def _named_new(call: Call) -> Named:
+    return _named(call.body.name, call.body.settings)
+
+
+def _named_edited(call: Call) -> Named:
+    return _named(call.path.name, call.body.settings)
+
+
+def _named(name: str, settings: GivenQueueSettings) -> Named:
+    template = settings.dead_letter
+    elsewhere = None if template is UNSET else dead_letters_elsewhere(name, str(template))
+    return Named(queue=name, dead_letters=elsewhere)
+
+
+_CHANGE: dict[str, Any] = {"parameters": AtQueue, "refusals": (404,)}
 
 QUEUES = (
     Operation(
@@ -176,7 +181,6 @@ QUEUES = (
         _ALL,
         "Queues with their figures and settings, by name",
         _list,
-        needs_nothing,
         QueuePage,
         query=Paging,
     ),
@@ -186,13 +190,12 @@ QUEUES = (
         _ALL,
         "Create a queue; 200 if it is there with these settings",
         _create,
-        needs_of_create_queue,
         QueueFigures,
         status=201,
         also=200,
         body=NewQueue,
         refusals=(409,),
-        told=True,
+        named=_named_new,
     ),
     Operation(
         "queue_info",
@@ -200,7 +203,6 @@ QUEUES = (
         _ONE,
         "A queue with its figures and settings",
         _info,
-        NEEDS_ANY,
         QueueFigures,
         parameters=AtQueue,
         refusals=(404,),
@@ -211,9 +213,9 @@ QUEUES = (
         _ONE,
         "Change settings of a queue",
         _edit,
-        needs_of_edit_queue,
         QueueFigures,
         body=QueueEdit,
+        named=_named_edited,
         **_CHANGE,
     ),
     Operation(
@@ -222,7 +224,6 @@ QUEUES = (
         _ONE,
         "Delete a queue with all its messages",
         _delete,
-        _MANAGE,
         status=204,
         **_CHANGE,
     ),
@@ -232,7 +233,6 @@ QUEUES = (
         f"{_ONE}/purge",
         "Remove all messages, in flight included",
         _purge,
-        _MANAGE,
         Purged,
         **_CHANGE,
     ),
@@ -242,7 +242,6 @@ QUEUES = (
         f"{_ONE}/pause",
         "Stop deliveries; pushes go on",
         _pause,
-        _MANAGE,
         QueueFigures,
         **_CHANGE,
     ),
@@ -252,7 +251,6 @@ QUEUES = (
         f"{_ONE}/resume",
         "Start deliveries again",
         _resume,
-        _MANAGE,
         QueueFigures,
         **_CHANGE,
     ),
@@ -262,7 +260,6 @@ QUEUES = (
         f"{_ONE}/release",
         "Take messages back from a Spark query that keeps failing",
         _release,
-        _MANAGE,
         Released,
         body=Release,
         **_CHANGE,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from nexo.doors.admin_http.operation import Operation, needs_of_redrive, needs_of_redrive_task
+from nexo.access.operations import Named, check_redrive_known
+from nexo.doors.admin_http.operation import Operation
 from nexo.doors.admin_http.request import (
     AtQueue,
     Count,
@@ -93,6 +94,16 @@ async def _cancel(call: Call) -> Redrive:
     return _described(call, call.path.task)
 
 
+def _named_redrive(call: Call) -> Named:
+    return Named(queue=call.path.name, target=call.body.to)
+
+
+def _named_task(call: Call) -> Named:
+    source = call.engine.tasks.source_of(call.path.task)
+    check_redrive_known(call.caller, source, call.path.task)
+    return Named(queue=source)
+
+
 REDRIVES = (
     Operation(
         "redrive",
@@ -100,13 +111,12 @@ REDRIVES = (
         "/api/v1/queues/{name}/redrive",
         "Move the messages of a dead-letter queue back to where they came from",
         _begin,
-        needs_of_redrive,
         Redrive,
         status=202,
         parameters=AtQueue,
         body=NewRedrive,
         refusals=(404,),
-        told=True,
+        named=_named_redrive,
     ),
     Operation(
         "redrive_progress",
@@ -114,10 +124,10 @@ REDRIVES = (
         _ONE,
         "How far a redrive is",
         _progress,
-        needs_of_redrive_task,
         Redrive,
         parameters=AtTask,
         refusals=(404,),
+        named=_named_task,
     ),
     Operation(
         "redrive_cancel",
@@ -125,10 +135,9 @@ REDRIVES = (
         _ONE,
         "Stop a redrive; what was moved stays moved",
         _cancel,
-        needs_of_redrive_task,
         Redrive,
         parameters=AtTask,
         refusals=(404,),
-        told=True,
+        named=_named_task,
     ),
 )

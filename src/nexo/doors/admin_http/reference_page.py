@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from nexo.access.operations import operation_of
+from nexo.access.permissions import ANY, Action
 from nexo.doors.admin_http.app import OPERATIONS
 from nexo.doors.admin_http.openapi import OPENAPI_PATH, parameters, statuses
 from nexo.vocabulary.limits import (
@@ -20,46 +22,12 @@ from nexo.vocabulary.limits import (
 )
 
 if TYPE_CHECKING:
+    from nexo.access.operations import Need
     from nexo.doors.admin_http.operation import Operation
 
 REGENERATE = "python -m nexo.doors.admin_http.reference_page > docs/reference/admin-api.md"
 _REF = "#{name}"
 _MIB = 1024 * 1024
-_ADMIN = "an admin"
-# Written by hand, and held by a test to what the operations ask for.
-NEEDS: dict[str, str] = {
-    "overview": "`peek` on `nexo.metrics`",
-    "list_queues": "nothing: what the token knows is listed",
-    "create_queue": "`manage`, and `push` on a dead-letter queue of another name",
-    "queue_info": "any action",
-    "edit_queue": "`manage`, and `push` on a dead-letter queue of another name",
-    "delete_queue": "`manage`",
-    "purge": "`manage`",
-    "pause": "`manage`",
-    "resume": "`manage`",
-    "release": "`manage`",
-    "peek": "`peek`",
-    "push": "`push`",
-    "redrive": "`manage`, and `push` on `to`",
-    "redrive_progress": "`manage` on its queue",
-    "redrive_cancel": "`manage` on its queue",
-    "list_topics": "nothing: what the token knows is listed",
-    "create_topic": "`manage`",
-    "topic_info": "any action",
-    "edit_topic": "`manage`",
-    "delete_topic": "`manage`",
-    "list_bindings": "any action",
-    "bind": "`pop`, `peek` or `manage` on the topic, `manage` on the queue",
-    "unbind": "`pop`, `peek` or `manage` on the topic, `manage` on the queue",
-    "read": "`pop` or `peek`",
-    "publish": "`push`",
-    "list_tokens": _ADMIN,
-    "create_token": _ADMIN,
-    "revoke_token": _ADMIN,
-    "audit": _ADMIN,
-    "export_definitions": _ADMIN,
-    "import_definitions": _ADMIN,
-}
 _INTRODUCTION = f"""# The admin API
 JSON over HTTP at `/api/v1` of the HTTP port, for scripts and consoles: everything that is done
 with a broker besides its daily work of moving messages. `GET {OPENAPI_PATH}` is the whole of it as
@@ -140,12 +108,28 @@ def _row(operation: Operation) -> str:
     cells = [
         f"`{operation.method} {path}`",
         operation.summary,
-        NEEDS[operation.name],
+        _needs(operation),
         ", ".join([*body, *query]),
         answers,
         ", ".join(own),
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def _needs(operation: Operation) -> str:
+    """What it needs of a token, as `access.operations` says."""
+    needs = operation_of(operation.name).needs
+    if operation.is_for_admins:
+        return "an admin"
+    return ", and ".join(_need(need) for need in needs) or "nothing: what the token knows is listed"
+
+
+def _need(need: Need) -> str:
+    if need.actions == ANY:
+        return f"any action on {need.on}"
+    *others, last = (f"`{action}`" for action in Action if action in need.actions)
+    actions = f"{', '.join(others)} or {last}" if others else last
+    return f"{actions} on {need.on}"
 
 
 def _types() -> list[str]:

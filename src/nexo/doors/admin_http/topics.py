@@ -6,17 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nexo.doors.admin_http.operation import (
-    MANAGE,
-    NEEDS_ANY,
-    Answer,
-    Operation,
-    needs_nothing,
-    needs_of_bind,
-    needs_of_create_topic,
-    needs_of_unbind,
-    needs_on,
-)
+from nexo.access.operations import Named
+from nexo.doors.admin_http.operation import Answer, Operation, named_by_body
 from nexo.doors.admin_http.request import (
     AtTopic,
     Count,
@@ -154,7 +145,15 @@ def _queue_of(bound: tuple[str, dict[str, str] | None]) -> str:
     return bound[0]
 
 
-_CHANGE: dict[str, Any] = {"parameters": AtTopic, "refusals": (404,), "told": True}
+def _named_bound(call: Call) -> Named:
+    return Named(topic=call.path.name, queue=call.body.queue)
+
+
+def _named_unbound(call: Call) -> Named:
+    return Named(topic=call.path.name, queue=call.query.queue)
+
+
+_CHANGE: dict[str, Any] = {"parameters": AtTopic, "refusals": (404,)}
 
 TOPICS = (
     Operation(
@@ -163,7 +162,6 @@ TOPICS = (
         _ALL,
         "Topics with their figures and settings, by name",
         _list,
-        needs_nothing,
         TopicPage,
         query=Paging,
     ),
@@ -173,13 +171,12 @@ TOPICS = (
         _ALL,
         "Create a topic; 200 if it is there with these settings",
         _create,
-        needs_of_create_topic,
         TopicFigures,
         status=201,
         also=200,
         body=NewTopic,
         refusals=(409,),
-        told=True,
+        named=named_by_body,
     ),
     Operation(
         "topic_info",
@@ -187,7 +184,6 @@ TOPICS = (
         _ONE,
         "A topic with its figures and settings",
         _info,
-        NEEDS_ANY,
         TopicFigures,
         parameters=AtTopic,
         refusals=(404,),
@@ -198,7 +194,6 @@ TOPICS = (
         _ONE,
         "Change settings of a topic",
         _edit,
-        needs_on(MANAGE),
         TopicFigures,
         body=TopicEdit,
         **_CHANGE,
@@ -209,7 +204,6 @@ TOPICS = (
         _ONE,
         "Delete a topic with all that it keeps",
         _delete,
-        needs_on(MANAGE),
         status=204,
         **_CHANGE,
     ),
@@ -219,7 +213,6 @@ TOPICS = (
         _BINDINGS,
         "The queues that are bound to a topic",
         _bindings,
-        NEEDS_ANY,
         Bindings,
         parameters=AtTopic,
         refusals=(404,),
@@ -230,9 +223,9 @@ TOPICS = (
         _BINDINGS,
         "Bind a queue: what is published from now on arrives there too",
         _bind,
-        needs_of_bind,
         Bindings,
         body=NewBinding,
+        named=_named_bound,
         **_CHANGE,
     ),
     Operation(
@@ -241,9 +234,9 @@ TOPICS = (
         _BINDINGS,
         "Unbind a queue; what arrived stays",
         _unbind,
-        needs_of_unbind,
         status=204,
         query=BoundQueue,
+        named=_named_unbound,
         **_CHANGE,
     ),
 )

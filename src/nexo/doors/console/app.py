@@ -11,11 +11,12 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from nexo.access.caller import ANYONE
+from nexo.access.operations import METRICS
 from nexo.access.permissions import Action
 from nexo.doors.console.history import Sampler
 from nexo.doors.console.pages import HEADERS, Files, Templates
-from nexo.doors.console.request import METRICS, ROOT, Call, Shared, plain, query_of
-from nexo.doors.console.routes import LOGIN, OPERATIONS, ROUTES
+from nexo.doors.console.request import ROOT, Call, Shared, plain, query_of
+from nexo.doors.console.routes import LOGIN, ROUTES, check, operation_of
 from nexo.doors.console.session import Notices, Sessions, cookie_of, sign_out
 from nexo.doors.console.spark import Batches
 from nexo.doors.console.streams import Pulse
@@ -99,9 +100,9 @@ class ConsoleApp:
                 form = await self._form(request, route.form_bytes_max, HTTP_BODY_S)
             path = plain(request.path_params)
             csrf = self._sessions.proof(request)
-            operation = OPERATIONS[route.operation]
+            operation = operation_of(route)
             call = Call(operation, self._shared, request, caller, csrf, path, form)
-            call.check()
+            check(call)
             return await route.handle(call)
         except Unauthorized:
             return self._to_login(request)
@@ -163,7 +164,7 @@ class ConsoleApp:
             if request.method == "POST":
                 form = await self._form(request, CONSOLE_LOGIN_BYTES_MAX, CONSOLE_LOGIN_S)
                 wanted = form.get("next", [ROOT])[0]
-                operation = OPERATIONS[LOGIN.operation]
+                operation = operation_of(LOGIN)
                 call = Call(operation, self._shared, request, ANYONE, "", {}, form)
                 return await LOGIN.handle(call)
         except NexoError as refused:

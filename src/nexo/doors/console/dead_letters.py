@@ -228,10 +228,5 @@ async def _redrive_selected(call: Call, name: str, to: str | None) -> str:
 async def cancel_redrive(call: Call) -> Response:
     name = call.path["name"]
     with call.told():
-        call.engine.tasks.cancel(task_of(call))
+        call.engine.tasks.cancel(call.task)
     return call.back(at("dead-letters", name), "The redrive stops; what was moved stays moved.")
-
-
-def task_of(call: Call) -> int:
-    """The number of the redrive that a form is about; 0, which none has, if it says none."""
-    return whole_number(call.field("task"), 0, 0, 2**53)

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, Response
 
+from nexo.access.operations import METRICS
 from nexo.access.permissions import Action
 from nexo.doors.console import formatting
-from nexo.doors.console.request import METRICS, ROOT, at
+from nexo.doors.console.request import ROOT, at
 
 if TYPE_CHECKING:
     from starlette.requests import Request

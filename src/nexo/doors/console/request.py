@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import quote, unquote, urlencode
 
 from starlette.responses import RedirectResponse, Response
 
+from nexo.access.operations import METRICS
 from nexo.access.permissions import Action
 from nexo.doors.http.form import read_form
-from nexo.vocabulary.errors import InvalidArgument, NexoError
+from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.limits import CONSOLE_QUERY_FIELDS_MAX
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from starlette.requests import Request
 
     from nexo.access.caller import Caller
     from nexo.access.guard import Guard, Telling
+    from nexo.access.operations import Operation
     from nexo.doors.console.history import Sampler
     from nexo.doors.console.pages import Templates
     from nexo.doors.console.session import Notices
@@ -30,7 +34,6 @@ ROOT = "/console"
 _QUERY = "console.query"  # where it is kept, so that it is read once
 DOOR = "console"
 _DIGITS_MAX = 20  # of a number in an address: more are as good as these
-METRICS = "nexo.metrics"  # the figures of the whole broker, as at /metrics
 
 
 class Surroundings(Protocol):
@@ -97,28 +100,25 @@ class Call(NamedTuple):
         """What was written into a field of the form; empty if nothing was."""
         return self.form.get(name, [""])[0].strip()
 
-    def check(self) -> None:
-        """Raise unless the caller may do this. Who may not change something is told to the audit
-        log."""
-        needs = self.operation.needs
-        try:
-            if needs is None:
-                self.caller.check_admin()
-                return
-            for need in needs(self):
-                self.caller.check_any(need.actions, need.name)
-        except NexoError:
-            if self.operation.about is None:
-                raise
-            with self.told():
-                raise
-
     def told(self) -> Telling:
         """What changes something is told to the audit log, however it ends."""
-        client, operation = self.request.client, self.operation
+        client = self.request.client
         peer = client.host if client is not None else ""
-        about = "" if operation.about is None else operation.about(self)
-        return self.shared.guard.tell(self.caller, peer, DOOR, operation.name, about)
+        return self.shared.guard.tell(self.caller, peer, DOOR, self.operation.name, self.about)
+
+    @property
+    def about(self) -> str:
+        """What is done something with, as the audit log tells it."""
+        if self.operation.name in ("bind", "unbind"):
+            return f"{self.path['name']} {self.field('queue')}"
+        if self.operation.name == "redrive_cancel":
+            return f"task {self.task}"
+        return self.path.get("name") or self.field("name")
+
+    @property
+    def task(self) -> int:
+        """The number of the redrive that a form is about; 0, which none has, if it says none."""
+        return whole_number(self.field("task"), 0, 0, 2**53)
 
     async def page(
         self,
@@ -140,24 +140,6 @@ class Call(NamedTuple):
 
 
 Handle = Callable[[Call], Awaitable[Response]]
-Needs = Callable[[Call], Iterable["Need"]]
-About = Callable[[Call], str]
-
-
-class Need(NamedTuple):
-    """One of these actions, on this queue or topic."""
-
-    actions: frozenset[Action]
-    name: str
-
-
-class Operation(NamedTuple):
-    """What is done at an address, and what it needs of a token; None: it is for admins. With
-    `about`, the audit log is told of it under its name, and what it is about."""
-
-    name: str
-    needs: Needs | None
-    about: About | None = None
 
 
 def at(*parts: str) -> str:

@@ -1,123 +1,29 @@
-"""Every address of the console, what is done there, and who may. What has no row here does not
-exist.
+"""Every address of the console, and what is done there. What has no row here does not exist.
 
-An address names its operation, and `OPERATIONS` says what that needs of a token: pages and their
-streams need the same, and no page checks anything by itself. What a page shows of buttons and forms
-is another matter: it asks the caller, so that nobody is offered what would be refused.
+An address names its operation, and `access.operations` says what that needs of a token and whether
+it is audited: here stands only which names are in a request. No page checks anything by itself.
+What a page shows of buttons and forms is another matter: it asks the caller, so that nobody is
+offered what would be refused.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from nexo.access.permissions import ANY, READ, Action
+from nexo.access import operations
+from nexo.access.operations import Named, Operation, check_redrive_known, dead_letters_elsewhere
 from nexo.doors.console import access, dead_letters, message, overview, queues, spark, topics
-from nexo.doors.console.dead_letters import task_of
-from nexo.doors.console.request import METRICS, Call, Handle, Need, Needs, Operation
 from nexo.doors.console.settings_form import changed_dead_letter
+from nexo.vocabulary.errors import NexoError
 from nexo.vocabulary.limits import CONSOLE_FORM_BYTES_MAX, CONSOLE_MESSAGE_FORM_BYTES_MAX
-from nexo.vocabulary.names import dead_letter_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
 
-PUSH, PEEK, MANAGE = (frozenset({each}) for each in (Action.PUSH, Action.PEEK, Action.MANAGE))
+    from nexo.doors.console.request import Call, Handle
 
-# What operations need. One need is asked for after the other, so that what is looked up for the
-# second tells nothing to those who lack the first.
-
-
-def _nothing(call: Call) -> list[Need]:
-    """It is for everybody, or shows only what the caller knows."""
-    return []
-
-
-def _on(actions: frozenset[Action]) -> Needs:
-    """One of these, on what the address names."""
-    return lambda call: [Need(actions, call.path["name"])]
-
-
-def _figures(call: Call) -> list[Need]:
-    return [Need(PEEK, METRICS)]
-
-
-def _create(call: Call) -> list[Need]:
-    return [Need(MANAGE, call.field("name"))]
-
-
-def _edit_queue(call: Call) -> Iterator[Need]:
-    """Who sends dead letters to a queue of another name pushes there."""
-    name = call.path["name"]
-    yield Need(MANAGE, name)
-    template = changed_dead_letter(call.form, call.engine.definition(name).settings)
-    if template is not None:
-        yield Need(PUSH, dead_letter_name(name, template))
-
-
-def _redrive(call: Call) -> list[Need]:
-    needs, to = [Need(MANAGE, call.path["name"])], call.field("to")
-    return [*needs, Need(PUSH, to)] if to else needs
-
-
-def _redrive_cancel(call: Call) -> list[Need]:
-    return [Need(MANAGE, call.engine.tasks.source_of(task_of(call)))]
-
-
-def _bind(call: Call) -> list[Need]:
-    return [Need(READ | MANAGE, call.path["name"]), Need(MANAGE, call.field("queue"))]
-
-
-# What the audit log is told that they are about.
-
-
-def _path_name(call: Call) -> str:
-    return call.path["name"]
-
-
-def _field_name(call: Call) -> str:
-    return call.field("name")
-
-
-def _topic_and_queue(call: Call) -> str:
-    return f"{call.path['name']} {call.field('queue')}"
-
-
-def _task(call: Call) -> str:
-    return f"task {task_of(call)}"
-
-
-# Named as in the other doors and in the audit log.
-_OPERATIONS = (
-    Operation("home", _nothing),  # who may not see the figures is led to the queues
-    Operation("sign_in", _nothing),
-    Operation("sign_out", _nothing),
-    Operation("overview", _figures),
-    Operation("list_queues", _nothing),
-    Operation("create_queue", _create, _field_name),
-    Operation("queue_info", _on(ANY)),
-    Operation("edit_queue", _edit_queue, _path_name),
-    Operation("delete_queue", _on(MANAGE), _path_name),
-    Operation("purge", _on(MANAGE), _path_name),
-    Operation("pause", _on(MANAGE), _path_name),
-    Operation("resume", _on(MANAGE), _path_name),
-    Operation("release", _on(MANAGE), _path_name),
-    Operation("peek", _on(PEEK)),
-    Operation("push", _on(PUSH)),
-    Operation("redrive", _redrive, _path_name),
-    Operation("redrive_cancel", _redrive_cancel, _task),
-    Operation("list_topics", _nothing),
-    Operation("create_topic", _create, _field_name),
-    Operation("topic_info", _on(ANY)),
-    Operation("edit_topic", _on(MANAGE), _path_name),
-    Operation("delete_topic", _on(MANAGE), _path_name),
-    Operation("publish", _on(PUSH)),
-    Operation("bind", _bind, _topic_and_queue),
-    Operation("unbind", _bind, _topic_and_queue),
-    Operation("audit", None),
-    Operation("create_token", None, _field_name),
-    Operation("revoke_token", None, _field_name),
-)
-OPERATIONS = {each.name: each for each in _OPERATIONS}
+# Besides those of all doors: for everybody, and of no queue or topic.
+_OWN = {each.name: each for each in (Operation("sign_in"), Operation("sign_out"))}
 
 
 class Route(NamedTuple):
@@ -134,7 +40,7 @@ class Route(NamedTuple):
 LOGIN = Route("POST", "/login", "sign_in", access.login)
 
 ROUTES = (
-    Route("GET", "", "home", overview.overview),
+    Route("GET", "", "list_queues", overview.overview),
     Route("GET", "/live/overview", "overview", overview.live_overview),
     Route("GET", "/queues", "list_queues", queues.queues),
     Route("GET", "/live/queues", "list_queues", queues.live_queues),
@@ -175,3 +81,60 @@ ROUTES = (
     Route("POST", "/access/revoke", "revoke_token", access.revoke_token),
     Route("POST", "/logout", "sign_out", access.logout),
 )
+
+
+def operation_of(route: Route) -> Operation:
+    return _OWN.get(route.operation) or operations.operation_of(route.operation)
+
+
+def check(call: Call) -> None:
+    """Raise unless the caller may do this. Who may not change something stands in the audit log."""
+    named_of = _NAMED.get(call.operation.name, _by_path)
+    try:
+        operations.check(call.caller, call.operation, named_of(call))
+    except NexoError:
+        if not call.operation.is_audited:
+            raise
+        with call.told():
+            raise
+
+
+def _by_path(call: Call) -> Named:
+    """A queue or a topic, whichever the operation is about."""
+    name = call.path.get("name")
+    return Named(queue=name, topic=name)
+
+
+def _create(call: Call) -> Named:
+    return Named(queue=call.field("name"), topic=call.field("name"))
+
+
+def _edit_queue(call: Call) -> Named:
+    name, template = call.path["name"], changed_dead_letter(call.form)
+    elsewhere = None if template is None else dead_letters_elsewhere(name, template)
+    return Named(queue=name, dead_letters=elsewhere)
+
+
+def _redrive(call: Call) -> Named:
+    return Named(queue=call.path["name"], target=call.field("to") or None)
+
+
+def _redrive_cancel(call: Call) -> Named:
+    source = call.engine.tasks.source_of(call.task)
+    check_redrive_known(call.caller, source, call.task)
+    return Named(queue=source)
+
+
+def _bind(call: Call) -> Named:
+    return Named(topic=call.path["name"], queue=call.field("queue"))
+
+
+_NAMED: dict[str, Callable[[Call], Named]] = {
+    "create_queue": _create,
+    "create_topic": _create,
+    "edit_queue": _edit_queue,
+    "redrive": _redrive,
+    "redrive_cancel": _redrive_cancel,
+    "bind": _bind,
+    "unbind": _bind,
+}

@@ -105,10 +105,9 @@ def given_queue_settings(form: Form, now: QueueSettings) -> GivenQueueSettings:
     return _as(GivenQueueSettings, given)
 
 
-def changed_dead_letter(form: Form, now: QueueSettings) -> str | None:
+def changed_dead_letter(form: Form) -> str | None:
     """What a form makes of the setting `dead_letter`; None if it leaves it as it is."""
-    given = _given({"dead_letter": _QUEUE["dead_letter"]}, form).get("dead_letter")
-    return None if given is None or given == now.dead_letter else str(given)
+    return _given({"dead_letter": _QUEUE["dead_letter"]}, form).get("dead_letter")
 
 
 def given_topic_settings(form: Form) -> GivenTopicSettings:
