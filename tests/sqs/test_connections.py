@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nexo.doors.http import connection as connections
-from nexo.doors.http import crowd
+from nexo.doors.http import crowd, server
 from nexo.doors.http.crowd import Crowd
 from nexo.doors.sqs_http import request
 from nexo.vocabulary.limits import (
@@ -204,13 +203,13 @@ def test_an_endless_head_behind_a_long_poll(door: Door) -> None:
 def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[weakref.ref[Any]]]:
     """What the door makes for connections and requests, without a collector to clear up."""
     made: list[weakref.ref[Any]] = []
-    begin = connections.Exchange.begin
+    begin = server.Exchange.begin
 
-    def noted(self: connections.Exchange, connection: connections.HttpConnection) -> None:
+    def noted(self: server.Exchange, connection: server.HttpConnection) -> None:
         made.extend((weakref.ref(self), weakref.ref(connection)))
         begin(self, connection)
 
-    monkeypatch.setattr(connections.Exchange, "begin", noted)
+    monkeypatch.setattr(server.Exchange, "begin", noted)
     gc.collect()
     gc.disable()
     yield made

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nexo.doors.http.form import fields_of, read_form
+from nexo.doors.http.body import fields_of, read_form
 from nexo.doors.sqs_http import shapes
 from nexo.doors.sqs_http.errors import SqsError
 from nexo.doors.sqs_http.form import read_fields, request_of

@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError
 
 from nexo.access.guard import Guard
 from nexo.doors.http.front import Front
-from nexo.doors.http.listener import HttpDoor
+from nexo.doors.http.server import HttpDoor
 from nexo.doors.sqs_http import app
 from nexo.doors.sqs_http.app import SqsApp
 from nexo.testing import Broker, broker

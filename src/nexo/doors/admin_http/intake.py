@@ -10,8 +10,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from nexo.doors.admin_http.refusals import WrongContentType
-from nexo.doors.http.body import check_values, read_body
-from nexo.doors.http.form import read_form
+from nexo.doors.http.body import check_values, read_body, read_form
 from nexo.vocabulary.errors import Forbidden, InvalidArgument
 from nexo.vocabulary.limits import ADMIN_BODY_BYTES_MAX, ADMIN_BODY_S, ADMIN_QUERY_FIELDS_MAX
 

@@ -23,8 +23,7 @@ from nexo.doors.console.rendering import HEADERS, Templates
 from nexo.doors.console.routes import ROUTES
 from nexo.doors.console.session import Sessions, cookie_of, sign_out
 from nexo.doors.console.visit import METRICS, ROOT, House, Visit, plain, query_of
-from nexo.doors.http.body import Gone, read_body
-from nexo.doors.http.form import decoded, fields_of
+from nexo.doors.http.body import Gone, decoded, fields_of, read_body
 from nexo.vocabulary.errors import Forbidden, InvalidArgument, NexoError, Unauthorized
 from nexo.vocabulary.limits import (
     CONSOLE_FORM_BYTES_MAX,

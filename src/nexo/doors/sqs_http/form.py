@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nexo.doors.http.form import read_form
+from nexo.doors.http.body import read_form
 from nexo.doors.sqs_http.errors import SqsError, invalid
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.limits import SQS_FORM_FIELDS_MAX

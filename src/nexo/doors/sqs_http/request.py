@@ -11,7 +11,7 @@ from nexo.vocabulary.limits import SQS_BODY_S, SQS_TRACE_CHARS_MAX
 
 if TYPE_CHECKING:
     from nexo.doors.http.body import Receive
-    from nexo.doors.http.reply import Reply
+    from nexo.doors.http.server import Reply
 
 
 class Request:
