@@ -13,7 +13,7 @@ import pytest
 
 from nexo.doors.http import crowd, server
 from nexo.doors.http.crowd import Crowd
-from nexo.doors.sqs_http import request
+from nexo.doors.sqs_http import app
 from nexo.vocabulary.limits import (
     DESCRIPTORS_RESERVED,
     HTTP_BODY_S,
@@ -108,7 +108,7 @@ def test_a_refused_client_that_goes_on_is_cut_off(
 
 @pytest.mark.parametrize("begun", [b"", b"{"])
 def test_a_body_that_never_comes(door: Door, monkeypatch: pytest.MonkeyPatch, begun: bytes) -> None:
-    monkeypatch.setattr(request, "SQS_BODY_S", 0.1)
+    monkeypatch.setattr(app, "SQS_BODY_S", 0.1)
     with door.connect() as client:
         client.sendall(b"POST / HTTP/1.1\r\n" + TARGET + b"Content-Length: 10\r\n\r\n" + begun)
         assert to_the_end(client).startswith(b"HTTP/1.1 408 ")

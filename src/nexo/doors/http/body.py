@@ -42,10 +42,18 @@ class Gone(Exception):
     """The client hung up before its request was whole."""
 
 
-async def read_body(receive: Receive, headers: Headers, bytes_max: int, seconds: float) -> bytes:
-    """The whole body. What announces itself as too large is refused before any of it is read."""
-    if announced(headers) > bytes_max:
-        raise too_large(bytes_max)
+async def read_body(
+    receive: Receive, headers: Headers, bytes_max: int, seconds: float, *, is_whole: bool = False
+) -> bytes:
+    """The whole body. What announces itself as too large is refused before any of it is read.
+    `is_whole` is given if all of it has arrived: there is nothing to wait for, nor to time."""
+    if is_whole:
+        body = _part_of(await receive())
+        if len(body) > bytes_max:
+            raise _too_large(bytes_max)
+        return body
+    if _announced(headers) > bytes_max:
+        raise _too_large(bytes_max)
     try:
         async with asyncio.timeout(seconds):
             return await _whole(receive, bytes_max)
@@ -61,11 +69,11 @@ async def _whole(receive: Receive, bytes_max: int) -> bytes:
     try:
         while more:
             event = await receive()
-            part = part_of(event)
+            part = _part_of(event)
             size += len(part)
             _arriving.bytes += len(part)
             if size > bytes_max:
-                raise too_large(bytes_max)
+                raise _too_large(bytes_max)
             if _arriving.bytes > HTTP_ARRIVING_BYTES_MAX and size > HTTP_JSON_PLAIN_BYTES:
                 raise NotReady("too many large requests arrive at once", "try again in a moment")
             parts.append(part)
@@ -85,14 +93,14 @@ class _Arriving:
 _arriving = _Arriving()
 
 
-def part_of(event: Event) -> bytes:
+def _part_of(event: Event) -> bytes:
     if event["type"] == "http.disconnect":
         raise Gone
     part: bytes = event.get("body", b"")
     return part
 
 
-def announced(headers: Headers) -> int:
+def _announced(headers: Headers) -> int:
     """How long the body is, if the head says so."""
     for name, value in headers:
         if name == b"content-length":
@@ -100,7 +108,7 @@ def announced(headers: Headers) -> int:
     return 0
 
 
-def too_large(bytes_max: int) -> MessageTooLarge:
+def _too_large(bytes_max: int) -> MessageTooLarge:
     return MessageTooLarge(f"the body of this request has at most {bytes_max:,} bytes")
 
 

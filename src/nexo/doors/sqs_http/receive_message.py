@@ -6,23 +6,23 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from nexo.doors.http.body import Gone
-from nexo.doors.sqs_http.digests import attributes_digest, digest
 from nexo.doors.sqs_http.errors import SqsError, check_id, invalid_value, unknown_attribute
-from nexo.doors.sqs_http.message_attributes import (
-    SENDER_ID,
-    TRACE_HEADER,
-    as_value,
-    shown_attributes,
-)
-from nexo.doors.sqs_http.receipts import handle_of
-from nexo.doors.sqs_http.sequence import sequence_number
+from nexo.doors.sqs_http.message_attributes import as_value, shown_attributes
 from nexo.doors.sqs_http.shapes import Message, ReceiveMessageResult
 from nexo.vocabulary.attributes import decode_attributes
 from nexo.vocabulary.errors import StaleReceipt
 from nexo.vocabulary.limits import IN_FLIGHT_MAX
+from nexo.vocabulary.sqs import (
+    SENDER_ID,
+    TRACE_HEADER,
+    attributes_digest,
+    digest,
+    handle_of,
+    sequence_number,
+)
 
 if TYPE_CHECKING:
-    from nexo.doors.sqs_http.call import Call
+    from nexo.doors.sqs_http.actions import Call
     from nexo.doors.sqs_http.shapes import ReceiveMessageRequest
     from nexo.engine.queue_actor import QueueActor
     from nexo.engine.types import Delivery
