@@ -12,8 +12,8 @@ import pytest
 
 from nexo.doors.console import history
 from nexo.doors.console import queues as table
-from nexo.doors.metrics_http import queues as metrics
-from nexo.doors.metrics_http.queues import queue_lines
+from nexo.doors.metrics_http import app as metrics
+from nexo.doors.metrics_http.app import queue_lines
 from nexo.doors.rpc_tcp.listing_calls import Listing, list_queues, list_topics
 from nexo.engine.listing import Named, page, steps
 from nexo.vocabulary.limits import LIST_STEP_NAMES

@@ -13,7 +13,7 @@ from nexo.doors.sqs_http.app import SqsApp
 from nexo.server.lake import LakeFolder
 
 if TYPE_CHECKING:
-    from nexo.doors.metrics_http.whole import Surroundings
+    from nexo.doors.metrics_http.app import Surroundings
     from nexo.engine.engine import Engine
     from nexo.server.configuration import Configuration
     from nexo.server.security import Security
