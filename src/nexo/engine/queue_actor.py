@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from nexo.machine.settle import Mark
     from nexo.vocabulary.batch import Batch
     from nexo.vocabulary.message import Message
+    from nexo.vocabulary.settings import QueueSettings
 
 
 class QueueActor:
@@ -86,6 +87,14 @@ class QueueActor:
     @property
     def label(self) -> str:
         return f"queue {self.name!r}"
+
+    @property
+    def incarnation(self) -> int:
+        return self.queue.incarnation
+
+    @property
+    def settings(self) -> QueueSettings:
+        return self.queue.settings
 
     @property
     def is_writable(self) -> bool:
@@ -279,6 +288,10 @@ class QueueActor:
         clear.set_paused(self.queue, paused)
         return self.changed(None)
 
+    @property
+    def in_flight(self) -> int:
+        return self.queue.in_flight
+
     def info(self) -> peek.Info:
         return peek.info(self.queue, self.now_ms())
 
@@ -291,6 +304,10 @@ class QueueActor:
     @property
     def resident_bytes(self) -> int:
         return self.queue.resident_bytes
+
+    @property
+    def bookkeeping_bytes(self) -> int:
+        return self.queue.bookkeeping_bytes
 
     def logs(self) -> Iterable[Log]:
         return (lane.log for lane in reversed(self.queue.lanes))

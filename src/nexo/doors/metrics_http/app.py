@@ -12,8 +12,10 @@ import resource
 import time
 from heapq import nlargest
 from itertools import chain
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
+from nexo.engine.looking import counts
 from nexo.telemetry import families as f
 from nexo.telemetry.families import CONTENT_TYPE, escaped, header, histogram, sample
 from nexo.telemetry.meters import LIFE_BOUNDS_S, Histogram
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from nexo.engine.engine import Engine
+    from nexo.engine.looking import Counts
     from nexo.engine.queue_actor import QueueActor
     from nexo.engine.topic_actor import TopicActor
     from nexo.engine.types import Usage
@@ -127,7 +130,7 @@ def whole_lines(engine: Engine, surroundings: Surroundings, usage: Usage) -> str
         (f.UNSETTLED, engine.committer.unsettled_bytes),
         (f.PAYLOAD_MEMORY, memory.resident_bytes),
         (f.PAYLOAD_LIMIT, memory.limit_bytes),
-        (f.BOOKKEEPING, sum(each.queue.bookkeeping_bytes for each in engine.queues.values())),
+        (f.BOOKKEEPING, sum(each.bookkeeping_bytes for each in engine.queues.values())),
         (f.RESIDENT, _resident_bytes()),
         (f.CPU, time.process_time()),
         (f.STARTED, _STARTED_S),
@@ -157,12 +160,12 @@ def topic_lines(engine: Engine) -> Iterator[str]:
         if len(found) >= 2 * METRICS_TOPICS_MAX:
             found = _largest(found)
         yield ""
-    topics = [actor.topic for actor in _largest(found)]
+    topics = _largest(found)
     lines = []
     for family, values in (
-        (f.TOPIC_MESSAGES, [topic.log.settled - topic.start for topic in topics]),
+        (f.TOPIC_MESSAGES, [len(topic.offsets) for topic in topics]),
         (f.TOPIC_BYTES, [topic.kept_bytes for topic in topics]),
-        (f.PUBLISHED, [topic.log.settled for topic in topics]),
+        (f.PUBLISHED, [topic.offsets.stop for topic in topics]),
     ):
         lines.append(header(family))
         pairs = zip(topics, values, strict=True)
@@ -171,7 +174,7 @@ def topic_lines(engine: Engine) -> Iterator[str]:
 
 
 def _largest(actors: list[TopicActor]) -> list[TopicActor]:
-    return nlargest(METRICS_TOPICS_MAX, actors, key=lambda actor: actor.topic.kept_bytes)
+    return nlargest(METRICS_TOPICS_MAX, actors, key=lambda actor: actor.kept_bytes)
 
 
 # -- Queues -----------------------------------------------------------------------------------
@@ -191,7 +194,7 @@ def queue_lines(engine: Engine) -> Iterator[str]:
     totals = [header(f.MESSAGES)]
     for start in range(0, len(shown), SLICE):
         for actor in shown[start : start + SLICE]:
-            _add(gauges, totals, escaped(actor.name), _figures(actor))
+            _add(gauges, totals, escaped(actor.name), _figures(actor, counts(actor)))
         yield ""
     if ranked.others:
         _add(gauges, totals, OTHERS, ranked.together)
@@ -201,37 +204,35 @@ def queue_lines(engine: Engine) -> Iterator[str]:
     yield from _meter_lines(engine, shown)
 
 
-def _business(actor: QueueActor) -> int:
-    return actor.queue.totals.delivered + actor.queue.totals.pushed
-
-
 class _Ranked:
     """The busiest queues, and the rest of them together: their sums, and the oldest age of all."""
 
     def __init__(self) -> None:
         self.others = 0
         self.together: tuple[list[float], list[int]] = [0.0] * len(_GAUGES), [0] * len(_TOTALS)
-        self._kept: list[QueueActor] = []
+        self._kept: list[tuple[int, QueueActor]] = []  # how busy each is
         self._least = -1  # whoever is no busier than this is one of the rest
 
     def add(self, actors: list[QueueActor]) -> None:
         for actor in actors:
-            if _business(actor) > self._least:
-                self._kept.append(actor)
+            told = counts(actor)
+            business = told.delivered + told.pushed
+            if business > self._least:
+                self._kept.append((business, actor))
             else:
-                self._join(*_figures(actor))
+                self._join(*_figures(actor, told))
         # Sorted anew after so many only, so that most slices cost little.
         if len(self._kept) >= METRICS_QUEUES_MAX + RANKED_TOGETHER:
             self.busiest()
-            self._least = _business(self._kept[-1])
+            self._least = self._kept[-1][0]
 
     def busiest(self) -> list[QueueActor]:
         """Those with series of their own, the busiest first."""
-        self._kept.sort(key=_business, reverse=True)
-        for actor in self._kept[METRICS_QUEUES_MAX:]:
-            self._join(*_figures(actor))
+        self._kept.sort(key=itemgetter(0), reverse=True)
+        for _, actor in self._kept[METRICS_QUEUES_MAX:]:
+            self._join(*_figures(actor, counts(actor)))
         del self._kept[METRICS_QUEUES_MAX:]
-        return self._kept
+        return [actor for _, actor in self._kept]
 
     def _join(self, gauges: list[float], totals: list[int]) -> None:
         self.others += 1
@@ -243,24 +244,23 @@ class _Ranked:
             self.together[1][at] += count
 
 
-def _figures(actor: QueueActor) -> tuple[list[float], list[int]]:
+def _figures(actor: QueueActor, told: Counts) -> tuple[list[float], list[int]]:
     """The gauges and totals of a queue."""
-    queue, totals = actor.queue, actor.queue.totals
     gauges: list[float] = [
-        queue.depth,
-        queue.ready,
-        queue.scheduled_count,
-        queue.in_flight,
-        actor.info().oldest_age_ms / 1000 if queue.depth else 0,
-        actor.room.consumers,
+        told.depth,
+        told.ready,
+        told.scheduled,
+        told.in_flight,
+        actor.info().oldest_age_ms / 1000 if told.depth else 0,
+        told.consumers,
     ]
     return gauges, [
-        totals.pushed,
-        totals.delivered,
-        totals.acked,
-        totals.nacked,
-        totals.expired,
-        totals.dead_lettered,
+        told.pushed,
+        told.delivered,
+        told.acked,
+        told.nacked,
+        told.expired,
+        told.dead_lettered,
     ]
 
 

@@ -110,7 +110,7 @@ async def change_message_visibility_batch(
 
 def _delete_late(actor: QueueActor, receipt: Receipt, text: str) -> asyncio.Future[Any] | None:
     """What was received again meanwhile, or is back in line; None if it is gone already."""
-    if not actor.queue.settings.fifo:
+    if not actor.settings.fifo:
         return actor.late.discard(receipt.seq)
     if actor.late.holds(receipt.seq):
         raise invalid_value(text, "ReceiptHandle", "The receipt handle has expired.")
@@ -129,7 +129,7 @@ def _change(actor: QueueActor, text: str, timeout_s: int) -> asyncio.Future[Any]
         return _apply(actor, lease, seq, timeout_s)
     except (StaleReceipt, WrongState):
         pass
-    if not actor.late.holds(seq) or actor.queue.settings.fifo:
+    if not actor.late.holds(seq) or actor.settings.fifo:
         raise invalid_value(
             text,
             "ReceiptHandle",
@@ -152,7 +152,7 @@ def _apply(actor: QueueActor, lease: int, seq: int, timeout_s: int) -> asyncio.F
 def _receipt(actor: QueueActor, text: str) -> Receipt:
     """The delivery that a handle stands for, if it is one of this queue."""
     found = read_handle(text)
-    if found is None or found.incarnation != actor.queue.incarnation:
+    if found is None or found.incarnation != actor.incarnation:
         raise SqsError(
             "ReceiptHandleIsInvalid",
             f'The input receipt handle "{text:.{SQS_TOLD_CHARS_MAX}}" is not a valid receipt '

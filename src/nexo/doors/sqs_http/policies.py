@@ -105,7 +105,7 @@ def _check_actions(actions: list[str]) -> None:
 
 def _policy(actor: QueueActor) -> dict[str, Any] | None:
     """The policy of a queue, with its statements as a list."""
-    text = actor.queue.settings.aws.get("Policy")
+    text = actor.settings.aws.get("Policy")
     if text is None:
         return None
     policy, statements = read_policy(text), statements_of(text)
@@ -115,7 +115,7 @@ def _policy(actor: QueueActor) -> dict[str, Any] | None:
 
 
 async def _keep(call: Call, actor: QueueActor, policy: dict[str, Any] | None) -> None:
-    settings = actor.queue.settings
+    settings = actor.settings
     kept = {name: value for name, value in settings.aws.items() if name != "Policy"}
     if policy is not None:
         kept["Policy"] = json.dumps(policy, separators=(",", ":"))
@@ -151,9 +151,9 @@ def redrive_policy(call: Call, name: str, fifo: bool, text: str) -> tuple[int, s
         if target == name:
             return count, target
         raise refused("Dead letter target does not exist.")
-    if found.queue.settings.fifo != fifo:
+    if found.settings.fifo != fifo:
         raise refused("Dead-letter queue must be same type of queue as the source.")
-    allowed = found.queue.settings.aws.get("RedriveAllowPolicy")
+    allowed = found.settings.aws.get("RedriveAllowPolicy")
     if allowed is not None and not _allows(allowed, call.addresses.arn_of(name)):
         raise refused("The dead-letter queue does not allow this source queue.")
     return count, target

@@ -12,6 +12,7 @@ from nexo.doors.sqs_http.errors import SqsError, invalid_attribute, unknown_attr
 from nexo.doors.sqs_http.policies import allow_policy, redrive_policy, statements_of
 from nexo.doors.sqs_http.shapes import GetQueueAttributesResult
 from nexo.engine.late_desk import catch_up
+from nexo.engine.looking import counts
 from nexo.vocabulary.names import dead_letter_name
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ async def get_queue_attributes(
         return GetQueueAttributesResult()
     shown = {
         **shown_figures(call, actor),
-        **shown_settings(call.addresses, actor.name, actor.queue.settings),
+        **shown_settings(call.addresses, actor.name, actor.settings),
     }
     if "All" not in names:
         shown = {name: shown[name] for name in names if name in shown}
@@ -85,7 +86,7 @@ async def get_queue_attributes(
 async def set_queue_attributes(call: Call, request: SetQueueAttributesRequest) -> None:
     actor = call.queue(request.queue_url)
     given = request.attributes or {}
-    settings = actor.queue.settings
+    settings = actor.settings
     changed = changed_settings(call, actor.name, settings, given, actor.now_ms())
     await call.engine.edit_queue(actor.name, changed)
 
@@ -118,12 +119,12 @@ def shown_settings(addresses: Addresses, name: str, settings: QueueSettings) -> 
 
 def shown_figures(call: Call, actor: QueueActor) -> dict[str, str]:
     catch_up(actor)
-    queue, defined = actor.queue, call.engine.definition(actor.name)
+    shown, defined = counts(actor), call.engine.definition(actor.name)
     return {
         "QueueArn": call.addresses.arn_of(actor.name),
-        "ApproximateNumberOfMessages": str(queue.ready),
-        "ApproximateNumberOfMessagesNotVisible": str(queue.in_flight),
-        "ApproximateNumberOfMessagesDelayed": str(queue.scheduled_count),
+        "ApproximateNumberOfMessages": str(shown.ready),
+        "ApproximateNumberOfMessagesNotVisible": str(shown.in_flight),
+        "ApproximateNumberOfMessagesDelayed": str(shown.scheduled),
         "CreatedTimestamp": str(defined.created_ms // 1000),
         "LastModifiedTimestamp": str(defined.modified_ms // 1000),
     }

@@ -115,26 +115,26 @@ async def list_dead_letter_source_queues(
 
 async def tag_queue(call: Call, request: TagQueueRequest) -> None:
     actor = call.queue(request.queue_url)
-    settings = actor.queue.settings
+    settings = actor.settings
     tags = _check_tags({**settings.tags, **(request.tags or {})})
     await call.engine.edit_queue(actor.name, msgspec.structs.replace(settings, tags=tags))
 
 
 async def untag_queue(call: Call, request: UntagQueueRequest) -> None:
     actor = call.queue(request.queue_url)
-    settings, gone = actor.queue.settings, set(request.tag_keys or ())
+    settings, gone = actor.settings, set(request.tag_keys or ())
     tags = {key: value for key, value in settings.tags.items() if key not in gone}
     await call.engine.edit_queue(actor.name, msgspec.structs.replace(settings, tags=tags))
 
 
 async def list_queue_tags(call: Call, request: ListQueueTagsRequest) -> ListQueueTagsResult:
     actor = call.queue(request.queue_url)
-    return ListQueueTagsResult(tags=actor.queue.settings.tags or None)
+    return ListQueueTagsResult(tags=actor.settings.tags or None)
 
 
 def is_source(call: Call, name: str, target: str) -> bool:
     """Whether the dead letters of a queue go to this one."""
-    settings = call.engine.queues[name].queue.settings
+    settings = call.engine.queues[name].settings
     limited = settings.max_attempts is not None
     return limited and dead_letter_name(name, settings.dead_letter) == target
 
@@ -166,7 +166,7 @@ def _check_name(plain: str, given: dict[str, str]) -> bool:
 
 def _check_same(call: Call, known: QueueActor, given: Mapping[str, str]) -> None:
     """A queue of the same name and attributes is the same queue; only what is given counts."""
-    settings = known.queue.settings
+    settings = known.settings
     wanted = changed_settings(call, known.name, settings, given)
     before = shown_settings(call.addresses, known.name, settings)
     after = shown_settings(call.addresses, known.name, wanted)

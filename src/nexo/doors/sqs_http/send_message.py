@@ -76,7 +76,7 @@ class Outgoing(NamedTuple):
 
 async def send_message(call: Call, request: SendMessageRequest) -> SendMessageResult:
     actor = call.queue(request.queue_url)
-    settings = actor.queue.settings
+    settings = actor.settings
     if settings.fifo and request.message_group_id is None:
         raise missing("MessageGroupId")
     outgoing = _outgoing(call, settings, request)
@@ -94,7 +94,7 @@ async def send_message(call: Call, request: SendMessageRequest) -> SendMessageRe
         md5_of_message_body=outgoing.digest,
         md5_of_message_attributes=outgoing.attributes_digest,
         md5_of_message_system_attributes=outgoing.system_digest,
-        message_id=message_id(actor.queue.incarnation, seq),
+        message_id=message_id(actor.incarnation, seq),
         sequence_number=sequence_number(seq) if settings.fifo else None,
     )
 
@@ -104,7 +104,7 @@ async def send_message_batch(
 ) -> SendMessageBatchResult:
     actor = call.queue(request.queue_url)
     entries = check_entries(request.entries, _ENTRY)
-    settings = actor.queue.settings
+    settings = actor.settings
     good: list[tuple[str, Outgoing]] = []
     bad = []
     size = 0
@@ -144,7 +144,7 @@ async def _send(
     actor: QueueActor, good: list[tuple[str, Outgoing]], settings: QueueSettings
 ) -> list[SendMessageBatchResultEntry]:
     accepted = await actor.push(_batch([outgoing for _, outgoing in good], settings))
-    incarnation, fifo = actor.queue.incarnation, settings.fifo
+    incarnation, fifo = actor.incarnation, settings.fifo
     return [
         SendMessageBatchResultEntry(
             id=entry_id,
