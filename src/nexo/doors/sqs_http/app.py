@@ -1,5 +1,10 @@
 """The SQS API as an ASGI app: it reads a request, finds the action, calls it, and answers in the
-protocol of the request."""
+protocol of the request.
+
+A SendMessage comes from `http.server` through `http.front` to here; `accounts` says who calls and
+which queue is meant, `actions` what is to be done, and `send_message` hands it to the actor of the
+queue. The answer goes from here to the server in one write.
+"""
 
 from __future__ import annotations
 
