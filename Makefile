@@ -12,7 +12,7 @@ LOCKS := requirements/base.txt requirements/dev.txt requirements/spark.txt
 STAMP := $(VENV)/installed-$(shell \
 	(echo "$(CURDIR) $(PYTHON)"; cat pyproject.toml scripts/install $(LOCKS) 2>&1) \
 	| cksum | tr ' ' '-')
-CODE := $(wildcard src tests bench examples)
+CODE := $(wildcard src tests bench examples scripts)
 HEADING := @printf '\n== %s\n'
 
 .DEFAULT_GOAL := help

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from nexo import connect
 from nexo.doors.http.front import Front
-from nexo.doors.http.listener import HttpDoor
+from nexo.doors.http.server import HttpDoor
 from nexo.doors.rpc_tcp.door import RpcDoor
 from nexo.doors.sqs_http.app import SqsApp
 from nexo.engine.engine import Engine

@@ -129,8 +129,14 @@ def test_wrong_counts(queue: Queue, dead: Queue, attempts: Any) -> None:
 
 
 def test_limits_of_the_count(queue: Queue, dead: Queue) -> None:
-    for attempts in (1, 1000):
+    for attempts in (1000, 1):
         queue.redrive_to(dead, attempts)
+        shown = json.loads(queue.attributes("RedrivePolicy")["RedrivePolicy"])
+        assert shown == {"deadLetterTargetArn": dead.arn, "maxReceiveCount": attempts}
+    queue.send("poison")
+    fail_once(queue)
+    assert queue.receive() == []
+    assert dead.bodies(wait=5) == ["poison"]
 
 
 INVALID_POLICY = "Value {} for parameter RedrivePolicy is invalid. Reason: "

@@ -15,7 +15,7 @@ from nexo.access.caller import ANYONE
 from nexo.doors.console import app
 from nexo.doors.console.session import cookie_of
 from nexo.doors.console.streams import Frame, Pulse
-from nexo.doors.http.form import decoded as decode
+from nexo.doors.http.body import decoded as decode
 from nexo.vocabulary.limits import (
     CONSOLE_FORM_BYTES_MAX,
     CONSOLE_LOGIN_BYTES_MAX,

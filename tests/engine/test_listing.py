@@ -12,8 +12,8 @@ import pytest
 
 from nexo.doors.console import history
 from nexo.doors.console import queues as table
-from nexo.doors.metrics_http import queues as metrics
-from nexo.doors.metrics_http.queues import queue_lines
+from nexo.doors.metrics_http import app as metrics
+from nexo.doors.metrics_http.app import queue_lines, whole_lines
 from nexo.doors.rpc_tcp.calls import list_queues, list_topics
 from nexo.engine.listing import Named, page, steps
 from nexo.vocabulary.limits import LIST_STEP_NAMES
@@ -148,9 +148,27 @@ async def test_metrics_of_many_queues_come_in_small_slices(
     }
     assert depths == {**dict.fromkeys(busy, 7.0), "": 2.0}
     assert "nexo_unshown_queues 450" in lines
+    told = sum(actor.bookkeeping_bytes for actor in engine.queues.values())
+    assert f"nexo_bookkeeping_memory_bytes {told}" in lines
+    usage = await engine.backups.usage()
+    of_all = steps_of(lambda: whole_lines(engine, Alone(), usage))
     few = most_of_a_slice(engine)
     await asyncio.gather(*[engine.create_queue(f"r{number:04d}") for number in range(1_500)])
     assert most_of_a_slice(engine) < 1.5 * few, "a slice of 2,000 queues is longer than of 500"
+    usage = await engine.backups.usage()
+    assert steps_of(lambda: whole_lines(engine, Alone(), usage)) < 1.5 * of_all
+
+
+class Alone:
+    """The surroundings of an engine that has none."""
+
+    version = "0"
+
+    def connections(self) -> dict[str, int]:
+        return {}
+
+    def disk_free_bytes(self) -> int | None:
+        return None
 
 
 def most_of_a_slice(engine: Engine) -> int:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from nexo.doors.http import crowd
-from nexo.doors.sqs_http import app, request
-from nexo.doors.sqs_http.addresses import Addresses
+from nexo.doors.sqs_http import app
+from nexo.doors.sqs_http.accounts import Addresses
 from nexo.vocabulary.limits import HTTP_HEAD_BYTES_MAX
 from nexo.vocabulary.settings import QueueSettings
 from tests.compliance.raw import SIGNED
@@ -47,7 +47,7 @@ def test_silence(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_slow_body(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request, "SQS_BODY_S", 0.2)
+    monkeypatch.setattr(app, "SQS_BODY_S", 0.2)
     with door.connect() as client:
         client.sendall(
             b"POST / HTTP/1.1\r\nHost: a\r\nX-Amz-Target: AmazonSQS.ListQueues\r\n"

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nexo.doors.http import connection as connections
-from nexo.doors.http import crowd
+from nexo.doors.http import crowd, server
 from nexo.doors.http.crowd import Crowd
-from nexo.doors.sqs_http import request
+from nexo.doors.sqs_http import app
 from nexo.vocabulary.limits import (
     DESCRIPTORS_RESERVED,
     HTTP_BODY_S,
@@ -109,7 +108,7 @@ def test_a_refused_client_that_goes_on_is_cut_off(
 
 @pytest.mark.parametrize("begun", [b"", b"{"])
 def test_a_body_that_never_comes(door: Door, monkeypatch: pytest.MonkeyPatch, begun: bytes) -> None:
-    monkeypatch.setattr(request, "SQS_BODY_S", 0.1)
+    monkeypatch.setattr(app, "SQS_BODY_S", 0.1)
     with door.connect() as client:
         client.sendall(b"POST / HTTP/1.1\r\n" + TARGET + b"Content-Length: 10\r\n\r\n" + begun)
         assert to_the_end(client).startswith(b"HTTP/1.1 408 ")
@@ -204,13 +203,13 @@ def test_an_endless_head_behind_a_long_poll(door: Door) -> None:
 def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[weakref.ref[Any]]]:
     """What the door makes for connections and requests, without a collector to clear up."""
     made: list[weakref.ref[Any]] = []
-    begin = connections.Exchange.begin
+    begin = server.Exchange.begin
 
-    def noted(self: connections.Exchange, connection: connections.HttpConnection) -> None:
+    def noted(self: server.Exchange, connection: server.HttpConnection) -> None:
         made.extend((weakref.ref(self), weakref.ref(connection)))
         begin(self, connection)
 
-    monkeypatch.setattr(connections.Exchange, "begin", noted)
+    monkeypatch.setattr(server.Exchange, "begin", noted)
     gc.collect()
     gc.disable()
     yield made

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nexo.doors.http.form import fields_of, read_form
+from nexo.doors.http.body import fields_of, read_form
 from nexo.doors.sqs_http import shapes
 from nexo.doors.sqs_http.errors import SqsError
-from nexo.doors.sqs_http.form import read_fields, request_of
+from nexo.doors.sqs_http.query import read_fields, request_of
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.limits import SQS_FORM_FIELDS_MAX
 

@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from nexo.doors.http.front import Front
-from nexo.doors.sqs_http import deliveries
+from nexo.doors.sqs_http import receive_message
 from nexo.vocabulary.errors import DataCorrupt, NexoError, ReadOnly
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def test_health_follows_the_disk() -> None:
 def test_standard_queue_has_a_limit_of_messages_in_flight(
     door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deliveries, "IN_FLIGHT_MAX", 2)
+    monkeypatch.setattr(receive_message, "IN_FLIGHT_MAX", 2)
     door.json("CreateQueue", QueueName="q")
     for _ in range(3):
         door.json("SendMessage", QueueUrl="q", MessageBody="x")

@@ -15,8 +15,8 @@ from botocore.exceptions import ClientError
 
 from nexo.access.guard import Guard
 from nexo.doors.http.front import Front
-from nexo.doors.http.listener import HttpDoor
-from nexo.doors.sqs_http import app
+from nexo.doors.http.server import HttpDoor
+from nexo.doors.sqs_http import app, query
 from nexo.doors.sqs_http.app import SqsApp
 from nexo.testing import Broker, broker
 
@@ -171,7 +171,7 @@ def test_nothing_is_made_of_what_is_signed_by_somebody_else(
     guarded: Guarded, monkeypatch: pytest.MonkeyPatch, target: str
 ) -> None:
     parsed: list[bytes] = []
-    monkeypatch.setattr(app, "read_fields", parsed.append)
+    monkeypatch.setattr(query, "read_fields", parsed.append)
     monkeypatch.setattr(app, "_decode", lambda _, body: parsed.append(body))
     head = authorization(guarded.key("known").access_key_id)
     with guarded.connect() as client:

@@ -4,9 +4,9 @@ import ast
 from pathlib import Path
 
 from nexo.doors.sqs_http import actions, shapes
-from nexo.doors.sqs_http.attributes import KNOWN as QUEUE_ATTRIBUTES
-from nexo.doors.sqs_http.deliveries import SYSTEM as SYSTEM_ATTRIBUTES
-from nexo.doors.sqs_http.generate import REGENERATE, service_model, shapes_page
+from nexo.doors.sqs_http.queue_attributes import KNOWN as QUEUE_ATTRIBUTES
+from nexo.doors.sqs_http.receive_message import SYSTEM as SYSTEM_ATTRIBUTES
+from scripts.sqs_shapes import REGENERATE, service_model, shapes_page
 
 MODEL = service_model()
 

@@ -16,7 +16,7 @@ FUNCTION_LINES_MAX = 70
 MODULE_LINES_MAX = 600
 DECISION_LINES_MAX = 70
 
-CODE_FOLDERS = ("src", "tests", "bench", "examples")
+CODE_FOLDERS = ("src", "tests", "bench", "examples", "scripts")
 # Built, fetched or private to one machine: not ours to lint. Vendored files keep their own style.
 SKIPPED_FOLDERS = frozenset({"__pycache__", "build", "dist", "node_modules", "vendor"})
 HIDDEN_FOLDERS_READ = frozenset({".ci", ".github"})

@@ -285,6 +285,10 @@ class QueueActor(Actor):
         clear.set_paused(self.queue, paused)
         return self.changed(None)
 
+    @property
+    def in_flight(self) -> int:
+        return self.queue.in_flight
+
     def info(self) -> peek.Info:
         return peek.info(self.queue, self.now_ms())
 

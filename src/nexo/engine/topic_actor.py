@@ -144,15 +144,24 @@ class TopicActor(Actor):
                 break
         return rules.offset_at(self.topic, time_ms)
 
+    @property
+    def offsets(self) -> range:
+        """Those that can be read; the next message gets the one behind them."""
+        return range(self.topic.start, self.topic.log.settled)
+
+    @property
+    def kept_bytes(self) -> int:
+        return self.topic.kept_bytes
+
     def info(self) -> TopicInfo:
         """The figures of the topic."""
-        topic = self.topic
+        offsets = self.offsets
         return TopicInfo(
-            topic.name,
-            topic.start,
-            topic.log.settled,
-            topic.kept_bytes,
-            topic.settings,
+            self.name,
+            offsets.start,
+            offsets.stop,
+            self.kept_bytes,
+            self.topic.settings,
             [queue for queue, _ in self.bindings()],
         )
 

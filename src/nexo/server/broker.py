@@ -23,7 +23,7 @@ from nexo.server.http import HttpService
 from nexo.server.listeners import listener
 from nexo.server.security import Security, check_exposure, warn_of_directory
 from nexo.server.surroundings import BrokerSurroundings
-from nexo.telemetry.lag import LagTimer
+from nexo.telemetry.meters import LagTimer
 from nexo.vocabulary.errors import InvalidArgument, NotReady
 from nexo.vocabulary.settings import TopicSettings
 

@@ -6,16 +6,14 @@ from typing import TYPE_CHECKING
 
 from nexo.doors.admin_http.app import AdminApp
 from nexo.doors.console.app import ConsoleApp
-from nexo.doors.http.browsers import NoOtherSites
-from nexo.doors.http.front import Front
-from nexo.doors.http.guarded import Guarded
-from nexo.doors.http.listener import HttpDoor
+from nexo.doors.http.front import Front, Guarded, NoOtherSites
+from nexo.doors.http.server import HttpDoor
 from nexo.doors.metrics_http.app import MetricsApp
 from nexo.doors.sqs_http.app import SqsApp
 from nexo.server.lake import LakeFolder
 
 if TYPE_CHECKING:
-    from nexo.doors.metrics_http.whole import Surroundings
+    from nexo.doors.metrics_http.app import Surroundings
     from nexo.engine.engine import Engine
     from nexo.server.configuration import Configuration
     from nexo.server.security import Security

@@ -12,11 +12,10 @@ import msgspec
 from nexo.client.worker.context import Context
 from nexo.client.worker.event import event_of
 from nexo.client.worker.function import Function
-from nexo.doors.sqs_http.addresses import Addresses
-from nexo.doors.sqs_http.receipts import read_handle
-from nexo.doors.sqs_http.sequence import sequence_number
+from nexo.doors.sqs_http.accounts import Addresses
 from nexo.vocabulary.attributes import encode_typed
 from nexo.vocabulary.batch import batch_of
+from nexo.vocabulary.sqs import read_handle, sequence_number
 from tests.client.eventually import eventually
 
 if TYPE_CHECKING:
@@ -143,8 +142,8 @@ def test_the_receipt_is_that_of_the_sqs_door(client: nexo.Client) -> None:
     messages = client.queue("q").pop_batch(1)
     (record,) = event_of(messages, "q", FUNCTION, fifo=False)["Records"]
     delivery = messages[0]._delivery
-    handle = read_handle(record["receiptHandle"], delivery.incarnation)
-    assert (handle.lease, handle.seq) == (delivery.lease, messages[0]._seq)
+    receipt = read_handle(record["receiptHandle"])
+    assert receipt == (delivery.incarnation, delivery.lease, messages[0]._seq)
 
 
 def test_a_queue_of_another_account() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nexo.telemetry.histogram import LIFE_BOUNDS_S, Histogram
+from nexo.telemetry.meters import LIFE_BOUNDS_S, Histogram
 
 
 def test_a_value_on_a_bound_belongs_to_it() -> None:

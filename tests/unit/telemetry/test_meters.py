@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from nexo.telemetry.histogram import Histogram
-from nexo.telemetry.meters import COUNTED_EVENTS, Meters
+from nexo.telemetry.meters import COUNTED_EVENTS, Histogram, Meters
 from nexo.vocabulary.events import Event
 from nexo.vocabulary.states import EventKind
 

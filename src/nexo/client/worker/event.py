@@ -8,13 +8,19 @@ handle is the one that the SQS door would have given for the same delivery.
 from __future__ import annotations
 
 from base64 import b64encode
-from binascii import crc32
-from hashlib import md5
-from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from nexo.vocabulary.attributes import TEXT, decode_typed
+from nexo.vocabulary.attributes import SYSTEM_PREFIX, TEXT, decode_typed
 from nexo.vocabulary.names import scope_of
+from nexo.vocabulary.sqs import (
+    PRIORITY,
+    SENDER_ID,
+    TRACE_HEADER,
+    arn_of,
+    digest,
+    handle_of,
+    sequence_number,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,11 +30,6 @@ if TYPE_CHECKING:
     from nexo.vocabulary.attributes import Typed
 
 BODY_ENCODING = "Nexo.BodyEncoding"
-PRIORITY = "Nexo.Priority"
-_RESERVED = "AWS."  # names under which the SQS door keeps what is not the user's
-_TRACE_HEADER, _SENDER_ID = "AWS.TraceHeader", "AWS.SenderId"
-_SEQUENCE_FIRST = 18_000_000_000_000_000_000  # so that all sequence numbers have twenty digits
-_RECEIPT = Struct(">QQQ")  # incarnation, lease, sequence number
 
 
 def event_of(
@@ -40,9 +41,10 @@ def event_of(
 
 def _record(message: HeldMessage, place: tuple[str, str, str], fifo: bool) -> dict[str, Any]:
     account, region, _ = place
+    delivery = message._delivery
     column = message._part.batch.attributes
     kept = decode_typed(column[message._at] if isinstance(column, list) else column)
-    shown = {name: typed for name, typed in kept.items() if not name.startswith(_RESERVED)}
+    shown = {name: typed for name, typed in kept.items() if not name.startswith(SYSTEM_PREFIX)}
     if message.priority and PRIORITY not in shown:
         shown[PRIORITY] = ("Number", str(message.priority))
     body = message.body
@@ -53,13 +55,13 @@ def _record(message: HeldMessage, place: tuple[str, str, str], fifo: bool) -> di
         shown[BODY_ENCODING] = (TEXT, "base64")
     return {
         "messageId": message.id,
-        "receiptHandle": _receipt_of(message),
+        "receiptHandle": handle_of(delivery.incarnation, delivery.lease, message._seq),
         "body": text,
         "attributes": _system(message, kept, account, region, fifo),
         "messageAttributes": {name: _shown(typed) for name, typed in shown.items()},
-        "md5OfBody": md5(text.encode(), usedforsecurity=False).hexdigest(),
+        "md5OfBody": digest(text.encode()),
         "eventSource": "aws:sqs",
-        "eventSourceARN": _arn_of(place),
+        "eventSourceARN": arn_of(*place),
         "awsRegion": region,
     }
 
@@ -68,15 +70,15 @@ def _system(
     message: HeldMessage, kept: dict[str, Typed], account: str, region: str, fifo: bool
 ) -> dict[str, str]:
     dead = message.dead_letter
-    source = _arn_of(scope_of(dead.source) or (account, region, dead.source)) if dead else None
+    source = arn_of(*(scope_of(dead.source) or (account, region, dead.source))) if dead else None
     attempts = message.attempts + (dead.attempts if dead else 0)
-    sender, trace = kept.get(_SENDER_ID), kept.get(_TRACE_HEADER)
+    sender, trace = kept.get(SENDER_ID), kept.get(TRACE_HEADER)
     values: dict[str, Any] = {
         "ApproximateReceiveCount": attempts,
         "SentTimestamp": round(message.created_at.timestamp() * 1000),
         "SenderId": sender[1] if sender else account,
         "ApproximateFirstReceiveTimestamp": message._part.first_delivered_ms,
-        "SequenceNumber": _SEQUENCE_FIRST + message._seq if fifo else None,
+        "SequenceNumber": sequence_number(message._seq) if fifo else None,
         "MessageDeduplicationId": message.deduplication_id if fifo else None,
         "MessageGroupId": message.group_id,
         "AWSTraceHeader": trace[1] if trace else None,
@@ -93,17 +95,3 @@ def _shown(typed: Typed) -> dict[str, Any]:
     else:
         told["binaryValue"] = b64encode(value).decode()
     return told
-
-
-def _receipt_of(message: HeldMessage) -> str:
-    delivery = message._delivery
-    parts = _RECEIPT.pack(delivery.incarnation, delivery.lease, message._seq)
-    return b64encode(parts + crc32(parts).to_bytes(4, "big")).decode()
-
-
-def _arn_of(place: tuple[str, str, str]) -> str:
-    account, region, name = place
-    partition = "aws-cn" if region.startswith("cn-") else "aws"
-    if region.startswith("us-gov-"):
-        partition = "aws-us-gov"
-    return f"arn:{partition}:sqs:{region}:{account}:{name}"

@@ -14,8 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from nexo.doors.admin_http.operation import WrongContentType
-from nexo.doors.http.body import check_values, read_body
-from nexo.doors.http.form import read_form
+from nexo.doors.http.body import check_values, read_body, read_form
 from nexo.vocabulary.errors import Forbidden, InvalidArgument
 from nexo.vocabulary.limits import (
     ADMIN_BODY_BYTES_MAX,

@@ -20,8 +20,7 @@ from nexo.doors.console.routes import LOGIN, ROUTES, check, operation_of
 from nexo.doors.console.session import Notices, Sessions, cookie_of, sign_out
 from nexo.doors.console.spark import Batches
 from nexo.doors.console.streams import Pulse
-from nexo.doors.http.body import Gone, read_body
-from nexo.doors.http.form import decoded, fields_of
+from nexo.doors.http.body import Gone, decoded, fields_of, read_body
 from nexo.vocabulary.errors import Forbidden, InvalidArgument, NexoError, Unauthorized
 from nexo.vocabulary.limits import (
     CONSOLE_FORM_FIELDS_MAX,

@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 
 from nexo.access.operations import METRICS
 from nexo.access.permissions import Action
-from nexo.doors.http.form import read_form
+from nexo.doors.http.body import read_form
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.limits import CONSOLE_QUERY_FIELDS_MAX
 

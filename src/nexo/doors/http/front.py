@@ -1,16 +1,32 @@
-"""The front: finds the app that serves a path. `/health` it answers by itself."""
+"""The front: finds the app that serves a path, and who may come that far. `/health` it answers by
+itself.
+
+An app may be guarded: a token is asked for before it sees the request. And where anyone on this
+machine may do everything, a page that its user has opened must not: a web site can make a browser
+send requests to loopback, forms and images to `127.0.0.1`, or anything at all to a name of its own
+that it lets point there (DNS rebinding). Such requests come from a browser and name another site:
+in `Origin`, `Sec-Fetch-Site` or `Host`. Programs send none of these headers, and are not looked at
+any further.
+"""
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Awaitable, Callable, MutableMapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import msgspec
+
+from nexo.access.permissions import Action
+from nexo.vocabulary.errors import Forbidden, NexoError, RateLimited, Unauthorized
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from nexo.vocabulary.errors import NexoError
+    from nexo.access.caller import Caller
+    from nexo.access.guard import Guard
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -24,6 +40,11 @@ _REASONS = {
     "not_ready": f"nothing reaches the disk any more, and calls wait for it; {_IN_THE_LOG}",
     "read_only": f"the disk is full or failed, and nothing new is accepted; {_IN_THE_LOG}",
 }
+_CHALLENGE = (b"www-authenticate", b'Bearer realm="nexo"')
+_TOLD = frozenset({b"host", b"origin", b"sec-fetch-site", b"sec-fetch-mode", b"user-agent"})
+_OWN = frozenset({b"same-origin", b"none"})  # of Sec-Fetch-Site: none is a person who typed it
+_PAGES = ("/console", "/health")  # a link on another site may lead there
+_URL_BYTES_MAX = 300  # a name has at most 253 characters; strangers must not fill the memory
 
 
 class Front:
@@ -65,3 +86,105 @@ class Front:
         headers = [_JSON, length, (b"cache-control", b"no-store")]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
+
+
+class Guarded:
+    """An app for those who may. `name` is what the caller must be allowed to `peek` at; None: any
+    token will do, and the app looks at what it allows: it finds the caller in `scope["state"]`, as
+    `caller`."""
+
+    def __init__(self, app: App, guard: Guard, door: str, name: str | None = None) -> None:
+        self._app = app
+        self._guard = guard
+        self._door = door
+        self._name = name
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            caller = caller_of(self._guard, scope, self._door)
+            if self._name is not None:
+                caller.check(Action.PEEK, self._name)
+        except NexoError as error:
+            await refuse(send, error)
+            return
+        scope.setdefault("state", {})["caller"] = caller
+        await self._app(scope, receive, send)
+
+
+def caller_of(guard: Guard, scope: Scope, door: str) -> Caller:
+    """Who makes a request: by `Authorization: Bearer`. Raises `Unauthorized` or `RateLimited`."""
+    peer = (scope.get("client") or ("",))[0]
+    return guard.admit_http(scope["headers"], peer, door)
+
+
+async def refuse(send: Send, error: NexoError) -> None:
+    """The refusal as JSON, with the status that it has."""
+    told = {"code": error.code, "message": error.message, "hint": error.hint}
+    body = msgspec.json.encode({"error": told})
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"cache-control", b"no-store"),
+    ]
+    if isinstance(error, Unauthorized):
+        headers.append(_CHALLENGE)
+    if isinstance(error, RateLimited):
+        headers.append((b"retry-after", b"60"))
+    await send({"type": "http.response.start", "status": error.http_status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+class NoOtherSites:
+    """An ASGI app around all others, in development mode on loopback."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        told = {name: value for name, value in scope["headers"] if name in _TOLD}
+        if _is_browser(told) and not _is_ours(told, scope):
+            await refuse(send, _REFUSAL)
+            return
+        await self._app(scope, receive, send)
+
+
+def _is_browser(told: dict[bytes, bytes]) -> bool:
+    if b"origin" in told or b"sec-fetch-site" in told:
+        return True
+    return told.get(b"user-agent", b"").startswith(b"Mozilla/")
+
+
+def _is_ours(told: dict[bytes, bytes], scope: Scope) -> bool:
+    if not _is_local(b"//" + told.get(b"host", b"")):
+        return False
+    if b"origin" in told and not _is_local(told[b"origin"]):
+        return False
+    if told.get(b"sec-fetch-site", b"none") in _OWN:
+        return True
+    is_page = scope["method"] == "GET" and scope["path"].startswith(_PAGES)
+    return is_page and told.get(b"sec-fetch-mode") == b"navigate"
+
+
+def _is_local(url: bytes) -> bool:
+    """Whether a URL names this machine by a name that nobody else can give away."""
+    return len(url) <= _URL_BYTES_MAX and _is_local_url(url)
+
+
+@lru_cache(maxsize=256)
+def _is_local_url(url: bytes) -> bool:
+    try:
+        host = urlsplit(url.decode("ascii")).hostname or ""
+    except ValueError:
+        return False
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+_REFUSAL = Forbidden(
+    "a page of another site may not speak to this broker",
+    "call it as localhost, or start it with --access required",
+)

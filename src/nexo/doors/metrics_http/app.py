@@ -1,27 +1,73 @@
-"""`/metrics`: the figures of the broker as Prometheus reads them, a slice at a time."""
+"""`/metrics`: the figures of the broker as Prometheus reads them, a slice at a time.
+
+Thousands of queues must not drown whoever stores the series: beyond a limit the least busy ones are
+told together, under an empty name, and only the busiest have histograms. Of topics those that keep
+the most are told.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import resource
+import time
+from heapq import nlargest
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Protocol
 
-from nexo.doors.metrics_http.queues import queue_lines
-from nexo.doors.metrics_http.whole import topic_lines, whole_lines
-from nexo.telemetry.exposition import CONTENT_TYPE
+from nexo.engine.looking import counts
+from nexo.telemetry import families as f
+from nexo.telemetry.families import CONTENT_TYPE, escaped, header, histogram, sample
+from nexo.telemetry.meters import LIFE_BOUNDS_S, Histogram
+from nexo.vocabulary.limits import (
+    METRICS_HISTOGRAMS_MAX,
+    METRICS_QUEUES_MAX,
+    METRICS_TOPICS_MAX,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
-    from nexo.doors.metrics_http.whole import Surroundings
     from nexo.engine.engine import Engine
+    from nexo.engine.looking import Counts
+    from nexo.engine.queue_actor import QueueActor
+    from nexo.engine.topic_actor import TopicActor
+    from nexo.engine.types import Usage
 
     Send = Callable[[dict[str, Any]], Awaitable[None]]
 
+SLICE = 250  # queues that are rendered before others get their turn …
+LINES = 2_000  # … and lines that are put together
+RANKED_TOGETHER = 250  # queues by which those that are shown are found anew
+OTHERS = ""  # the name under which the rest is told
+_TOTALS = ("pushed", "delivered", "acked", "nacked", "expired", "dead_lettered")
+_GAUGES = (
+    f.QUEUE_DEPTH,
+    f.QUEUE_READY,
+    f.QUEUE_SCHEDULED,
+    f.QUEUE_IN_FLIGHT,
+    f.QUEUE_OLDEST_AGE,
+    f.QUEUE_CONSUMERS,
+)
+_GAUGE_NAMES = [family.name for family in _GAUGES]
+_STARTED_S = time.time()
 _HEADERS = [
     (b"content-type", CONTENT_TYPE.encode()),
     (b"cache-control", b"no-store"),
 ]
+
+
+class Surroundings(Protocol):
+    """What is known outside of the engine."""
+
+    @property
+    def version(self) -> str: ...
+
+    def connections(self) -> dict[str, int]:
+        """Open connections by door."""
+
+    def disk_free_bytes(self) -> int | None:
+        """Room left on the disk; None without one."""
 
 
 class MetricsApp:
@@ -50,3 +96,213 @@ async def _refuse(send: Send, status: int) -> None:
     headers = [(b"content-length", b"0")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": b""})
+
+
+# -- The broker as a whole --------------------------------------------------------------------
+
+
+def whole_lines(engine: Engine, surroundings: Surroundings, usage: Usage) -> str:
+    meters, memory = engine.meters, engine.memory
+    lines = [
+        header(f.BUILD),
+        sample(f.BUILD, 1, surroundings.version),
+        header(f.READ_ONLY),
+        sample(f.READ_ONLY, engine.refusal is not None),
+        header(f.CONNECTIONS),
+        *[sample(f.CONNECTIONS, n, door) for door, n in surroundings.connections().items()],
+        header(f.STORED),
+        sample(f.STORED, usage.stored_bytes),
+    ]
+    free_bytes = surroundings.disk_free_bytes()
+    if free_bytes is not None:
+        lines += [header(f.DISK_FREE), sample(f.DISK_FREE, free_bytes)]
+    for family, values in (
+        (f.COMMIT, meters.commit_s),
+        (f.SYNC, meters.sync_s),
+        (f.LOOP_LAG, meters.loop_lag_s),
+    ):
+        lines += [header(family), histogram(family, values)]
+    for family, value in (
+        (f.OVERDUE, engine.committer.overdue_ms / 1000),
+        (f.OUT_OF_SERVICE, len(engine.out_of_service)),
+        (f.UNREADABLE, sum(each.messages for each in memory.unreadable())),
+        (f.CLOCK_AHEAD, engine.clock_ahead_ms() / 1000),
+        (f.UNSETTLED, engine.committer.unsettled_bytes),
+        (f.PAYLOAD_MEMORY, memory.resident_bytes),
+        (f.PAYLOAD_LIMIT, memory.payload_limit_bytes),
+        (f.RESIDENT, _resident_bytes()),
+        (f.CPU, time.process_time()),
+        (f.STARTED, _STARTED_S),
+    ):
+        lines += [header(family), sample(family, value)]
+    return "".join(lines)
+
+
+def _resident_bytes() -> int:
+    """Now where Linux tells it, else the most that it ever was."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as statm:  # noqa: PTH123 - hot enough
+            return int(statm.read().split()[1]) * resource.getpagesize()
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+# -- Topics -----------------------------------------------------------------------------------
+
+
+def topic_lines(engine: Engine) -> Iterator[str]:
+    """The topics that keep the most; beyond a limit the rest is left out. An empty slice tells of
+    nothing: it is where others get their turn."""
+    found: list[TopicActor] = []
+    for names in engine.topics.behind():
+        found += [engine.topics[name] for name in names]
+        if len(found) >= 2 * METRICS_TOPICS_MAX:
+            found = _largest(found)
+        yield ""
+    topics = _largest(found)
+    lines = []
+    for family, values in (
+        (f.TOPIC_MESSAGES, [len(topic.offsets) for topic in topics]),
+        (f.TOPIC_BYTES, [topic.kept_bytes for topic in topics]),
+        (f.PUBLISHED, [topic.offsets.stop for topic in topics]),
+    ):
+        lines.append(header(family))
+        pairs = zip(topics, values, strict=True)
+        lines += [sample(family, value, topic.name) for topic, value in pairs]
+    yield "".join(lines)
+
+
+def _largest(actors: list[TopicActor]) -> list[TopicActor]:
+    return nlargest(METRICS_TOPICS_MAX, actors, key=lambda actor: actor.kept_bytes)
+
+
+# -- Queues -----------------------------------------------------------------------------------
+
+
+def queue_lines(engine: Engine) -> Iterator[str]:
+    """Slices of lines, each family in one piece as the format wants it. An empty slice tells of
+    nothing: it is where others get their turn."""
+    ranked = _Ranked()
+    for names in engine.queues.behind():
+        ranked.add([engine.queues[name] for name in names])
+        yield ""
+    shown = ranked.busiest()
+    yield header(f.UNSHOWN) + sample(f.UNSHOWN, ranked.others)
+    yield header(f.BOOKKEEPING) + sample(f.BOOKKEEPING, ranked.bookkeeping_bytes)
+    # The format wants a family in one piece, so figures are taken first and told after.
+    gauges: list[list[str]] = [[header(family)] for family in _GAUGES]
+    totals = [header(f.MESSAGES)]
+    for start in range(0, len(shown), SLICE):
+        for actor in shown[start : start + SLICE]:
+            _add(gauges, totals, escaped(actor.name), _figures(actor, counts(actor)))
+        yield ""
+    if ranked.others:
+        _add(gauges, totals, OTHERS, ranked.together)
+    for lines in (*gauges, totals):
+        for start in range(0, len(lines), LINES):
+            yield "".join(lines[start : start + LINES])
+    yield from _meter_lines(engine, shown)
+
+
+class _Ranked:
+    """The busiest queues, and the rest of them together: their sums, and the oldest age of all."""
+
+    def __init__(self) -> None:
+        self.others = 0
+        self.bookkeeping_bytes = 0  # of all
+        self.together: tuple[list[float], list[int]] = [0.0] * len(_GAUGES), [0] * len(_TOTALS)
+        self._kept: list[tuple[int, QueueActor]] = []  # how busy each is
+        self._least = -1  # whoever is no busier than this is one of the rest
+
+    def add(self, actors: list[QueueActor]) -> None:
+        for actor in actors:
+            self.bookkeeping_bytes += actor.bookkeeping_bytes
+            told = counts(actor)
+            business = told.delivered + told.pushed
+            if business > self._least:
+                self._kept.append((business, actor))
+            else:
+                self._join(*_figures(actor, told))
+        # Sorted anew after so many only, so that most slices cost little.
+        if len(self._kept) >= METRICS_QUEUES_MAX + RANKED_TOGETHER:
+            self.busiest()
+            self._least = self._kept[-1][0]
+
+    def busiest(self) -> list[QueueActor]:
+        """Those with series of their own, the busiest first."""
+        self._kept.sort(key=itemgetter(0), reverse=True)
+        for _, actor in self._kept[METRICS_QUEUES_MAX:]:
+            self._join(*_figures(actor, counts(actor)))
+        del self._kept[METRICS_QUEUES_MAX:]
+        return [actor for _, actor in self._kept]
+
+    def _join(self, gauges: list[float], totals: list[int]) -> None:
+        self.others += 1
+        oldest = _GAUGES.index(f.QUEUE_OLDEST_AGE)
+        for at, value in enumerate(gauges):
+            known = self.together[0][at]
+            self.together[0][at] = max(known, value) if at == oldest else known + value
+        for at, count in enumerate(totals):
+            self.together[1][at] += count
+
+
+def _figures(actor: QueueActor, told: Counts) -> tuple[list[float], list[int]]:
+    """The gauges and totals of a queue."""
+    gauges: list[float] = [
+        told.depth,
+        told.ready,
+        told.scheduled,
+        told.in_flight,
+        actor.info().oldest_age_ms / 1000 if told.depth else 0,
+        told.consumers,
+    ]
+    return gauges, [
+        told.pushed,
+        told.delivered,
+        told.acked,
+        told.nacked,
+        told.expired,
+        told.dead_lettered,
+    ]
+
+
+def _add(
+    gauges: list[list[str]],
+    totals: list[str],
+    name: str,
+    figures: tuple[list[float], list[int]],
+) -> None:
+    label = f'{{queue="{name}"}} '
+    for lines, family, value in zip(gauges, _GAUGE_NAMES, figures[0], strict=True):
+        lines.append(f"{family}{label}{value}\n")
+    label = f'nexo_messages_total{{queue="{name}",event="'
+    totals += [f'{label}{event}"}} {n}\n' for event, n in zip(_TOTALS, figures[1], strict=True)]
+
+
+def _meter_lines(engine: Engine, shown: list[QueueActor]) -> Iterator[str]:
+    """Retries of all that are shown, histograms of the busiest; the rest together."""
+    meters = engine.meters.queues
+    yield header(f.RETRIES)
+    busiest: list[str] = []
+    for start in range(0, len(shown), LINES):
+        names = [actor.name for actor in shown[start : start + LINES] if actor.name in meters]
+        busiest += names[: METRICS_HISTOGRAMS_MAX - len(busiest)]
+        yield "".join([sample(f.RETRIES, meters[name].retries, name) for name in names])
+    told = frozenset(busiest)
+    waits, works = Histogram(LIFE_BOUNDS_S), Histogram(LIFE_BOUNDS_S)
+    rest = [name for name in meters if name not in told]
+    for start in range(0, len(rest), SLICE):
+        for name in rest[start : start + SLICE]:
+            if name in meters:  # else its queue was deleted in between
+                waits.merge(meters[name].wait_s)
+                works.merge(meters[name].work_s)
+        yield ""
+    for family, together in ((f.WAIT, waits), (f.WORK, works)):
+        lines = [header(family)]
+        for name in busiest:
+            if name in meters:
+                values = meters[name].wait_s if family is f.WAIT else meters[name].work_s
+                lines.append(histogram(family, values, name))
+        if rest:
+            lines.append(histogram(family, together, OTHERS))
+        yield "".join(lines)

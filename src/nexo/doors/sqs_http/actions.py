@@ -1,4 +1,5 @@
-"""Every action with the type of its request and the function that does it."""
+"""Every action with the type of its request and the function that does it, and what such a function
+is called with."""
 
 from __future__ import annotations
 
@@ -9,39 +10,47 @@ import msgspec
 from nexo.access.permissions import ANY
 from nexo.access.permissions import Action as Permitted
 from nexo.doors.sqs_http import shapes
-from nexo.doors.sqs_http.attributes import get_queue_attributes, set_queue_attributes
-from nexo.doors.sqs_http.deliveries import receive_message
-from nexo.doors.sqs_http.errors import missing
-from nexo.doors.sqs_http.identity import GetCallerIdentityRequest, get_caller_identity
-from nexo.doors.sqs_http.move_tasks import (
-    cancel_message_move_task,
-    list_message_move_tasks,
-    start_message_move_task,
-)
-from nexo.doors.sqs_http.permissions import add_permission, remove_permission
-from nexo.doors.sqs_http.queues import (
-    create_queue,
-    delete_queue,
-    get_queue_url,
-    list_dead_letter_source_queues,
-    list_queues,
-    purge_queue,
-)
-from nexo.doors.sqs_http.sends import send_message, send_message_batch
-from nexo.doors.sqs_http.settlements import (
+from nexo.doors.sqs_http.accounts import GetCallerIdentityRequest, get_caller_identity
+from nexo.doors.sqs_http.delete_message import (
     change_message_visibility,
     change_message_visibility_batch,
     delete_message,
     delete_message_batch,
 )
-from nexo.doors.sqs_http.tags import list_queue_tags, tag_queue, untag_queue
+from nexo.doors.sqs_http.errors import missing, no_such_queue
+from nexo.doors.sqs_http.move_tasks import (
+    cancel_message_move_task,
+    list_message_move_tasks,
+    start_message_move_task,
+)
+from nexo.doors.sqs_http.policies import add_permission, remove_permission
+from nexo.doors.sqs_http.queue_attributes import get_queue_attributes, set_queue_attributes
+from nexo.doors.sqs_http.queues import (
+    create_queue,
+    delete_queue,
+    get_queue_url,
+    list_dead_letter_source_queues,
+    list_queue_tags,
+    list_queues,
+    purge_queue,
+    tag_queue,
+    untag_queue,
+)
+from nexo.doors.sqs_http.receive_message import receive_message
+from nexo.doors.sqs_http.send_message import send_message, send_message_batch
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Awaitable, Callable
 
-    from nexo.doors.sqs_http.call import Call
+    from nexo.doors.sqs_http.accounts import Addresses, Caller
+    from nexo.doors.sqs_http.app import Request
+    from nexo.doors.sqs_http.queues import Pauses
+    from nexo.engine.engine import Engine
+    from nexo.engine.queue_actor import QueueActor
+    from nexo.engine.types import Delivery
 
-    Handler = Callable[[Call, Any], Awaitable[shapes.Shape | None]]
+    Handler = Callable[["Call", Any], Awaitable[shapes.Shape | None]]
 
 
 class Action:
@@ -72,6 +81,55 @@ class Action:
         for field, name in self._required:
             if getattr(wanted, field) is None:
                 raise missing(name)
+
+
+class Call:
+    """One call of an action: who calls, from where, and the way to the queue that is meant."""
+
+    __slots__ = ("addresses", "caller", "engine", "is_query", "needs", "pauses", "request", "waits")
+
+    def __init__(
+        self,
+        engine: Engine,
+        addresses: Addresses,
+        pauses: Pauses,
+        waits: set[asyncio.Task[Delivery]],
+        caller: Caller,
+        request: Request,
+        is_query: bool,
+        needs: frozenset[Permitted],
+    ) -> None:
+        self.engine = engine
+        self.addresses = addresses
+        self.pauses = pauses
+        self.waits = waits  # long polls, which end when the door closes
+        self.caller = caller
+        self.request = request
+        self.is_query = is_query
+        self.needs = needs  # one of these the caller must be allowed
+
+    def queue(self, queue_url: str | None) -> QueueActor:
+        """The queue that a request names."""
+        if not queue_url:
+            raise missing("QueueUrl")
+        return self.named(self.addresses.name_of(queue_url, self.caller.place))
+
+    def named(self, name: str) -> QueueActor:
+        """The queue of this name, if the caller may do with it what the action does."""
+        self.check(name)
+        found = self.engine.queues.get(name)
+        if found is None:
+            raise no_such_queue()
+        return found
+
+    def check(self, name: str, needs: frozenset[Permitted] | None = None) -> None:
+        """`needs` are other ones than those of the action, where it names a second queue."""
+        rights = self.caller.rights
+        if rights.is_bound:
+            rights.check_any(needs or self.needs, name)
+
+    def url_of(self, name: str) -> str:
+        return self.addresses.url_of(name, self.request.origin)
 
 
 _MANAGE = frozenset({Permitted.MANAGE})

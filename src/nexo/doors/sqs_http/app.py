@@ -1,4 +1,10 @@
-"""The SQS API as an ASGI app: it finds the action, calls it, and answers in the same protocol."""
+"""The SQS API as an ASGI app: it reads a request, finds the action, calls it, and answers in the
+protocol of the request.
+
+A SendMessage comes from `http.server` through `http.front` to here; `accounts` says who calls and
+which queue is meant, `actions` what is to be done, and `send_message` hands it to the actor of the
+queue. The answer goes from here to the server in one write.
+"""
 
 from __future__ import annotations
 
@@ -9,28 +15,35 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nexo.access.guard import Guard
-from nexo.access.signature import SignatureRefused
-from nexo.doors.http.body import Gone, check_values
-from nexo.doors.sqs_http import replies
-from nexo.doors.sqs_http.actions import ACTIONS, STS_ACTIONS, Action
-from nexo.doors.sqs_http.addresses import DEFAULT_ACCOUNT, DEFAULT_REGION, Addresses
-from nexo.doors.sqs_http.call import Call
-from nexo.doors.sqs_http.callers import DOOR, Callers
-from nexo.doors.sqs_http.errors import SqsError
-from nexo.doors.sqs_http.form import read_fields, request_of
-from nexo.doors.sqs_http.identity import STS_NAMESPACE
-from nexo.doors.sqs_http.pauses import Pauses
-from nexo.doors.sqs_http.refusals import sqs_error
-from nexo.doors.sqs_http.request import Request
-from nexo.vocabulary.errors import InvalidArgument, NexoError
-from nexo.vocabulary.limits import SQS_BODY_BYTES_MAX, SQS_FORM_BYTES_MAX, SQS_JSON_VALUES_MAX
+from nexo.doors.http.body import Gone, TooSlow, check_values, read_body
+from nexo.doors.sqs_http import query
+from nexo.doors.sqs_http.accounts import (
+    DEFAULT_ACCOUNT,
+    DEFAULT_REGION,
+    DOOR,
+    STS_NAMESPACE,
+    Addresses,
+    Callers,
+)
+from nexo.doors.sqs_http.actions import ACTIONS, STS_ACTIONS, Action, Call
+from nexo.doors.sqs_http.errors import SqsError, sqs_error
+from nexo.doors.sqs_http.queues import Pauses
+from nexo.vocabulary.errors import InvalidArgument, MessageTooLarge, NexoError
+from nexo.vocabulary.limits import (
+    SQS_BODY_BYTES_MAX,
+    SQS_BODY_S,
+    SQS_FORM_BYTES_MAX,
+    SQS_JSON_VALUES_MAX,
+    SQS_TRACE_CHARS_MAX,
+)
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Awaitable, Callable
 
     from nexo.doors.http.body import Receive
-    from nexo.doors.sqs_http.callers import Caller
+    from nexo.doors.http.server import Reply
+    from nexo.doors.sqs_http.accounts import Caller
     from nexo.doors.sqs_http.shapes import Shape
     from nexo.engine.engine import Engine
     from nexo.engine.types import Delivery
@@ -45,6 +58,104 @@ _TARGET = b"AmazonSQS."
 _STS_TARGET = b"AWSSecurityTokenServiceV20110615."
 # Actions that name no queue: they are not for the URL of one.
 _ROOT_ONLY = frozenset({"CreateQueue", "ListQueues"})
+_encode_json = msgspec.json.Encoder().encode
+
+
+class Request:
+    """An HTTP request as the actions need it, read from ASGI, and the way to answer it."""
+
+    __slots__ = (
+        "_origin_host",
+        "_receive",
+        "_reply",
+        "_scheme",
+        "_send",
+        "accept",
+        "authorization",
+        "body",
+        "content_type",
+        "headers",
+        "id",
+        "method",
+        "path",
+        "peer",
+        "query",
+        "raw_path",
+        "target",
+        "trace",
+    )
+
+    def __init__(
+        self, scope: dict[str, Any], receive: Receive, send: Send, request_id: str
+    ) -> None:
+        self.id = request_id
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.raw_path: bytes = scope["raw_path"]
+        self.query: bytes = scope["query_string"]
+        self.headers: list[tuple[bytes, bytes]] = scope["headers"]
+        client = scope.get("client")
+        self.peer: str = client[0] if client else ""
+        self.body = b""
+        self.target = self.content_type = self.accept = b""
+        self.authorization: bytes | None = None
+        self.trace: str | None = None
+        self._receive = receive
+        self._send = send
+        self._reply: Reply | None = scope.get("nexo.reply")
+        self._scheme: str = scope["scheme"]
+        self._origin_host = b"localhost"
+        for name, value in self.headers:
+            if name == b"x-amz-target":
+                self.target = value
+            elif name == b"authorization":
+                self.authorization = value
+            elif name == b"host":
+                self._origin_host = value
+            elif name == b"content-type":
+                self.content_type = value
+            elif name == b"accept":
+                self.accept = value
+            elif name == b"x-amzn-trace-id" and len(value) <= SQS_TRACE_CHARS_MAX:
+                self.trace = value.decode("latin-1")
+
+    @property
+    def origin(self) -> str:
+        """Where the client found us: what it is told of queues must lead there again."""
+        return f"{self._scheme}://{self._origin_host.decode('latin-1')}"
+
+    async def read_body(self, bytes_max: int) -> None:
+        is_whole = self._reply is not None and self._reply.is_whole
+        try:
+            self.body = await read_body(
+                self._receive, self.headers, bytes_max, SQS_BODY_S, is_whole=is_whole
+            )
+        except MessageTooLarge:
+            raise SqsError(
+                "RequestEntityTooLarge",
+                f"A request must be shorter than {bytes_max} bytes.",
+                status=413,
+            ) from None
+        except TooSlow:
+            raise SqsError(
+                "RequestTimeout", "The request body took too long to arrive.", status=408
+            ) from None
+
+    async def hung_up(self) -> None:
+        """Wait until the client is gone."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def answer(self, status: int, kind: bytes, body: bytes, refusal: str = "") -> None:
+        """In one write where the server has a way for that, else as ASGI says."""
+        told = f"x-amzn-query-error: {refusal}\r\n" if refusal else ""
+        head = f"x-amzn-requestid: {self.id}\r\ncontent-length: {len(body)}\r\n{told}".encode()
+        if self._reply is not None and self._reply(status, kind + head, body):
+            return
+        lines = (line.split(b": ", 1) for line in (kind + head).split(b"\r\n") if line)
+        headers = [(name, value) for name, value in lines]
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        await self._send({"type": "http.response.body", "body": body})
 
 
 class SqsApp:
@@ -69,13 +180,12 @@ class SqsApp:
         self._targets = {(_TARGET + name.encode()): name for name in ACTIONS}
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
+        request = Request(scope, receive, send, self._request_id())
         try:
-            target = request.target
-            if target or request.content_type.startswith(_JSON_PREFIX):
-                await self._answer_json(request, send, target)
+            if request.target or request.content_type.startswith(_JSON_PREFIX):
+                await self._answer_json(request)
             else:
-                await self._answer_query(request, send)
+                await self._answer_query(request)
         except Gone:
             return
 
@@ -91,27 +201,21 @@ class SqsApp:
 
     # -- The JSON protocol --------------------------------------------------------------------
 
-    async def _answer_json(self, request: Request, send: Send, target: bytes) -> None:
-        request_id = self._request_id()
+    async def _answer_json(self, request: Request) -> None:
         try:
             announced = self._callers.announce(request)
             await request.read_body(SQS_BODY_BYTES_MAX)
             caller = self._callers.prove(request, announced)
-            action = self._json_action(target)
+            action = self._json_action(request.target)
             wanted = _decode(action, request.body)
             result = await self._run(action, wanted, caller, request, is_query=False)
-        except SqsError as error:
-            await self._refuse_json(request, send, error, request_id)
+        except (SqsError, NexoError) as error:
+            refused = sqs_error(error)
+            told = _encode_json({"__type": refused.type_name, "message": refused.message})
+            code = f"{refused.code};{refused.fault}"
+            await request.answer(refused.status, _JSON, told, code)
             return
-        except SignatureRefused as error:
-            refused = SqsError(error.aws_code, error.message, status=error.http_status)
-            await self._refuse_json(request, send, refused, request_id)
-            return
-        except NexoError as error:
-            await self._refuse_json(request, send, sqs_error(error), request_id)
-            return
-        body = b"{}" if result is None else replies.encode_json(result)
-        await _send(request, send, 200, _JSON, body, request_id)
+        await request.answer(200, _JSON, b"{}" if result is None else _encode_json(result))
 
     def _json_action(self, target: bytes) -> Action:
         name = self._targets.get(target)
@@ -123,57 +227,39 @@ class SqsApp:
                 return sts
         raise SqsError("UnknownOperationException", "The operation is not known.")
 
-    async def _refuse_json(
-        self, request: Request, send: Send, error: SqsError, request_id: str
-    ) -> None:
-        told = f"{error.code};{error.fault}"
-        await _send(request, send, error.status, _JSON, replies.json_error(error), request_id, told)
-
     # -- The query protocol -------------------------------------------------------------------
 
-    async def _answer_query(self, request: Request, send: Send) -> None:
-        request_id = self._request_id()
+    async def _answer_query(self, request: Request) -> None:
         wants_json = b"application/json" in request.accept
         kind = _PLAIN_JSON if wants_json else _XML
+        if request.method != "POST" and not request.query:
+            await request.answer(404, _XML, b"<UnknownOperationException/>\n")
+            return
         try:
-            if request.method != "POST" and not request.query:
-                await _send(request, send, 404, _XML, b"<UnknownOperationException/>\n", request_id)
-                return
             announced = self._callers.announce(request)
             await request.read_body(SQS_FORM_BYTES_MAX)
             caller = self._callers.prove(request, announced)
             # Only now, when it is known whose it is, something is made of it.
-            fields = read_fields(request.query)
-            fields.update(read_fields(request.body))
+            fields = query.read_fields(request.query)
+            fields.update(query.read_fields(request.body))
             name = fields.get("Action")
             if not name:
                 raise SqsError("MissingAction", "The request must contain the parameter Action.")
             action = _query_action(name, fields, request.path)
             self._check_method(request, action)
-            wanted = request_of(fields, action.request)
+            wanted = query.request_of(fields, action.request)
             result = await self._run(action, wanted, caller, request, is_query=True)
-        except SqsError as error:
-            await self._refuse_query(request, send, error, kind, request_id)
-            return
-        except SignatureRefused as error:
-            refused = SqsError(error.aws_code, error.message, status=error.http_status)
-            await self._refuse_query(request, send, refused, kind, request_id)
-            return
-        except NexoError as error:
-            await self._refuse_query(request, send, sqs_error(error), kind, request_id)
+        except (SqsError, NexoError) as error:
+            refused = sqs_error(error)
+            render = query.json_error if wants_json else query.xml_error
+            await request.answer(refused.status, kind, render(refused, request.id))
             return
         if wants_json:
-            body = replies.json_result(name, result, request_id)
+            body = query.json_result(name, result, request.id)
         else:
-            space = STS_NAMESPACE if name in STS_ACTIONS else replies.NAMESPACE
-            body = replies.xml_result(name, result, request_id, space)
-        await _send(request, send, 200, kind, body, request_id)
-
-    async def _refuse_query(
-        self, request: Request, send: Send, error: SqsError, kind: bytes, request_id: str
-    ) -> None:
-        render = replies.json_query_error if kind is _PLAIN_JSON else replies.xml_error
-        await _send(request, send, error.status, kind, render(error, request_id), request_id)
+            space = STS_NAMESPACE if name in STS_ACTIONS else query.NAMESPACE
+            body = query.xml_result(name, result, request.id, space)
+        await request.answer(200, kind, body)
 
     def _check_method(self, request: Request, action: Action) -> None:
         """Where anyone may do everything, an image in a web page could be `/?Action=PurgeQueue`:
@@ -232,23 +318,3 @@ def _decode(action: Action, body: bytes) -> Shape:
         raise SqsError("SerializationException", str(error)) from None
     except RecursionError:
         raise SqsError("SerializationException", "The request is nested too deep.") from None
-
-
-async def _send(
-    request: Request,
-    send: Send,
-    status: int,
-    kind: bytes,
-    body: bytes,
-    request_id: str,
-    refusal: str = "",
-) -> None:
-    """Answer in one write where the server has a way for that, else as ASGI says."""
-    told = f"x-amzn-query-error: {refusal}\r\n" if refusal else ""
-    head = f"x-amzn-requestid: {request_id}\r\ncontent-length: {len(body)}\r\n{told}".encode()
-    if request.reply is not None and request.reply(status, kind + head, body):
-        return
-    lines = (line.split(b": ", 1) for line in (kind + head).split(b"\r\n") if line)
-    headers = [(name, value) for name, value in lines]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

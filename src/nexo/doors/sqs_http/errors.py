@@ -10,6 +10,8 @@ import re
 from http import HTTPStatus
 from typing import NamedTuple
 
+from nexo.access.signature import SignatureRefused
+from nexo.vocabulary import errors
 from nexo.vocabulary.limits import SQS_TOLD_CHARS_MAX
 
 _SQS = "com.amazonaws.sqs"
@@ -115,3 +117,27 @@ def not_found(parameter: str) -> SqsError:
         "ResourceNotFoundException",
         f"The resource that you specified for the {parameter} parameter doesn't exist.",
     )
+
+
+def sqs_error(error: errors.NexoError | SqsError) -> SqsError:
+    """What the guard or the engine refuses, as SQS would say it."""
+    if isinstance(error, SqsError):
+        return error
+    if isinstance(error, SignatureRefused):
+        return SqsError(error.aws_code, error.message, status=error.http_status)
+    if isinstance(error, errors.QueueNotFound):
+        return no_such_queue()
+    if isinstance(error, errors.InvalidArgument):
+        return invalid(str(error))
+    if isinstance(error, errors.QueueFull):
+        return SqsError("OverLimit", str(error))
+    if isinstance(error, errors.RateLimited):
+        return SqsError("RequestThrottled", str(error))
+    if isinstance(error, errors.Forbidden):
+        return SqsError("AccessDenied", str(error), status=403)
+    if isinstance(error, errors.Unauthorized):  # by a token, which SQS does not know of
+        return SqsError("InvalidClientTokenId", str(error), status=403)
+    # What is our fault and passes: SDKs try again by themselves.
+    status = 503 if error.retryable else 500
+    shape = "ServiceUnavailable" if error.retryable else "InternalFailure"
+    return SqsError(shape, str(error), status=status, is_sender=False)

@@ -9,17 +9,13 @@ from nexo.doors.sqs_http.errors import invalid, invalid_value
 from nexo.doors.sqs_http.shapes import MessageAttributeValue
 from nexo.vocabulary.attributes import SYSTEM_PREFIX, decode_typed
 from nexo.vocabulary.limits import SQS_TRACE_CHARS_MAX
+from nexo.vocabulary.sqs import PRIORITY
 
 if TYPE_CHECKING:
     from nexo.doors.sqs_http.shapes import MessageSystemAttributeValue
     from nexo.vocabulary.attributes import Typed
 
 ATTRIBUTES_MAX = 10
-# Kept beside the user's attributes, under names that a user cannot give.
-RESERVED = SYSTEM_PREFIX
-TRACE_HEADER = f"{SYSTEM_PREFIX}TraceHeader"
-SENDER_ID = f"{SYSTEM_PREFIX}SenderId"
-PRIORITY = "Nexo.Priority"
 PRIORITY_MAX = 255
 _PRIORITY_DIGITS = 9  # leading zeros included
 
@@ -76,7 +72,7 @@ def trace_header(given: dict[str, MessageSystemAttributeValue]) -> tuple[str, st
 
 def shown_attributes(encoded: bytes | None, priority: int, names: list[str]) -> dict[str, Typed]:
     """Of a message's attributes those that a receiver asks for."""
-    known = {n: t for n, t in decode_typed(encoded).items() if not n.startswith(RESERVED)}
+    known = {n: t for n, t in decode_typed(encoded).items() if not n.startswith(SYSTEM_PREFIX)}
     if priority and PRIORITY not in known:
         known[PRIORITY] = ("Number", str(priority))
     if not known or any(name in ("All", ".*", "*") for name in names):

@@ -20,7 +20,7 @@ from nexo.doors.sqs_http.shapes import (
 from nexo.vocabulary.errors import QueueNotFound
 
 if TYPE_CHECKING:
-    from nexo.doors.sqs_http.call import Call
+    from nexo.doors.sqs_http.actions import Call
     from nexo.doors.sqs_http.shapes import (
         CancelMessageMoveTaskRequest,
         ListMessageMoveTasksRequest,
@@ -51,7 +51,7 @@ async def start_message_move_task(
     if request.destination_arn is not None:
         target = _queue(call, request.destination_arn, "DestinationArn", PUSH)
         to = target.name
-        if target.queue.settings.fifo != source.queue.settings.fifo:
+        if target.settings.fifo != source.settings.fifo:
             raise invalid("Destination queue must be same type of queue as the source.")
     rate = request.max_number_of_messages_per_second
     if rate is not None and not 1 <= rate <= RATE_MAX:

@@ -1,4 +1,5 @@
-"""The attributes of a queue: its settings and figures in the words of SQS, and the way back."""
+"""The attributes of a queue: its settings and figures in the words of SQS, and the way back.
+GetQueueAttributes and SetQueueAttributes."""
 
 from __future__ import annotations
 
@@ -8,18 +9,47 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nexo.doors.sqs_http.errors import SqsError, invalid_attribute, unknown_attribute
-from nexo.doors.sqs_http.redrive_policy import allow_policy, redrive_policy, statements_of
+from nexo.doors.sqs_http.policies import allow_policy, redrive_policy, statements_of
+from nexo.doors.sqs_http.shapes import GetQueueAttributesResult
 from nexo.engine.late_desk import catch_up
+from nexo.engine.looking import counts
 from nexo.vocabulary.names import dead_letter_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from nexo.doors.sqs_http.addresses import Addresses
-    from nexo.doors.sqs_http.call import Call
+    from nexo.doors.sqs_http.accounts import Addresses
+    from nexo.doors.sqs_http.actions import Call
+    from nexo.doors.sqs_http.shapes import GetQueueAttributesRequest, SetQueueAttributesRequest
     from nexo.engine.queue_actor import QueueActor
     from nexo.vocabulary.settings import QueueSettings
 
+KNOWN = frozenset(
+    {
+        "All",
+        "ApproximateNumberOfMessages",
+        "ApproximateNumberOfMessagesDelayed",
+        "ApproximateNumberOfMessagesNotVisible",
+        "ContentBasedDeduplication",
+        "CreatedTimestamp",
+        "DeduplicationScope",
+        "DelaySeconds",
+        "FifoQueue",
+        "FifoThroughputLimit",
+        "KmsDataKeyReusePeriodSeconds",
+        "KmsMasterKeyId",
+        "LastModifiedTimestamp",
+        "MaximumMessageSize",
+        "MessageRetentionPeriod",
+        "Policy",
+        "QueueArn",
+        "ReceiveMessageWaitTimeSeconds",
+        "RedriveAllowPolicy",
+        "RedrivePolicy",
+        "SqsManagedSseEnabled",
+        "VisibilityTimeout",
+    }
+)
 SCOPE_DELAY_MS = 60_000  # AWS takes up to a minute until other settings are in force
 # Attributes that are seconds here and milliseconds inside: their lowest and highest value.
 _SECONDS = {
@@ -32,6 +62,33 @@ _SIZE_MIN, _SIZE_MAX = 1_024, 1_048_576
 _SCOPES = {"queue": "queue", "messageGroup": "group"}
 _THROUGHPUTS = ("perQueue", "perMessageGroupId")
 _KMS = ("KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds")
+
+
+async def get_queue_attributes(
+    call: Call, request: GetQueueAttributesRequest
+) -> GetQueueAttributesResult:
+    actor = call.queue(request.queue_url)
+    names = request.attribute_names or []
+    for name in names:
+        if name not in KNOWN:
+            raise unknown_attribute(name)
+    if not names:
+        return GetQueueAttributesResult()
+    shown = {
+        **shown_figures(call, actor),
+        **shown_settings(call.addresses, actor.name, actor.settings),
+    }
+    if "All" not in names:
+        shown = {name: shown[name] for name in names if name in shown}
+    return GetQueueAttributesResult(attributes=shown or None)
+
+
+async def set_queue_attributes(call: Call, request: SetQueueAttributesRequest) -> None:
+    actor = call.queue(request.queue_url)
+    given = request.attributes or {}
+    settings = actor.settings
+    changed = changed_settings(call, actor.name, settings, given, actor.now_ms())
+    await call.engine.edit_queue(actor.name, changed)
 
 
 def shown_settings(addresses: Addresses, name: str, settings: QueueSettings) -> dict[str, str]:
@@ -62,12 +119,12 @@ def shown_settings(addresses: Addresses, name: str, settings: QueueSettings) -> 
 
 def shown_figures(call: Call, actor: QueueActor) -> dict[str, str]:
     catch_up(actor)
-    queue, defined = actor.queue, call.engine.definition(actor.name)
+    shown, defined = counts(actor), call.engine.definition(actor.name)
     return {
         "QueueArn": call.addresses.arn_of(actor.name),
-        "ApproximateNumberOfMessages": str(queue.ready),
-        "ApproximateNumberOfMessagesNotVisible": str(queue.in_flight),
-        "ApproximateNumberOfMessagesDelayed": str(queue.scheduled_count),
+        "ApproximateNumberOfMessages": str(shown.ready),
+        "ApproximateNumberOfMessagesNotVisible": str(shown.in_flight),
+        "ApproximateNumberOfMessagesDelayed": str(shown.scheduled),
         "CreatedTimestamp": str(defined.created_ms // 1000),
         "LastModifiedTimestamp": str(defined.modified_ms // 1000),
     }

@@ -1,5 +1,5 @@
-"""Queues come, are found, and go: CreateQueue, DeleteQueue, GetQueueUrl, ListQueues, PurgeQueue and
-ListDeadLetterSourceQueues."""
+"""Queues come, are found, labelled and emptied, and go: CreateQueue, DeleteQueue, GetQueueUrl,
+ListQueues, ListDeadLetterSourceQueues, PurgeQueue, TagQueue, UntagQueue and ListQueueTags."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
 from typing import TYPE_CHECKING
 
-from nexo.doors.sqs_http.addresses import Place
+import msgspec
+
+from nexo.doors.sqs_http.accounts import Place
 from nexo.doors.sqs_http.errors import SqsError, invalid, invalid_value
 from nexo.doors.sqs_http.queue_attributes import changed_settings, shown_settings
 from nexo.doors.sqs_http.shapes import (
@@ -16,30 +18,35 @@ from nexo.doors.sqs_http.shapes import (
     GetQueueUrlResult,
     ListDeadLetterSourceQueuesResult,
     ListQueuesResult,
+    ListQueueTagsResult,
 )
-from nexo.doors.sqs_http.tags import check_tags
 from nexo.engine.listing import page
 from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.limits import TAG_KEY_CHARS_MAX, TAG_VALUE_CHARS_MAX, TAGS_MAX
 from nexo.vocabulary.names import FIFO_SUFFIX, check_name, dead_letter_name
 from nexo.vocabulary.settings import QueueSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from nexo.doors.sqs_http.call import Call
+    from nexo.doors.sqs_http.actions import Call
     from nexo.doors.sqs_http.shapes import (
         CreateQueueRequest,
         DeleteQueueRequest,
         GetQueueUrlRequest,
         ListDeadLetterSourceQueuesRequest,
         ListQueuesRequest,
+        ListQueueTagsRequest,
         PurgeQueueRequest,
+        TagQueueRequest,
+        UntagQueueRequest,
     )
     from nexo.engine.queue_actor import QueueActor
 
 RESULTS_MAX = 1_000
 NAME_CHARS_MAX = 80
 _TOKEN_CHARS_SHOWN = 200
+_MINUTE_MS = 60_000
 _NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME_CHARS_MAX}}}")
 
 
@@ -54,7 +61,7 @@ async def create_queue(call: Call, request: CreateQueueRequest) -> CreateQueueRe
         return CreateQueueResult(queue_url=call.url_of(name))
     now_ms = call.engine.now_ms()
     call.pauses.create(name, now_ms)
-    tags = check_tags(request.tags or {})
+    tags = _check_tags(request.tags or {})
     wanted = QueueSettings(
         max_attempts=None, fifo=is_fifo, deduplication="id" if is_fifo else "off", tags=tags
     )
@@ -106,9 +113,28 @@ async def list_dead_letter_source_queues(
     return ListDeadLetterSourceQueuesResult(queue_urls=urls or None, next_token=token)
 
 
+async def tag_queue(call: Call, request: TagQueueRequest) -> None:
+    actor = call.queue(request.queue_url)
+    settings = actor.settings
+    tags = _check_tags({**settings.tags, **(request.tags or {})})
+    await call.engine.edit_queue(actor.name, msgspec.structs.replace(settings, tags=tags))
+
+
+async def untag_queue(call: Call, request: UntagQueueRequest) -> None:
+    actor = call.queue(request.queue_url)
+    settings, gone = actor.settings, set(request.tag_keys or ())
+    tags = {key: value for key, value in settings.tags.items() if key not in gone}
+    await call.engine.edit_queue(actor.name, msgspec.structs.replace(settings, tags=tags))
+
+
+async def list_queue_tags(call: Call, request: ListQueueTagsRequest) -> ListQueueTagsResult:
+    actor = call.queue(request.queue_url)
+    return ListQueueTagsResult(tags=actor.settings.tags or None)
+
+
 def is_source(call: Call, name: str, target: str) -> bool:
     """Whether the dead letters of a queue go to this one."""
-    settings = call.engine.queues[name].queue.settings
+    settings = call.engine.queues[name].settings
     limited = settings.max_attempts is not None
     return limited and dead_letter_name(name, settings.dead_letter) == target
 
@@ -140,7 +166,7 @@ def _check_name(plain: str, given: dict[str, str]) -> bool:
 
 def _check_same(call: Call, known: QueueActor, given: Mapping[str, str]) -> None:
     """A queue of the same name and attributes is the same queue; only what is given counts."""
-    settings = known.queue.settings
+    settings = known.settings
     wanted = changed_settings(call, known.name, settings, given)
     before = shown_settings(call.addresses, known.name, settings)
     after = shown_settings(call.addresses, known.name, wanted)
@@ -176,3 +202,54 @@ def _read_token(token: str) -> str:
         told = token if len(token) < _TOKEN_CHARS_SHOWN else token[:_TOKEN_CHARS_SHOWN] + "…"
         raise invalid_value(told, "NextToken", "Invalid NextToken value.") from None
     return name
+
+
+def _check_tags(tags: dict[str, str]) -> dict[str, str]:
+    if len(tags) > TAGS_MAX:
+        raise invalid(f"Too many tags: a queue has at most {TAGS_MAX}, not {len(tags)}.")
+    for key, value in tags.items():
+        if not 1 <= len(key) <= TAG_KEY_CHARS_MAX:
+            raise invalid(
+                f"Tag keys must be between 1 and {TAG_KEY_CHARS_MAX} characters in length."
+            )
+        if len(value) > TAG_VALUE_CHARS_MAX:
+            raise invalid(f"Tag values must have at most {TAG_VALUE_CHARS_MAX} characters.")
+    return tags
+
+
+class Pauses:
+    """The two waits that AWS imposes, off unless they are wanted: a queue is purged at most once a
+    minute, and a name is free again a minute after its queue was deleted."""
+
+    def __init__(self, is_on: bool = False) -> None:
+        self._is_on = is_on
+        self._purged: dict[str, int] = {}
+        self._deleted: dict[str, int] = {}
+
+    def purge(self, name: str, now_ms: int) -> None:
+        if self._is_on:
+            if _recent(self._purged, name, now_ms):
+                plain = name.rpartition("/")[2]
+                raise SqsError(
+                    "PurgeQueueInProgress",
+                    f"Only one PurgeQueue operation on {plain} is allowed every 60 seconds.",
+                )
+            self._purged[name] = now_ms
+
+    def delete(self, name: str, now_ms: int) -> None:
+        if self._is_on:
+            self._deleted[name] = now_ms
+
+    def create(self, name: str, now_ms: int) -> None:
+        if self._is_on and _recent(self._deleted, name, now_ms):
+            raise SqsError(
+                "QueueDeletedRecently",
+                "You must wait 60 seconds after deleting a queue before you can create another "
+                "with the same name.",
+            )
+
+
+def _recent(times: dict[str, int], name: str, now_ms: int) -> bool:
+    for old in [each for each, at_ms in times.items() if at_ms <= now_ms - _MINUTE_MS]:
+        del times[old]
+    return name in times

@@ -1,6 +1,6 @@
 """The requests and results of SQS, one struct a shape of the service model. Made by
 
-    python -m nexo.doors.sqs_http.generate > src/nexo/doors/sqs_http/shapes.py
+    python -m scripts.sqs_shapes > src/nexo/doors/sqs_http/shapes.py
 
 and a test compares it with the model. Every member may be missing: what must not is in `REQUIRED`,
 and is refused in AWS's words.

@@ -1,6 +1,6 @@
-"""The page `shapes.py`, made from the service model that botocore ships.
+"""The page `shapes.py` of the SQS door, made from the service model that botocore ships.
 
-python -m nexo.doors.sqs_http.generate > src/nexo/doors/sqs_http/shapes.py
+python -m scripts.sqs_shapes > src/nexo/doors/sqs_http/shapes.py
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from nexo.doors.sqs_http.shapes import wire_name
 
-REGENERATE = "python -m nexo.doors.sqs_http.generate > src/nexo/doors/sqs_http/shapes.py"
+REGENERATE = "python -m scripts.sqs_shapes > src/nexo/doors/sqs_http/shapes.py"
 _MODEL = "data/sqs/2012-11-05/service-2.json"
 _SCALARS = {
     "string": "str",

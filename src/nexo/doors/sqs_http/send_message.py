@@ -8,18 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from nexo.doors.sqs_http.batches import check_entries, failed
-from nexo.doors.sqs_http.digests import attributes_digest, digest
 from nexo.doors.sqs_http.errors import SqsError, check_id, invalid, invalid_value, missing
 from nexo.doors.sqs_http.message_attributes import (
     FORBIDDEN,
-    SENDER_ID,
-    TRACE_HEADER,
     priority_of,
     size_of,
     trace_header,
     typed_attributes,
 )
-from nexo.doors.sqs_http.sequence import sequence_number
 from nexo.doors.sqs_http.shapes import (
     SendMessageBatchResult,
     SendMessageBatchResultEntry,
@@ -29,9 +25,17 @@ from nexo.vocabulary.attributes import TEXT, encode_typed
 from nexo.vocabulary.batch import batch_of
 from nexo.vocabulary.identity import message_id
 from nexo.vocabulary.limits import MESSAGE_BYTES_MAX
+from nexo.vocabulary.sqs import (
+    PRIORITY,
+    SENDER_ID,
+    TRACE_HEADER,
+    attributes_digest,
+    digest,
+    sequence_number,
+)
 
 if TYPE_CHECKING:
-    from nexo.doors.sqs_http.call import Call
+    from nexo.doors.sqs_http.actions import Call
     from nexo.doors.sqs_http.shapes import (
         SendMessageBatchRequest,
         SendMessageBatchRequestEntry,
@@ -72,7 +76,7 @@ class Outgoing(NamedTuple):
 
 async def send_message(call: Call, request: SendMessageRequest) -> SendMessageResult:
     actor = call.queue(request.queue_url)
-    settings = actor.queue.settings
+    settings = actor.settings
     if settings.fifo and request.message_group_id is None:
         raise missing("MessageGroupId")
     outgoing = _outgoing(call, settings, request)
@@ -90,7 +94,7 @@ async def send_message(call: Call, request: SendMessageRequest) -> SendMessageRe
         md5_of_message_body=outgoing.digest,
         md5_of_message_attributes=outgoing.attributes_digest,
         md5_of_message_system_attributes=outgoing.system_digest,
-        message_id=message_id(actor.queue.incarnation, seq),
+        message_id=message_id(actor.incarnation, seq),
         sequence_number=sequence_number(seq) if settings.fifo else None,
     )
 
@@ -100,7 +104,7 @@ async def send_message_batch(
 ) -> SendMessageBatchResult:
     actor = call.queue(request.queue_url)
     entries = check_entries(request.entries, _ENTRY)
-    settings = actor.queue.settings
+    settings = actor.settings
     good: list[tuple[str, Outgoing]] = []
     bad = []
     size = 0
@@ -140,7 +144,7 @@ async def _send(
     actor: QueueActor, good: list[tuple[str, Outgoing]], settings: QueueSettings
 ) -> list[SendMessageBatchResultEntry]:
     accepted = await actor.push(_batch([outgoing for _, outgoing in good], settings))
-    incarnation, fifo = actor.queue.incarnation, settings.fifo
+    incarnation, fifo = actor.incarnation, settings.fifo
     return [
         SendMessageBatchResultEntry(
             id=entry_id,
@@ -201,7 +205,7 @@ def _outgoing(
         size += size_of(attributes)
         priority = priority_of(attributes)
         if priority and settings.fifo:
-            raise invalid_value(priority, "Nexo.Priority", "A FIFO queue keeps no priorities.")
+            raise invalid_value(priority, PRIORITY, "A FIFO queue keeps no priorities.")
     attributes_md5 = attributes_digest(attributes)
     trace, system_md5 = call.request.trace, None
     if given.message_system_attributes:

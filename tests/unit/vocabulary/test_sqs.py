@@ -1,9 +1,12 @@
-"""Digests as AWS computes them: the expected values are from its own answers."""
+"""What SQS says of messages: digests as AWS computes them, and receipt handles that nobody can make
+up. The expected digests are from AWS's own answers."""
 
 import pytest
 
-from nexo.doors.sqs_http.digests import attributes_digest, digest
 from nexo.vocabulary.attributes import Typed
+from nexo.vocabulary.sqs import Receipt, attributes_digest, digest, handle_of, read_handle
+
+RECEIPT = Receipt(incarnation=2**64 - 1, lease=3 << 44 | 9, seq=255 << 48 | 7)
 
 OBSERVED: list[tuple[dict[str, Typed], str]] = [
     ({"Foo": ("String", "Bar")}, "ae7155c6026991b6d54b11589678bf9c"),
@@ -50,3 +53,19 @@ def test_none_have_none() -> None:
 
 def test_body() -> None:
     assert digest(b"message") == "78e731027d8fd50ed642340b7c9a63b3"
+
+
+def test_a_handle_says_what_it_was_made_of() -> None:
+    assert read_handle(handle_of(*RECEIPT)) == RECEIPT
+
+
+@pytest.mark.parametrize("text", ["", "garbage", "a" * 1_000, "ü", "AAAA"])
+def test_others_say_nothing(text: str) -> None:
+    assert read_handle(text) is None
+
+
+def test_no_letter_of_a_handle_can_be_changed() -> None:
+    handle = handle_of(*RECEIPT)
+    for at, letter in enumerate(handle.rstrip("=")):
+        changed = handle[:at] + ("A" if letter != "A" else "B") + handle[at + 1 :]
+        assert read_handle(changed) is None

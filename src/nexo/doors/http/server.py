@@ -1,35 +1,119 @@
-"""One HTTP connection: uvicorn's, with limits for who is slow or says too much.
+"""The HTTP server: uvicorn's connections in the broker's own event loop, with limits for who is
+slow or says too much.
 
-The head of a request has to arrive within a time and a size; how long a body may take and how large
-it may be is for the app to say, which knows what it expects, up to a limit for all. Where a request
-is answered before its body is whole, the connection ends: nobody knows how much is to come.
+Signals, logs and the life of the process are the broker's business, so only the parts of uvicorn
+that serve connections are used. The head of a request has to arrive within a time and a size; how
+long a body may take and how large it may be is for the app to say, which knows what it expects, up
+to a limit for all. Where a request is answered before its body is whole, the connection ends:
+nobody knows how much is to come.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import socket
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import httptools
+import uvicorn
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     HttpToolsProtocol,
     RequestResponseCycle,
 )
 
-from nexo.doors.http.reply import Reply
+from nexo.doors.http.crowd import Crowd
 from nexo.vocabulary.limits import HTTP_HEAD_BYTES_MAX, HTTP_HEADERS_MAX
 
 if TYPE_CHECKING:
-    import asyncio
+    import ssl
 
     from uvicorn._types import ASGI3Application, ASGISendEvent
     from uvicorn.config import Config
     from uvicorn.server import ServerState
 
-    from nexo.doors.http.crowd import Crowd, Table
+    from nexo.doors.http.crowd import Table
+    from nexo.doors.http.front import App
 
+GOODBYE_S = 3  # requests under way may take this long when the broker stops
+HANDSHAKE_S = 10.0  # of TLS; until it is done nobody knows of the connection
+BACKLOG = 1_024
+_ROUND_S = 1.0  # how often the date in answers is written anew, and who is late is sent away
 _HEAD_LINE_BYTES = 4  # of a header, besides its name and value
+_CLOSE = b"connection: close\r\n"
+
+
+class HttpDoor:
+    def __init__(self, front: App, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
+        self._config = uvicorn.Config(
+            front,
+            http=HttpConnection,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=GOODBYE_S,
+        )
+        self._server = uvicorn.Server(self._config)
+        self._crowd = Crowd()
+        self._sockets: list[socket.socket] = []
+        self._rounds: asyncio.Task[None] | None = None
+
+    async def open(self, host: str, port: int) -> int:
+        """Listen; returns the port, which is of the system's choice if 0 was asked for."""
+        self._sockets = [await asyncio.to_thread(_bind, host, port)]
+        # Its comings and goings are told by the broker, in the broker's words.
+        logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+        self._config.load()
+        self._server.lifespan = self._config.lifespan_class(self._config)
+        loop = asyncio.get_running_loop()
+        listening = await loop.create_server(
+            self._connect,
+            sock=self._sockets[0],
+            backlog=BACKLOG,
+            ssl=self._tls,
+            ssl_handshake_timeout=None if self._tls is None else HANDSHAKE_S,
+        )
+        self._server.servers = [listening]
+        await self._server.on_tick(0)
+        self._rounds = loop.create_task(self._go_round())
+        bound: int = self._sockets[0].getsockname()[1]
+        return bound
+
+    @property
+    def connections(self) -> int:
+        return len(self._server.server_state.connections)
+
+    async def close(self) -> None:
+        """Take no more connections, and let requests under way come to their end."""
+        if self._rounds is None:
+            return
+        self._rounds.cancel()
+        if self._server.server_state.connections or self._server.server_state.tasks:
+            await self._server.shutdown(sockets=self._sockets)
+            return
+        # With nobody there is nobody to wait for, as uvicorn does in any case.
+        for server in self._server.servers:
+            server.close()
+        for bound in self._sockets:
+            bound.close()
+
+    def _connect(self) -> HttpConnection:
+        loop = asyncio.get_running_loop()
+        return HttpConnection(self._config, self._server.server_state, self._crowd, loop)
+
+    async def _go_round(self) -> None:
+        """What uvicorn's own loop does that is of use here; it would wake up ten times as often."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(_ROUND_S)
+            await self._server.on_tick(0)
+            self._crowd.sweep(loop.time())
 
 
 class HttpConnection(HttpToolsProtocol):
@@ -238,9 +322,65 @@ class _Leaving:
         self.close = exchange.connection.leave
 
 
+class Reply:
+    """The short way out: a whole answer to one request in one write.
+
+    ASGI sends an answer in two events, and uvicorn looks at each header of it. An app that has its
+    answer whole, with headers that it knows to be right, finds `scope["nexo.reply"]` and hands it
+    over as bytes. What is not there it does the ASGI way, so it runs under any server.
+    """
+
+    __slots__ = ("_cycle",)
+
+    def __init__(self, cycle: Exchange) -> None:
+        self._cycle = cycle
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the request has arrived, so that reading it waits for nothing."""
+        return not self._cycle.more_body
+
+    def __call__(self, status: int, headers: bytes, body: bytes) -> bool:
+        """Answer; `headers` are lines that end with CRLF. False if the client does not read: then
+        it has to be waited for, which is done the ASGI way."""
+        cycle = self._cycle
+        if cycle.disconnected:
+            return True
+        if cycle.flow.write_paused or cycle.response_started or cycle.scope["method"] == "HEAD":
+            return False
+        cycle.response_started = cycle.response_complete = True
+        parts = [STATUS_LINE[status]]
+        for name, value in cycle.default_headers:
+            parts += (name, b": ", value, b"\r\n")
+        stays = cycle.keep_alive and not cycle.more_body
+        parts += (headers, b"\r\n" if stays else _CLOSE + b"\r\n", body)
+        cycle.transport.write(b"".join(parts))
+        cycle.message_event.set()
+        if cycle.more_body:
+            cycle.connection.leave()
+        elif not stays:
+            cycle.transport.close()
+        cycle.on_response()
+        return True
+
+
 def _said(status: HTTPStatus) -> bytes:
     return STATUS_LINE[status] + b"content-length: 0\r\nconnection: close\r\n\r\n"
 
 
 class _HeadTooLarge(Exception):
     """Ends the parsing of a head."""
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, kind, protocol, _, address = found[0]
+    bound = socket.socket(family, kind, protocol)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError:
+        bound.close()
+        raise
+    bound.setblocking(False)
+    return bound

@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nexo.doors.sqs_http.batches import check_entries, failed
-from nexo.doors.sqs_http.deliveries import VISIBILITY_S_MAX
 from nexo.doors.sqs_http.errors import SqsError, invalid_value, missing
-from nexo.doors.sqs_http.receipts import read_handle
+from nexo.doors.sqs_http.receive_message import VISIBILITY_S_MAX
 from nexo.doors.sqs_http.shapes import (
     ChangeMessageVisibilityBatchResult,
     ChangeMessageVisibilityBatchResultEntry,
@@ -20,13 +19,14 @@ from nexo.doors.sqs_http.shapes import (
 )
 from nexo.engine import receipts
 from nexo.vocabulary.errors import StaleReceipt, WrongState
+from nexo.vocabulary.limits import SQS_TOLD_CHARS_MAX
+from nexo.vocabulary.sqs import read_handle
 
 if TYPE_CHECKING:
     import asyncio
     from typing import Any
 
-    from nexo.doors.sqs_http.call import Call
-    from nexo.doors.sqs_http.receipts import Handle
+    from nexo.doors.sqs_http.actions import Call
     from nexo.doors.sqs_http.shapes import (
         ChangeMessageVisibilityBatchRequest,
         ChangeMessageVisibilityRequest,
@@ -34,16 +34,17 @@ if TYPE_CHECKING:
         DeleteMessageRequest,
     )
     from nexo.engine.queue_actor import QueueActor
+    from nexo.vocabulary.sqs import Receipt
 
 
 async def delete_message(call: Call, request: DeleteMessageRequest) -> None:
     actor = call.queue(request.queue_url)
     text = request.receipt_handle or ""
-    handle = read_handle(text, actor.queue.incarnation)
+    receipt = _receipt(actor, text)
     try:
-        await actor.ack(handle.lease, handle.seq, handle.seq + 1)
+        await actor.ack(receipt.lease, receipt.seq, receipt.seq + 1)
     except (StaleReceipt, WrongState):
-        late = _delete_late(actor, handle, text)
+        late = _delete_late(actor, receipt, text)
         if late is not None:
             await late
 
@@ -59,19 +60,19 @@ async def delete_message_batch(
         if entry.receipt_handle is None:
             raise missing(f"{kind}.{number}.ReceiptHandle")
         try:
-            handle = read_handle(entry.receipt_handle, actor.queue.incarnation)
+            receipt = _receipt(actor, entry.receipt_handle)
         except SqsError as error:
             bad.append(failed(entry.id, error))
             continue
-        good.append((entry, handle))
+        good.append((entry, receipt))
     # All of them at once: neighbours of one delivery need not be told one by one.
-    refused = await receipts.ack(actor, [(h.lease, h.seq, h.seq + 1) for _, h in good])
+    refused = await receipts.ack(actor, [(r.lease, r.seq, r.seq + 1) for _, r in good])
     stale = {(lease, first) for lease, first, _, _ in refused}
     done = []
-    for entry, handle in good:
+    for entry, receipt in good:
         try:
-            if handle in stale:
-                late = _delete_late(actor, handle, entry.receipt_handle or "")
+            if (receipt.lease, receipt.seq) in stale:
+                late = _delete_late(actor, receipt, entry.receipt_handle or "")
                 if late is not None:
                     await late
             done.append(DeleteMessageBatchResultEntry(id=entry.id))
@@ -107,11 +108,11 @@ async def change_message_visibility_batch(
     return ChangeMessageVisibilityBatchResult(successful=done or None, failed=bad or None)
 
 
-def _delete_late(actor: QueueActor, handle: Handle, text: str) -> asyncio.Future[Any] | None:
+def _delete_late(actor: QueueActor, receipt: Receipt, text: str) -> asyncio.Future[Any] | None:
     """What was received again meanwhile, or is back in line; None if it is gone already."""
-    if not actor.queue.settings.fifo:
-        return actor.late.discard(handle.seq)
-    if actor.late.holds(handle.seq):
+    if not actor.settings.fifo:
+        return actor.late.discard(receipt.seq)
+    if actor.late.holds(receipt.seq):
         raise invalid_value(text, "ReceiptHandle", "The receipt handle has expired.")
     return None
 
@@ -123,12 +124,12 @@ def _change(actor: QueueActor, text: str, timeout_s: int) -> asyncio.Future[Any]
             "VisibilityTimeout",
             f"Must be >= 0 and <= {VISIBILITY_S_MAX}, if provided.",
         )
-    lease, seq = read_handle(text, actor.queue.incarnation)
+    _, lease, seq = _receipt(actor, text)
     try:
         return _apply(actor, lease, seq, timeout_s)
     except (StaleReceipt, WrongState):
         pass
-    if not actor.late.holds(seq) or actor.queue.settings.fifo:
+    if not actor.late.holds(seq) or actor.settings.fifo:
         raise invalid_value(
             text,
             "ReceiptHandle",
@@ -146,3 +147,15 @@ def _apply(actor: QueueActor, lease: int, seq: int, timeout_s: int) -> asyncio.F
     if timeout_s == 0:
         return actor.nack(lease, seq, seq + 1, delay_ms=0, reason="visibility timeout set to 0")
     return actor.extend(lease, seq, seq + 1, timeout_s * 1000)
+
+
+def _receipt(actor: QueueActor, text: str) -> Receipt:
+    """The delivery that a handle stands for, if it is one of this queue."""
+    found = read_handle(text)
+    if found is None or found.incarnation != actor.incarnation:
+        raise SqsError(
+            "ReceiptHandleIsInvalid",
+            f'The input receipt handle "{text:.{SQS_TOLD_CHARS_MAX}}" is not a valid receipt '
+            "handle.",
+        )
+    return found

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from nexo.telemetry.exposition import header, histogram, sample
-from nexo.telemetry.families import FAMILIES, QUEUE_DEPTH, WAIT
-from nexo.telemetry.histogram import Histogram
+from nexo.telemetry.families import FAMILIES, QUEUE_DEPTH, WAIT, header, histogram, sample
+from nexo.telemetry.meters import Histogram
 
 
 def test_samples_come_back() -> None:

@@ -6,23 +6,23 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from nexo.doors.http.body import Gone
-from nexo.doors.sqs_http.digests import attributes_digest, digest
 from nexo.doors.sqs_http.errors import SqsError, check_id, invalid_value, unknown_attribute
-from nexo.doors.sqs_http.message_attributes import (
-    SENDER_ID,
-    TRACE_HEADER,
-    as_value,
-    shown_attributes,
-)
-from nexo.doors.sqs_http.receipts import handle_of
-from nexo.doors.sqs_http.sequence import sequence_number
+from nexo.doors.sqs_http.message_attributes import as_value, shown_attributes
 from nexo.doors.sqs_http.shapes import Message, ReceiveMessageResult
 from nexo.vocabulary.attributes import decode_attributes
 from nexo.vocabulary.errors import StaleReceipt
 from nexo.vocabulary.limits import IN_FLIGHT_MAX
+from nexo.vocabulary.sqs import (
+    SENDER_ID,
+    TRACE_HEADER,
+    attributes_digest,
+    digest,
+    handle_of,
+    sequence_number,
+)
 
 if TYPE_CHECKING:
-    from nexo.doors.sqs_http.call import Call
+    from nexo.doors.sqs_http.actions import Call
     from nexo.doors.sqs_http.shapes import ReceiveMessageRequest
     from nexo.engine.queue_actor import QueueActor
     from nexo.engine.types import Delivery
@@ -59,8 +59,7 @@ async def receive_message(call: Call, request: ReceiveMessageRequest) -> Receive
     _check_range(request.wait_time_seconds, "WaitTimeSeconds", WAIT_S_MAX)
     _check_range(request.visibility_timeout, "VisibilityTimeout", VISIBILITY_S_MAX)
     names = _system_names(call, request)
-    queue = actor.queue
-    if not queue.settings.fifo and queue.in_flight >= IN_FLIGHT_MAX:
+    if not actor.settings.fifo and actor.in_flight >= IN_FLIGHT_MAX:
         raise SqsError(
             "OverLimit",
             f"Too many messages are in flight: a queue has at most {IN_FLIGHT_MAX} of them.",
@@ -81,7 +80,7 @@ async def _pop(
 ) -> Delivery | None:
     visibility_s = request.visibility_timeout
     visibility_ms = None if visibility_s is None else visibility_s * 1000
-    attempt = request.receive_request_attempt_id if actor.queue.settings.fifo else None
+    attempt = request.receive_request_attempt_id if actor.settings.fifo else None
     if attempt is not None:
         again = _again(actor, attempt, visibility_ms)
         if again is not None:
@@ -89,7 +88,7 @@ async def _pop(
     delivery: Delivery | None = await actor.pop(count, visibility_ms=visibility_ms, one_ack=True)
     if delivery is not None and not delivery.parts:
         wait_s = request.wait_time_seconds
-        wait_ms = actor.queue.settings.receive_wait_ms if wait_s is None else wait_s * 1000
+        wait_ms = actor.settings.receive_wait_ms if wait_s is None else wait_s * 1000
         if wait_ms > 0:
             delivery = await _wait(call, actor, count, visibility_ms, wait_ms)
     if attempt and delivery is not None and delivery.parts:
@@ -184,7 +183,7 @@ def _shown(
         shown = shown_attributes(message.attributes, message.priority, wanted)
     return Message(
         message_id=message.id,
-        receipt_handle=handle_of(actor.queue.incarnation, message.lease, message.seq),
+        receipt_handle=handle_of(actor.incarnation, message.lease, message.seq),
         md5_of_body=digest(body),
         body=text,
         attributes=(_system(call, actor, message, names) or None) if names else None,
@@ -197,7 +196,7 @@ def _system(
     call: Call, actor: QueueActor, message: vocabulary.Message, names: frozenset[str]
 ) -> dict[str, str]:
     kept = decode_attributes(message.attributes) if message.attributes else {}
-    dead, fifo = message.dead_letter, actor.queue.settings.fifo
+    dead, fifo = message.dead_letter, actor.settings.fifo
     attempts = message.attempts + (dead.attempts if dead else 0)
     place, _ = call.addresses.place_of(actor.name)
     values = {
