@@ -61,7 +61,7 @@ class Jobs(TyperGroup):
         return super().get_command(ctx, cmd_name) or self._file_command(cmd_name)
 
     def _file_command(self, name: str) -> Any:
-        from nexo.pipeline.jobs import is_file, unknown_job
+        from nexo.pipeline.job import is_file, unknown_job
 
         if not is_file(name):
             raise unknown_job(name)
@@ -125,7 +125,7 @@ def archive(
         fail_on_data_loss=fail_on_data_loss,
         checkpoint=work.checkpoint,
     )
-    status = work.do("archive", lambda running: run(running, lake, asked), lake=lake)
+    status = work.do("archive", lambda job: run(job, lake, asked), lake=lake)
     work.answer(status)
 
 
@@ -182,7 +182,7 @@ def insights(
         last_day=chosen,
     )
     status = work.do(
-        "insights", lambda running: run(running, lake, asked), lake=lake, asks_broker=not from_lake
+        "insights", lambda job: run(job, lake, asked), lake=lake, asks_broker=not from_lake
     )
     work.answer(status)
 
@@ -244,8 +244,8 @@ def replay(
     asked.check()
     found: dict[str, int] = {}
 
-    def do(running: Any) -> None:
-        found.update(run(running, lake, asked))
+    def do(job: Any) -> None:
+        found.update(run(job, lake, asked))
 
     status = work.do("replay", do, lake=None if dry_run else lake)
     target = to_queue or to_topic
@@ -294,8 +294,8 @@ def redrive(
     asked = Redrive(queue=queue, to=to, where=where, set_body=set_body, dry_run=dry_run)
     found: dict[str, int] = {}
 
-    def do(running: Any) -> None:
-        found.update(run(running, asked))
+    def do(job: Any) -> None:
+        found.update(run(job, asked))
 
     status = work.do("redrive", do, lake=None if dry_run else work.lake_if_named())
     target = to or "their queues"
@@ -335,8 +335,8 @@ def compact(
     asked = Compact(target_bytes=target_bytes, files_min=files_min)
     found: dict[str, int] = {}
 
-    def do(running: Any) -> None:
-        found.update(run(running, lake, asked))
+    def do(job: Any) -> None:
+        found.update(run(job, lake, asked))
 
     status = work.do("compact", do, lake=lake, asks_broker=False)
     text = (
@@ -371,7 +371,7 @@ app.add_typer(run)
 @takes_session
 def show_jobs(session: Session) -> None:
     """Show the jobs that there are."""
-    from nexo.pipeline.jobs import JOBS
+    from nexo.pipeline.job import JOBS
 
     if session.as_json:
         session.document(JOBS)

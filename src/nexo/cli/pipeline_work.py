@@ -14,8 +14,8 @@ from nexo.cli.signals import Ending
 from nexo.vocabulary.errors import InvalidArgument, NexoError
 
 if TYPE_CHECKING:
+    from nexo.pipeline.job import JobRun
     from nexo.pipeline.lake import Lake
-    from nexo.pipeline.running import Running
     from nexo.pipeline.status import Status
 
 _PANEL = "Spark and the lake"
@@ -129,14 +129,14 @@ class Work:
     def do(
         self,
         job: str,
-        work: Callable[["Running"], None],
+        work: Callable[["JobRun"], None],
         *,
         lake: "Lake | None" = None,
         asks_broker: bool = True,
     ) -> "Status":
         """Run a job while its progress is shown; says how it ended."""
         from nexo.pipeline.failures import SPARK_ERRORS, explained
-        from nexo.pipeline.running import Running
+        from nexo.pipeline.job import JobRun
         from nexo.pipeline.status import Teller
 
         if asks_broker:
@@ -153,10 +153,10 @@ class Work:
             try:
                 spark = self.spark_session(job)
                 with Ending() as ending:
-                    running = Running(
+                    job_run = JobRun(
                         spark, self.broker(), teller, should_stop=lambda: ending.is_near
                     )
-                    work(running)
+                    work(job_run)
                     teller.tell("stopped" if ending.is_near else "finished")
             except (NexoError, *SPARK_ERRORS) as error:
                 failure = explained(error)
