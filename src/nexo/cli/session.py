@@ -80,12 +80,12 @@ class Session:
         """A client for the length of a `with` block. If the broker does not know a queue, the
         refusal says which one may have been meant."""
         import nexo
+        from nexo.cli.greeting import GREETING_S, worded
         from nexo.vocabulary.errors import QueueNotFound
 
-        self.require_broker()
-        with nexo.connect(
-            self.url, token=self.token, timeout=TIMEOUT_S, tls_ca=self.tls_ca
-        ) as client:
+        with nexo.Client(self.url, self.token, TIMEOUT_S, tls_ca=self.tls_ca) as client:
+            with worded(self.url, self.tls_ca):
+                client._connection.open_once(GREETING_S)
             try:
                 yield client
             except QueueNotFound as error:
