@@ -13,12 +13,6 @@ STAMP := $(VENV)/installed-$(shell \
 	(echo "$(CURDIR) $(PYTHON)"; cat pyproject.toml scripts/install $(LOCKS) 2>&1) \
 	| cksum | tr ' ' '-')
 CODE := $(wildcard src tests bench examples)
-# What `quick` lints: Python that differs from where this branch left main, or is new to git.
-CHANGED = $(shell git diff --name-only --diff-filter=d \
-	$$(git merge-base HEAD main 2>/dev/null || echo HEAD) -- $(CODE:%='%/*.py'); \
-	git ls-files --others --exclude-standard -- $(CODE:%='%/*.py'))
-# And what it tests: folders that need no process, browser or Spark; 70 s of one core together.
-FAST := tests/unit tests/engine tests/sqs tests/tidy/test_tree.py
 HEADING := @printf '\n== %s\n'
 
 .DEFAULT_GOAL := help
@@ -48,9 +42,12 @@ $(STAMP):
 demo: install ## the whole product at work: broker, fleet, Spark, workers; ARGS go to nexo demo
 	@$(BIN)/nexo demo $(ARGS)
 
-test: lint browser ## every check, then every test; ARGS go to pytest
-	$(HEADING) "pytest"
-	@$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+# What `quick` lints: Python that differs from where this branch left main, or is new to git.
+CHANGED = $(shell git diff --name-only --diff-filter=d \
+	$$(git merge-base HEAD main 2>/dev/null || echo HEAD) -- $(CODE:%='%/*.py'); \
+	git ls-files --others --exclude-standard -- $(CODE:%='%/*.py'))
+# And what it tests: folders that need no process, browser or Spark; 70 s of one core together.
+FAST := tests/unit tests/engine tests/sqs tests/tidy/test_tree.py
 
 quick: install ## a minute and a half: lint of what changed, the fast tests; ARGS go to pytest
 	$(HEADING) "ruff and mypy: what changed"
@@ -60,6 +57,10 @@ quick: install ## a minute and a half: lint of what changed, the fast tests; ARG
 	@$(BIN)/lint-imports --no-logo
 	$(HEADING) "pytest: the fast tests"
 	@$(BIN)/python -m pytest -n 2 --dist worksteal $(FAST) $(ARGS)
+
+test: lint browser ## every check, then every test; ARGS go to pytest
+	$(HEADING) "pytest"
+	@$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 lint: install ## ruff, mypy and the import contracts
 	$(HEADING) "ruff check"
