@@ -16,7 +16,7 @@ CODE := $(wildcard src tests bench examples scripts)
 HEADING := @printf '\n== %s\n'
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint browser screenshots bench simulate soak lock clean
+.PHONY: help install demo test quick lint browser screenshots bench simulate soak lock clean
 
 help: ## list the targets (this text)
 	@awk 'BEGIN { FS = ":[^#]*## "; print "Usage: make TARGET [ARGS=\"...\"]\n" } \
@@ -25,6 +25,7 @@ help: ## list the targets (this text)
 	@printf '  %-42s %s\n' \
 		'make demo ARGS="--seconds 60 --chaos"' 'a minute, with kills, accounted for' \
 		'make test' 'all checks and tests; what CI runs' \
+		'make quick ARGS=tests/journal' 'the fast ones, and the journal' \
 		'make test ARGS="-k lease -x"' 'the checks, then some of the tests' \
 		'make simulate ARGS="--seeds 2000"' 'two thousand seeded worlds' \
 		'make bench' 'the figures of this machine' \
@@ -40,6 +41,22 @@ $(STAMP):
 
 demo: install ## the whole product at work: broker, fleet, Spark, workers; ARGS go to nexo demo
 	@$(BIN)/nexo demo $(ARGS)
+
+# What `quick` lints: Python that differs from where this branch left main, or is new to git.
+CHANGED = $(shell git diff --name-only --diff-filter=d \
+	$$(git merge-base HEAD main 2>/dev/null || echo HEAD) -- $(CODE:%='%/*.py'); \
+	git ls-files --others --exclude-standard -- $(CODE:%='%/*.py'))
+# And what it tests: folders that need no process, browser or Spark; 70 s of one core together.
+FAST := tests/unit tests/engine tests/sqs tests/tidy/test_tree.py
+
+quick: install ## a minute and a half: lint of what changed, the fast tests; ARGS go to pytest
+	$(HEADING) "ruff and mypy: what changed"
+	@changed="$(CHANGED)"; test -z "$$changed" || { $(BIN)/ruff check $$changed && \
+		$(BIN)/ruff format --check $$changed && $(BIN)/mypy $$changed; }
+	$(HEADING) "import contracts"
+	@$(BIN)/lint-imports --no-logo
+	$(HEADING) "pytest: the fast tests"
+	@$(BIN)/python -m pytest -n 2 --dist worksteal $(FAST) $(ARGS)
 
 test: lint browser ## every check, then every test; ARGS go to pytest
 	$(HEADING) "pytest"

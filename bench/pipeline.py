@@ -21,8 +21,8 @@ from bench.rpc import running_broker
 from nexo.pipeline import archive, insights
 from nexo.pipeline.archive import Archive
 from nexo.pipeline.insights import Insights
+from nexo.pipeline.job import JobRun
 from nexo.pipeline.lake import EVENTS, Lake
-from nexo.pipeline.running import Running
 from nexo.pipeline.status import Teller
 from nexo.spark import session
 
@@ -81,7 +81,7 @@ def _archive(spark: SparkSession, broker: RunningBroker, directory: Path) -> Ite
 
     def take(name: str) -> float:
         lake = Lake(directory / name)
-        running = Running(spark, {"endpoint": broker.url}, Teller("archive", lake))
+        running = JobRun(spark, {"endpoint": broker.url}, Teller("archive", lake))
         began = perf_counter()
         archive.run(running, lake, Archive(topics=(name,), once=True))
         return perf_counter() - began
@@ -121,7 +121,7 @@ def _live(spark: SparkSession, broker: RunningBroker, directory: Path) -> Iterat
     with nexo.connect(broker.url) as client:
         client.create_topic("live")
     teller = Teller("archive", lake)
-    running = Running(spark, {"endpoint": broker.url}, teller, should_stop=is_done)
+    running = JobRun(spark, {"endpoint": broker.url}, teller, should_stop=is_done)
     publisher = threading.Thread(target=publish)
     publisher.start()
     archive.run(running, lake, Archive(topics=("live",), every_s=1.0))
@@ -136,7 +136,7 @@ def _insights(spark: SparkSession, broker: RunningBroker, directory: Path) -> It
     """From the broker: that all of it arrives."""
     lake = Lake(directory / "insights")
     asyncio.run(_lives(broker.url))
-    running = Running(spark, {"endpoint": broker.url}, Teller("insights", lake))
+    running = JobRun(spark, {"endpoint": broker.url}, Teller("insights", lake))
     began = perf_counter()
     insights.run(running, lake, Insights(once=True))
     seconds = perf_counter() - began

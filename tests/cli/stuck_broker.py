@@ -18,7 +18,7 @@ from typing import Any
 from nexo.engine.committer import Committer
 from nexo.engine.desk import AdaptiveRunner
 from nexo.journal.sqlite import SqliteJournal
-from nexo.server import stopping
+from nexo.server import service
 from nexo.server.configuration import Configuration
 from nexo.server.logs import set_up_logs
 from nexo.server.service import serve
@@ -34,7 +34,7 @@ def seem_slow(runner: AdaptiveRunner, _: float) -> None:
 
 
 def main(how: str, data: Path, ports: str) -> None:
-    stopping.STOP_S = STOP_S
+    service.STOP_S = STOP_S
     commit, begin = SqliteJournal.commit, Committer._begin
 
     def stuck_commit(journal: SqliteJournal, wanted: Any) -> float:

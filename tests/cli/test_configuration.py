@@ -2,8 +2,7 @@
 
 import pytest
 
-from nexo.server.configuration import Configuration
-from nexo.server.sources import configure, unknown_variables
+from nexo.server.configuration import Configuration, configure, unknown_variables
 from nexo.vocabulary.errors import InvalidArgument
 
 

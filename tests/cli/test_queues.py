@@ -1,5 +1,7 @@
 """`nexo queue …`, against a running broker."""
 
+import socket
+
 import pytest
 
 from nexo.cli.main import run
@@ -18,6 +20,19 @@ SETTINGS = {
     "max_depth": ("1000", 1_000),
     "archive_retention": ("4h", 14_400.0),
 }
+
+
+def test_a_command_connects_once(monkeypatch, nexo, queue):
+    dialled: list[object] = []
+    connect = socket.create_connection
+
+    def counted(place, **more):
+        dialled.append(place)
+        return connect(place, **more)
+
+    monkeypatch.setattr(socket, "create_connection", counted)
+    assert run(["queue", "create", queue, "--url", nexo.url]) == 0
+    assert len(dialled) == 1
 
 
 def test_create_takes_every_setting(nexo, queue):

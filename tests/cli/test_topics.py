@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from nexo.cli.main import run
-from nexo.cli.moments import parse_start
-from nexo.cli.topic_tables import life_line
+from nexo.cli.parameters import parse_moment, parse_start
+from nexo.cli.tables import life_line
 from nexo.vocabulary.events import Event, batch_of_events
 from nexo.vocabulary.states import EventKind
 
@@ -141,9 +141,18 @@ def test_starts():
     assert abs(datetime.now(UTC) - ago - timedelta(minutes=10)) < timedelta(seconds=5)
     moment = parse_start("2026-05-31T14:30:00+00:00")
     assert moment == datetime(2026, 5, 31, 14, 30, tzinfo=UTC)
-    local = parse_start("2026-05-31 14:30")
-    assert isinstance(local, datetime)
-    assert local.timestamp() == time.mktime((2026, 5, 31, 14, 30, 0, 0, 0, -1))
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo"])
+def test_a_time_means_the_same_to_topics_and_to_the_pipeline(monkeypatch, zone):
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        at = datetime(2026, 5, 31, 14, 30, tzinfo=UTC)
+        assert parse_start("2026-05-31 14:30") == parse_moment("2026-05-31 14:30").at == at
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 @pytest.mark.parametrize(

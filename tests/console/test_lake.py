@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nexo.pipeline.charts import queue_day
 from nexo.pipeline.lake import Lake
+from nexo.pipeline.tables import queue_day
 from tests.compliance.broker import ServedBroker
 from tests.console.insights import MINUTES, fill_lake
 

@@ -60,9 +60,9 @@ def test_what_acts_is_written_out() -> None:
 def test_numbers_for_people() -> None:
     assert [number(each) for each in (0, 999, 1_234_567)] == ["0", "999", "1,234,567"]
     assert [rate(each) for each in (0, 0.25, 9.96, 1_500)] == ["0", "0.2", "10.0", "1,500"]
-    assert [size(each) for each in (0, 999, 1_500, 2e9)] == ["0 B", "999 B", "1.5 KB", "2.0 GB"]
+    assert [size(each) for each in (0, 999, 1_536, 2**31)] == ["0 B", "999 B", "1.5 KB", "2 GB"]
     shown = [span(each) for each in (0, 250, 1_500, 45_000, 90_000, 5_400_000, 200_000_000)]
-    assert shown == ["0 s", "250 ms", "1.5 s", "45 s", "1.5 min", "1.5 h", "2.3 d"]
+    assert shown == ["0s", "250ms", "1.5s", "45s", "1.5m", "1.5h", "2.3d"]
 
 
 def test_lines_are_bounded() -> None:

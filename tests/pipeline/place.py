@@ -9,8 +9,8 @@ import pyarrow.dataset as ds
 
 from nexo.pipeline import archive
 from nexo.pipeline.archive import Archive
+from nexo.pipeline.job import JobRun
 from nexo.pipeline.lake import Lake
-from nexo.pipeline.running import Running
 from nexo.pipeline.status import Status, Teller
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ class Place:
         spark: SparkSession,
         job: str,
         should_stop: Callable[[], bool] = lambda: False,
-    ) -> Running:
+    ) -> JobRun:
         teller = Teller(job, self.lake)
-        return Running(spark, {"endpoint": self.url}, teller, should_stop=should_stop)
+        return JobRun(spark, {"endpoint": self.url}, teller, should_stop=should_stop)
 
     def archive(self, spark: SparkSession, **asked: Any) -> Status:
         """Everything that is there, into the lake."""

@@ -10,8 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from nexo.pipeline import compact as room
-from nexo.pipeline.compact import Compact, run
-from nexo.pipeline.swap import exchange
+from nexo.pipeline.compact import Compact, exchange, run
 from nexo.vocabulary.errors import NexoError
 
 if TYPE_CHECKING:

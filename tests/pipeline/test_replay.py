@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from nexo.pipeline.replay import Found, Replay, Wave, jobs, run
-from nexo.pipeline.sending import waves_of
+from nexo.pipeline.replay import Found, Replay, Wave, jobs, run, waves_of
 from nexo.vocabulary.errors import InvalidArgument, QueueNotFound
 from tests.pipeline.place import some_bodies
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from nexo.spark.session import prepare_environment
+from nexo.spark.sessions import prepare_environment
 from tests.spark.fast import FAST
 
 

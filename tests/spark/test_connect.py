@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pyspark
 import pytest
 
-from nexo.spark.session import prepare_environment
+from nexo.spark.sessions import prepare_environment
 from tests.spark.fast import FAST, FAST_JAVA
 
 if TYPE_CHECKING:

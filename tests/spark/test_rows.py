@@ -16,12 +16,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from nexo.spark import writer
-from nexo.spark.layout import QUEUE_SCHEMA, TOPIC_SCHEMA, declared
-from nexo.spark.outgoing import batch_of_rows
-from nexo.spark.rows import id_column, queue_rows, topic_rows
+from nexo.spark.rows import QUEUE_SCHEMA, TOPIC_SCHEMA, declared, id_column, queue_rows, topic_rows
 from nexo.spark.slices import cut, slice_count
 from nexo.spark.topic_stream import shared_out
-from nexo.spark.writer import RUN_ROWS_MAX, RUN_ROWS_WIDE, runs
+from nexo.spark.writer import RUN_ROWS_MAX, RUN_ROWS_WIDE, batch_of_rows, runs
 from nexo.vocabulary.attributes import encode_attributes
 from nexo.vocabulary.batch import Batch, DeadLetter, Origin, batch_of
 from nexo.vocabulary.errors import InvalidArgument

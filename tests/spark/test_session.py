@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nexo.cli.runtimes import spark_problems, spark_versions
+from nexo.cli.doctor import spark_problems, spark_versions
 from nexo.spark import java
-from nexo.spark.session import prepare_environment
+from nexo.spark.sessions import prepare_environment
 from nexo.vocabulary.errors import NexoError
 
 if TYPE_CHECKING:

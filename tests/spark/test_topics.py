@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
-from nexo.spark import topic_reading
+from nexo.spark import topics as topics_read
 from nexo.spark.link import raw_read
 from nexo.spark.options import read_options
 from nexo.spark.topic_stream import TopicStreamReader, ends_of
@@ -129,8 +129,8 @@ def test_the_next_answer_is_asked_for_before_rows_are_handed_on(
         asked.append(offset)
         return raw_read(topic, offset, *more)
 
-    monkeypatch.setattr(topic_reading, "READ_MESSAGES", 4)
-    monkeypatch.setattr(topic_reading, "raw_read", counted)
+    monkeypatch.setattr(topics_read, "READ_MESSAGES", 4)
+    monkeypatch.setattr(topics_read, "raw_read", counted)
     seen = [(rows.num_rows, list(asked)) for rows in source.read(piece)]
     assert seen == [(4, [0, 4]), (4, [0, 4, 8]), (2, [0, 4, 8])]
 

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from nexo.spark import writer as writing
 from nexo.spark.options import read_options
-from nexo.spark.outgoing import check_columns
+from nexo.spark.writer import check_columns
 from nexo.vocabulary.errors import InvalidArgument
 
 if TYPE_CHECKING:

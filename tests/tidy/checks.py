@@ -25,6 +25,39 @@ TEXT_SUFFIXES = frozenset(
 )
 NAMES_THAT_SAY_NOTHING = frozenset({"utils", "helpers", "common", "misc", "base", "manager2"})
 ROOM_CARD_PARTS = ("Lives here:", "May import:", "Never:", "Enter at:", "Tests:")
+# A file is named after what it holds: `message`, not `held`. These only look like participles.
+NOUNS = frozenset({"binding", "formatting", "greeting", "listing", "seed", "testing", "tracing"})
+PARTICIPLE = re.compile(r"\w+(ing|ed)|caught|given|held|sent|spoken|told")
+# Named before there was this rule. The list only gets shorter.
+PARTICIPLES_LEFT = frozenset(
+    {
+        "src/nexo/access/presented.py",
+        "src/nexo/client/asking.py",
+        "src/nexo/client/following.py",
+        "src/nexo/client/held.py",
+        "src/nexo/client/peeked.py",
+        "src/nexo/client/subscribed.py",
+        "src/nexo/client/worker/caught.py",
+        "src/nexo/client/worker/settling.py",
+        "src/nexo/doors/console/rendering.py",
+        "src/nexo/doors/console/wording.py",
+        "src/nexo/doors/http/guarded.py",
+        "src/nexo/doors/json_udp/making.py",
+        "src/nexo/doors/json_udp/naming.py",
+        "src/nexo/doors/json_udp/reading.py",
+        "src/nexo/engine/following.py",
+        "src/nexo/engine/looking.py",
+        "src/nexo/engine/waiting.py",
+        "src/nexo/machine/accepted.py",
+        "src/nexo/simulation/closing.py",
+        "src/nexo/simulation/watched.py",
+        "src/nexo/vocabulary/allowed.py",
+        "src/nexo/vocabulary/given.py",
+        "src/nexo/vocabulary/spoken.py",
+    }
+)
+# Rooms whose cards do not say yet what they import. The list only gets shorter.
+CARDS_LEFT = frozenset({"src/nexo/doors/sqs_http"})
 # The supervisor is where an actor's failure must stop, whatever it is.
 MAY_CATCH_EVERYTHING = frozenset({"src/nexo/engine/supervisor.py"})
 
@@ -127,6 +160,16 @@ def telling_names(root: Path) -> Findings:
                 yield Finding(relative, 1, f"the name '{part}' says nothing", remedy)
 
 
+def noun_names(root: Path) -> Findings:
+    for relative, path in files(root, "*.py"):
+        word = path.stem.rpartition("_")[2]
+        if not relative.startswith("src/nexo/") or relative in PARTICIPLES_LEFT or word in NOUNS:
+            continue
+        if PARTICIPLE.fullmatch(word):
+            remedy = "name it after the noun that it holds"
+            yield Finding(relative, 1, f"'{word}' is a participle", remedy)
+
+
 def room_cards(root: Path) -> Findings:
     inside = (path for relative, path in files(root, "*.py") if relative.startswith("src/nexo/"))
     for room in sorted({path.parent for path in inside}):
@@ -141,6 +184,52 @@ def room_cards(root: Path) -> Findings:
         if missing:
             problem = f"room card lacks {', '.join(missing)}"
             yield Finding(relative, 1, problem, "open the package's docstring with all five parts")
+
+
+def card_imports(root: Path) -> Findings:
+    cards: dict[tuple[str, ...], set[str]] = {}
+    sources = [each for each in modules(root) if each[0].startswith("src/nexo/")]
+    for relative, source in sources:
+        room = tuple(relative.split("/")[2:-1])
+        if relative.endswith("/__init__.py") and room:
+            cards[room] = _may_import(source)
+    for relative, source in sources:
+        room = tuple(relative.split("/")[2:-1])
+        is_held = room in cards and relative.rpartition("/")[0] not in CARDS_LEFT
+        for line, imported in _rooms_imported(source, cards) if is_held else ():
+            is_own = imported[: len(room)] == room
+            if not is_own and not cards[room].intersection(imported):
+                problem = f"imports {'.'.join(imported)}, which is not on the card of its room"
+                yield Finding(relative, line, problem, "add it to 'May import', or do without")
+
+
+def _may_import(source: str) -> set[str]:
+    """The words after "May import", up to the next part of the card."""
+    text = ast.get_docstring(ast.parse(source)) or ""
+    part = text.partition("May import:")[2].partition("\nNever:")[0]
+    return set(re.findall(r"\w+", part))
+
+
+def _rooms_imported(
+    source: str, cards: dict[tuple[str, ...], set[str]]
+) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """The room of everything that a module imports, at any place, with the line."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module == "nexo":
+            # What the package itself offers is for everyone.
+            names = [f"nexo.{alias.name}" for alias in node.names if (alias.name,) in cards]
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            first, *room = name.split(".")
+            while len(room) > 1 and tuple(room) not in cards:
+                room.pop()
+            if first == "nexo" and room:
+                yield node.lineno, tuple(room)
 
 
 def catches_everything(handler: ast.ExceptHandler) -> bool:
@@ -252,7 +341,9 @@ CHECKS: tuple[Check, ...] = (
     function_length,
     module_length,
     telling_names,
+    noun_names,
     room_cards,
+    card_imports,
     caught_errors,
     unfinished_work,
     machine_paths,

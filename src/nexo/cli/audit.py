@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from nexo.cli.parameters import add_parameters, flag
-from nexo.cli.talk import Json
+from nexo.cli.session import Json
 
 
 def _audit(

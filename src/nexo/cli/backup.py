@@ -6,12 +6,12 @@ from typing import Annotated
 import typer
 
 from nexo.cli.progress import progress_bar
-from nexo.cli.talk import Talk, talks
+from nexo.cli.session import Session, takes_session
 
 
-@talks
+@takes_session
 def backup(
-    talk: Talk,
+    session: Session,
     file: Annotated[str, typer.Argument(metavar="FILE", help="Where the backup goes.")],
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Replace a file that is there without asking.")
@@ -33,28 +33,28 @@ def backup(
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the same order as for Ctrl-C
     if Path(file).exists():
-        talk.confirm(f"Replace {file}?", yes)
+        session.confirm(f"Replace {file}?", yes)
     began = time.monotonic()
-    with talk.client() as client:
+    with session.client() as client:
         held = sum(each.depth for each in client.queues())
-        with progress_bar(talk, "backup", 1) as bar:
+        with progress_bar(session, "backup", 1) as bar:
 
             def told(doing: str, done: int, total: int) -> None:
                 bar.show(done, doing, total=total)
 
             size = client.backup(file, replace=True, progress=told)
     took_s = time.monotonic() - began
-    from nexo.server.sizes import show_size
+    from nexo.vocabulary.units import show_size
 
-    talk.answer(
+    session.answer(
         {"file": file, "bytes": size, "messages": held, "seconds": round(took_s, 3)},
         f"backed up to {file}: about {held:,} messages, {show_size(size)} in {took_s:.1f} s",
     )
 
 
-@talks
+@takes_session
 def restore(
-    talk: Talk,
+    session: Session,
     file: Annotated[str, typer.Argument(metavar="FILE", help="The file of `nexo backup`.")],
     data: Annotated[
         str, typer.Option(metavar="DIR", envvar="NEXO_DATA", help="The data directory to make.")
@@ -72,9 +72,9 @@ def restore(
     """
     from nexo.engine.backups import restore as restore_data
 
-    with progress_bar(talk, f"restoring {data}", 1) as bar:
+    with progress_bar(session, f"restoring {data}", 1) as bar:
         report = restore_data(file, data, lambda done, total: bar.show(done, total=total))
-    talk.answer(
+    session.answer(
         {"data": data, "messages": report.messages, "bytes": report.payload_bytes},
         f"restored to {data}: {report.messages:,} stored messages, all checks passed; "
         f"start it with nexo serve --data {data}",

@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nexo.cli.durations import parse_duration
-from nexo.cli.group import command_group
+from nexo.cli.parameters import command_group, parse_duration
 from nexo.cli.progress import progress_bar
-from nexo.cli.talk import TIMEOUT_S, Talk, talks
+from nexo.cli.session import TIMEOUT_S, Session, takes_session
 
 if TYPE_CHECKING:
     from nexo import AsyncQueue
@@ -32,9 +31,9 @@ Size = Annotated[int, typer.Option(metavar="N", min=8, help="Bytes of each messa
 
 
 @app.command()
-@talks
+@takes_session
 def throughput(
-    talk: Talk,
+    session: Session,
     count: Annotated[int, typer.Option(metavar="N", min=1, help="Messages.")] = 100_000,
     batch: Annotated[
         int, typer.Option(metavar="N", min=1, max=10_000, help="Messages in one call.")
@@ -60,13 +59,13 @@ def throughput(
         return measure_throughput(queue, bar, count, batch, concurrency, size)
 
     settings = {"count": count, "batch": batch, "concurrency": concurrency, "size": size}
-    _run(talk, "throughput", settings, 2 * count, measure)
+    _run(session, "throughput", settings, 2 * count, measure)
 
 
 @app.command()
-@talks
+@takes_session
 def latency(
-    talk: Talk,
+    session: Session,
     rate: Annotated[float, typer.Option(metavar="R", min=1.0, help="Messages a second.")] = 500.0,
     seconds: Annotated[
         float, typer.Option(metavar="DURATION", parser=parse_duration, help="How long.")
@@ -88,32 +87,34 @@ def latency(
         return measure_latency(queue, bar, rate, seconds, size)
 
     settings = {"rate": rate, "seconds": seconds, "size": size}
-    _run(talk, "latency", settings, int(rate * seconds), measure)
+    _run(session, "latency", settings, int(rate * seconds), measure)
 
 
-def _run(talk: Talk, name: str, settings: dict[str, Any], total: int, measure: "Measure") -> None:
+def _run(
+    session: Session, name: str, settings: dict[str, Any], total: int, measure: "Measure"
+) -> None:
     import secrets
 
     import nexo
     from nexo.engine.process import run
 
-    talk.require_broker()
+    session.require_broker()
 
     async def bench() -> "list[Result]":
         async with nexo.connect_async(
-            talk.url, token=talk.token, timeout=TIMEOUT_S, tls_ca=talk.tls_ca
+            session.url, token=session.token, timeout=TIMEOUT_S, tls_ca=session.tls_ca
         ) as client:
             queue = await client.create_queue(f"bench-{secrets.token_hex(4)}")
             try:
-                with progress_bar(talk, f"bench {name}", total) as bar:
+                with progress_bar(session, f"bench {name}", total) as bar:
                     return await measure(queue, bar)
             finally:
                 await queue.delete()
 
     results = run(bench())
-    if talk.as_json:
+    if session.as_json:
         documents = {each.name: each.document() for each in results}
-        talk.document({"bench": name, "url": talk.url, "settings": settings, **documents})
+        session.document({"bench": name, "url": session.url, "settings": settings, **documents})
         return
     from nexo.cli.tables import console, plain_table
 

@@ -5,15 +5,14 @@ from typing import Annotated
 
 import typer
 
-from nexo.cli.completion import queue_argument
-from nexo.cli.durations import parse_duration
+from nexo.cli.parameters import parse_duration, queue_argument
 from nexo.cli.progress import progress_bar, show_rate
-from nexo.cli.talk import Talk, talks
+from nexo.cli.session import Session, takes_session
 
 
-@talks
+@takes_session
 def consume(
-    talk: Talk,
+    session: Session,
     queue: Annotated[str, queue_argument("The queue; created if needed.")],
     concurrency: Annotated[
         int, typer.Option(metavar="N", min=1, max=10_000, help="Messages worked on at once.")
@@ -49,19 +48,19 @@ def consume(
     It ends with Ctrl-C, or after --count acks. What was given to it and not
     worked on goes back at once.
     """
-    from nexo.cli.consuming import Consumer
+    from nexo.cli.consumer import Consumer
     from nexo.engine.process import run
 
-    talk.require_broker()
+    session.require_broker()
     began = time.perf_counter()
-    with progress_bar(talk, f"← {queue}", count) as bar:
+    with progress_bar(session, f"← {queue}", count) as bar:
         consumer = Consumer(bar, concurrency, fail_rate, count, work, idle, show)
-        run(consumer.work_on(talk, queue))
+        run(consumer.work_on(session, queue))
     seconds = time.perf_counter() - began
     if show:
         return
     note = consumer.note()
-    talk.answer(
+    session.answer(
         {
             "queue": queue,
             "acked": consumer.acked,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nexo.cli.talk import Talk, talks
+from nexo.cli.session import Session, takes_session
 
 if TYPE_CHECKING:
     from nexo.vocabulary.definitions import Definitions
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 STANDARD = "-"  # standard output, or input
 
 
-@talks
+@takes_session
 def export(
-    talk: Talk,
+    session: Session,
     file: Annotated[
         str, typer.Argument(metavar="[FILE]", help="Where it goes; - is standard output.")
     ] = STANDARD,
@@ -37,29 +37,29 @@ def export(
 
     from nexo.vocabulary.errors import InvalidArgument
 
-    with talk.client() as client:
+    with session.client() as client:
         document = client.export_definitions()
     encoded = msgspec.json.encode(document)
     if file == STANDARD:
-        talk.line((encoded if talk.as_json else msgspec.json.format(encoded)).decode())
+        session.line((encoded if session.as_json else msgspec.json.format(encoded)).decode())
         return
     from pathlib import Path
 
     target = Path(file)
     if target.exists():
-        talk.confirm(f"Replace {file}?", yes)
+        session.confirm(f"Replace {file}?", yes)
     try:
         target.write_bytes(msgspec.json.format(encoded) + b"\n")
     except OSError as error:
         raise InvalidArgument(f"{file} cannot be written: {error.strerror}") from None
     counts = {kind: len(getattr(document, kind)) for kind in ("queues", "topics", "bindings")}
     told = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
-    talk.answer({"file": file, **counts}, f"exported to {file}: {told}")
+    session.answer({"file": file, **counts}, f"exported to {file}: {told}")
 
 
-@talks
+@takes_session
 def import_definitions(
-    talk: Talk,
+    session: Session,
     file: Annotated[str, typer.Argument(metavar="FILE", help="The document; - is standard input.")],
     dry_run: Annotated[
         bool,
@@ -79,19 +79,19 @@ def import_definitions(
     changes nothing.
     """
     document = _read(file)
-    with talk.client() as client:
+    with session.client() as client:
         imported = client.import_definitions(document, dry_run=dry_run)
-    if talk.as_json:
-        talk.document({"dry_run": dry_run, "definitions": imported})
+    if session.as_json:
+        session.document({"dry_run": dry_run, "definitions": imported})
         return
     for each in imported:
         differing = f" ({', '.join(each.settings)})" if each.settings else ""
-        talk.line(f"{each.outcome:<10}{each.kind} {each.name}{differing}")
+        session.line(f"{each.outcome:<10}{each.kind} {each.name}{differing}")
     outcomes = [each.outcome for each in imported]
     counts = [
         f"{outcomes.count(outcome):,} {outcome}" for outcome in ("created", "changed", "unchanged")
     ]
-    talk.line(", ".join(counts) + ("; nothing was done" if dry_run else ""))
+    session.line(", ".join(counts) + ("; nothing was done" if dry_run else ""))
 
 
 def _read(file: str) -> "Definitions":

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from nexo.cli.durations import parse_duration
+from nexo.cli.parameters import parse_duration
 
 PROGRAM = "examples.gps"
 

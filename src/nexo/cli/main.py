@@ -1,22 +1,27 @@
-"""The command `nexo`: its subcommands put together, and what happens when one fails."""
+"""The command `nexo`: its subcommands put together, and what happens when one fails: one line that
+says what to do, and the exit code that goes with it."""
 
+import difflib
+import json
 import os
+import platform
+import re
 import sys
 
 import typer
 
-from nexo.cli import backup, bench, doctor, pipeline, queue, token, top, topic, version
+from nexo import __version__
+from nexo.cli import backup, bench, doctor, pipeline, queue, token, top, topic
 from nexo.cli.audit import audit
 from nexo.cli.consume import consume
 from nexo.cli.definitions import export, import_definitions
 from nexo.cli.demo import demo
-from nexo.cli.failures import UNREACHABLE, USAGE, show_failure, show_usage, status_of
-from nexo.cli.pop import pop
+from nexo.cli.messages import pop, push
 from nexo.cli.produce import produce
-from nexo.cli.push import push
 from nexo.cli.serve import serve
+from nexo.cli.session import Session, takes_session
 from nexo.cli.worker import worker
-from nexo.vocabulary.errors import NexoError
+from nexo.vocabulary.errors import InvalidArgument, NexoError
 
 INTERRUPTED = 130
 
@@ -28,6 +33,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+DONE, REFUSED, USAGE, UNREACHABLE = 0, 1, 2, 3
+
+_POSSIBLE = re.compile(r"\(Possible options: ([^)]*)\)")
 
 
 @app.callback(invoke_without_command=True)
@@ -45,6 +54,28 @@ def nexo(context: typer.Context) -> None:
     """
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
+
+
+@takes_session
+def version(session: Session) -> None:
+    """Show the versions of this command and of the broker.
+
+    \b
+    Examples
+      nexo version
+      nexo version --json
+    """
+    try:
+        broker = session.require_broker()
+    except NexoError:
+        broker = None
+    if session.as_json:
+        session.document(
+            {"version": __version__, "python": platform.python_version(), "broker": broker}
+        )
+    else:
+        session.line(f"nexo {__version__} on Python {platform.python_version()}")
+        session.line(f"broker: {broker or 'none'} at {session.url}")
 
 
 app.command(rich_help_panel=_BROKER)(serve)
@@ -66,7 +97,7 @@ app.command(rich_help_panel=_MACHINE)(export)
 app.command("import", rich_help_panel=_MACHINE)(import_definitions)
 app.add_typer(bench.app, rich_help_panel=_MACHINE)
 app.command(rich_help_panel=_MACHINE)(doctor.doctor)
-app.command(rich_help_panel=_MACHINE)(version.version)
+app.command(rich_help_panel=_MACHINE)(version)
 
 
 def main() -> None:
@@ -101,3 +132,47 @@ def run(arguments: list[str]) -> int:
         sys.stderr.write(f"nexo: the connection broke: {error}\n")
         return UNREACHABLE
     return result if isinstance(result, int) else 0
+
+
+def status_of(error: NexoError) -> int:
+    """The exit code of an error. Wrong values are wrong usage, whoever noticed."""
+    if error.code in ("unreachable", "timeout"):
+        return UNREACHABLE
+    if type(error) is InvalidArgument:  # not its kinds: a message too large is a refusal
+        return USAGE
+    return REFUSED
+
+
+def show_failure(error: NexoError, as_json: bool) -> None:
+    if as_json:
+        _show_json(error.code, error.message, error.hint, error.retryable)
+        return
+    hint = f": {error.hint}" if error.hint else ""
+    sys.stderr.write(f"nexo: {_one_line(error.message + hint)}\n")
+
+
+def show_usage(error: typer.TyperException, as_json: bool) -> None:
+    """What typer found wrong in the command line."""
+    wanted = getattr(error, "option_name", "")
+    message = _POSSIBLE.sub(lambda found: _did_you_mean(found, wanted), error.format_message())
+    message = message[:1].lower() + message[1:]
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "nexo"
+    if as_json:
+        _show_json(InvalidArgument.code, message, f"see {command} --help", False)
+        return
+    sys.stderr.write(f"{command}: {_one_line(message).rstrip('.')} (see {command} --help)\n")
+
+
+def _did_you_mean(found: re.Match[str], wanted: str) -> str:
+    nearest = difflib.get_close_matches(wanted, found[1].split(", "), 1)
+    return f"- did you mean {nearest[0]}?" if nearest else ""
+
+
+def _show_json(code: str, message: str, hint: str, retryable: bool) -> None:
+    told = {"code": code, "message": message, "hint": hint, "retryable": retryable}
+    sys.stderr.write(json.dumps({"error": told}) + "\n")
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,4 +1,5 @@
-"""The measurements of `nexo bench`: a load on one queue, and how long each call took."""
+"""The measurements of `nexo bench`: a load on one queue, and how long each call took. Apart from
+the command, because asyncio would weigh on the start of every other one."""
 
 import asyncio
 import struct

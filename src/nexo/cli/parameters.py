@@ -1,9 +1,35 @@
-"""Parameters that many commands share, added to the signatures that typer reads."""
+"""What commands take, in the form that typer reads: flags that many of them share, values as people
+write them, and names that the shell completes."""
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from nexo.vocabulary import units
+from nexo.vocabulary.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from nexo import Client
+
+Value = TypeVar("Value")
+
+_QUICK_S = 1.0  # completion takes only what a broker says at once
+
+
+def command_group(name: str, help: str) -> typer.Typer:
+    """A command that only has subcommands: alone, it says which."""
+    app = typer.Typer(name=name, help=help)
+
+    @app.callback(invoke_without_command=True, help=help)
+    def show_help(context: typer.Context) -> None:
+        if context.invoked_subcommand is None:
+            typer.echo(context.get_help())
+
+    return app
 
 
 def add_parameters(
@@ -32,3 +58,101 @@ def add_parameters(
 def flag(name: str, kind: Any, default: Any = None) -> inspect.Parameter:
     """A parameter that is only ever given by its flag."""
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+
+
+def _parser(parse: Callable[[str], Value]) -> Callable[[str], Value]:
+    """For typer: what it refuses is wrong usage."""
+
+    @functools.wraps(parse)
+    def read(text: str) -> Value:
+        try:
+            return parse(str(text))
+        except InvalidArgument as error:
+            raise typer.BadParameter(f"{error.message}; {error.hint}") from None
+
+    return read
+
+
+parse_duration = _parser(units.parse_duration)
+parse_size = _parser(units.parse_size)
+
+
+@_parser
+def parse_moment(text: str) -> units.Moment:
+    """A time: 2026-05-31, 2026-05-31T14:30 (UTC unless it says so), or 2h for so long ago."""
+    return units.parse_moment(text, datetime.now(UTC))
+
+
+@_parser
+def parse_start(text: str) -> str | int | datetime:
+    """Where to begin in a topic. Digits alone are an offset; all else has to be a time."""
+    text = text.strip()
+    if text in ("latest", "earliest"):
+        return text
+    if text.isdigit():
+        return int(text)
+    try:
+        return units.parse_moment(text, datetime.now(UTC)).at
+    except InvalidArgument:
+        raise InvalidArgument(
+            f"{text!r:.40} is not a start",
+            "write latest, earliest, an offset, 10m for ten minutes ago, or a time as "
+            "2026-05-31T14:30 (UTC)",
+        ) from None
+
+
+def attributes_of(given: Iterable[str], flag: str = "--attribute") -> dict[str, str] | None:
+    """What flags of the form name=value say; None if nothing."""
+    attributes = {}
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not name or not equals:
+            raise InvalidArgument(f"{each!r:.80} is not an attribute", f"write {flag} name=value")
+        attributes[name] = value
+    return attributes or None
+
+
+def queue_names(context: typer.Context, incomplete: str) -> list[str]:
+    """The queues that begin like this; none if no broker answers quickly."""
+    return _names(context, incomplete, lambda client: [each.name for each in client.queues()])
+
+
+def topic_names(context: typer.Context, incomplete: str) -> list[str]:
+    """The topics that begin like this; none if no broker answers quickly."""
+    return _names(context, incomplete, lambda client: [each.name for each in client.topics()])
+
+
+def _names(
+    context: typer.Context, incomplete: str, listing: "Callable[[Client], Iterable[str]]"
+) -> list[str]:
+    """Those of a listing that begin like this."""
+    import nexo
+    from nexo.cli.session import DEFAULT_URL, Session
+    from nexo.vocabulary.errors import NexoError
+
+    given = context.params
+    url, token = given.get("url") or DEFAULT_URL, given.get("token")
+    try:
+        session = Session(url, token, json=False, tls_ca=given.get("tls_ca"))
+        session.require_broker()
+        with nexo.connect(url, token=token, timeout=_QUICK_S, tls_ca=session.tls_ca) as client:
+            found = list(listing(client))
+    except NexoError:
+        return []
+    return [name for name in found if name.startswith(incomplete)]
+
+
+def queue_argument(help: str = "The queue.") -> Any:
+    return typer.Argument(
+        metavar="QUEUE", help=help, show_default=False, autocompletion=queue_names
+    )
+
+
+def topic_argument(help: str = "The topic.") -> Any:
+    return typer.Argument(
+        metavar="TOPIC", help=help, show_default=False, autocompletion=topic_names
+    )
+
+
+Queue = Annotated[str, queue_argument()]
+Topic = Annotated[str, topic_argument()]

@@ -1,17 +1,20 @@
-"""`nexo pipeline`: jobs on Spark, and how they are doing."""
+"""`nexo pipeline`: jobs on Spark with their own flags, what they say in the end, and how they are
+doing."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
-from nexo.cli import pipeline_jobs as jobs
-from nexo.cli.group import command_group
-from nexo.cli.pipeline_work import LakeFlag
-from nexo.cli.talk import Talk, talks
+from nexo.cli.parameters import command_group, parse_duration, parse_moment, queue_names
+from nexo.cli.pipeline_work import LakeFlag, Work, run_file, works
+from nexo.cli.session import Session, takes_session
+from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.units import Moment
 
 if TYPE_CHECKING:
     from nexo.pipeline.status import Status
@@ -26,6 +29,30 @@ Examples
   nexo pipeline run archive --queue orders --master spark://host:7077
 """
 
+_Once = Annotated[bool, typer.Option("--once", help="All there is, then stop.")]
+_Every = Annotated[
+    float,
+    typer.Option(metavar="DURATION", parser=parse_duration, help="A micro-batch every so often."),
+]
+_DataLoss = Annotated[
+    bool,
+    typer.Option(
+        "--fail-on-data-loss/--allow-data-loss",
+        help="Whether to fail if retention was faster than the job.",
+    ),
+]
+_BatchMessages = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", min=1, help="Messages of a micro-batch, at most; by default by --every."
+    ),
+]
+_Where = Annotated[
+    str | None,
+    typer.Option(metavar="SQL", help="Which messages: SQL on their columns and text, the body."),
+]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count.")]
+
 
 class Jobs(TyperGroup):
     """The jobs, and any file that holds one."""
@@ -34,11 +61,11 @@ class Jobs(TyperGroup):
         return super().get_command(ctx, cmd_name) or self._file_command(cmd_name)
 
     def _file_command(self, name: str) -> Any:
-        from nexo.pipeline.jobs import is_file, unknown_job
+        from nexo.pipeline.job import is_file, unknown_job
 
         if not is_file(name):
             raise unknown_job(name)
-        info = CommandInfo(name="FILE", cls=TyperCommand, callback=jobs.file_job(name))
+        info = CommandInfo(name="FILE", cls=TyperCommand, callback=file_job(name))
         return get_command_from_info(info, pretty_exceptions_short=False, rich_markup_mode="rich")
 
 
@@ -52,22 +79,302 @@ def show_help(context: typer.Context) -> None:
         typer.echo(context.get_help())
 
 
-run.command()(jobs.archive)
-run.command()(jobs.insights)
-run.command()(jobs.replay)
-run.command()(jobs.redrive)
-run.command()(jobs.compact)
+def _moment(flag: str, help: str) -> Any:
+    return typer.Option(flag, metavar="TIME", parser=parse_moment, help=help)
+
+
+@run.command()
+@works
+def archive(
+    work: Work,
+    topic: Annotated[
+        list[str] | None, typer.Option(metavar="TOPIC", help="A topic; may be given often.")
+    ] = None,
+    queue: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="QUEUE",
+            help="A queue with archive on; may be given often.",
+            autocompletion=queue_names,
+        ),
+    ] = None,
+    once: _Once = False,
+    every: _Every = "10s",  # type: ignore[assignment]  # the parser reads it
+    batch_messages: _BatchMessages = None,
+    fail_on_data_loss: _DataLoss = True,
+) -> None:
+    """Keep topics, archived queues and the events in the lake.
+
+    \b
+    Examples
+      nexo pipeline run archive --queue orders --topic news --lake lake
+      nexo pipeline run archive --once                   the events alone
+
+    A queue must keep an archive: nexo queue edit orders --archive. The events
+    are always kept too. Killed and run again, nothing is lost or doubled.
+    """
+    from nexo.pipeline.archive import Archive, run
+
+    lake = work.lake()
+    asked = Archive(
+        topics=tuple(topic or ()),
+        queues=tuple(queue or ()),
+        once=once,
+        every_s=every,
+        batch_messages=batch_messages,
+        fail_on_data_loss=fail_on_data_loss,
+        checkpoint=work.checkpoint,
+    )
+    status = work.do("archive", lambda job: run(job, lake, asked), lake=lake)
+    work.answer(status)
+
+
+@run.command()
+@works
+def insights(
+    work: Work,
+    once: _Once = False,
+    every: _Every = "10s",  # type: ignore[assignment]  # the parser reads it
+    watermark: Annotated[
+        float,
+        typer.Option(metavar="DURATION", parser=parse_duration, help="How late an event may come."),
+    ] = "10m",  # type: ignore[assignment]
+    from_lake: Annotated[
+        bool, typer.Option("--from-lake", help="Over the archived events, not the broker's.")
+    ] = False,
+    day: Annotated[
+        str | None,
+        typer.Option(metavar="DAY", help="With --from-lake, one day: 2026-05-31, yesterday."),
+    ] = None,
+    batch_messages: _BatchMessages = None,
+    fail_on_data_loss: _DataLoss = True,
+) -> None:
+    """Figures of each queue and minute, from the events of the broker.
+
+    \b
+    Examples
+      nexo pipeline run insights --lake lake
+      nexo pipeline run insights --lake lake --once
+      nexo pipeline run insights --lake lake --from-lake --day yesterday
+
+    Tables in LAKE/insights: queue_minutes, dead_letters and consumers.
+    """
+    from nexo.pipeline.insights import Insights, day_of, run
+
+    lake = work.lake()
+    if day is not None and not from_lake:
+        raise InvalidArgument("--day is for the archive", "add --from-lake")
+    try:
+        chosen = day_of(day) if day is not None else None
+    except ValueError:
+        raise InvalidArgument(
+            f"{day!r:.40} is not a day", "write 2026-05-31, today or yesterday"
+        ) from None
+    asked = Insights(
+        once=once,
+        every_s=every,
+        watermark_s=watermark,
+        batch_events=batch_messages,
+        fail_on_data_loss=fail_on_data_loss,
+        checkpoint=work.checkpoint,
+        from_lake=from_lake,
+        first_day=chosen,
+        last_day=chosen,
+    )
+    status = work.do(
+        "insights", lambda job: run(job, lake, asked), lake=lake, asks_broker=not from_lake
+    )
+    work.answer(status)
+
+
+@run.command()
+@works
+def replay(
+    work: Work,
+    source: Annotated[str, typer.Option(metavar="NAME", help="The topic or queue in the lake.")],
+    to_queue: Annotated[
+        str | None,
+        typer.Option(metavar="QUEUE", help="Where to push.", autocompletion=queue_names),
+    ] = None,
+    to_topic: Annotated[
+        str | None, typer.Option(metavar="TOPIC", help="Or where to publish.")
+    ] = None,
+    since: Annotated[Any, _moment("--from", "Messages created at this time or later.")] = None,
+    until: Annotated[Any, _moment("--until", "Messages created before this time.")] = None,
+    where: _Where = None,
+    rate: Annotated[
+        float | None, typer.Option(metavar="N", min=0.001, help="Messages a second, at most.")
+    ] = None,
+    replay_id: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Its name; by default it follows from the rest."),
+    ] = None,
+    dry_run: _DryRun = False,
+) -> None:
+    """Push what the lake holds once more, to a queue or topic.
+
+    \b
+    Examples
+      nexo pipeline run replay --source orders --to-queue orders --from 2026-05-31
+      nexo pipeline run replay --source orders --to-queue orders --from 2h --replay-id again
+      nexo pipeline run replay --source orders --to-topic tests --dry-run \\
+          --where "get_json_object(text, '$.total') > 100"
+
+    A replay happens once: run again, it goes on where it was stopped, and adds
+    nothing when it was done. Another --replay-id is another replay. A time such
+    as 2h is that of the first run, and needs a --replay-id.
+    """
+    from nexo.pipeline.replay import Replay, run
+
+    begin, end = _checked(since), _checked(until)
+    asked = Replay(
+        source=source,
+        to_queue=to_queue,
+        to_topic=to_topic,
+        since=begin.at if begin else None,
+        until=end.at if end else None,
+        where=where,
+        rate=rate,
+        replay_id=replay_id,
+        dry_run=dry_run,
+        since_ago=begin.ago if begin else None,
+        until_ago=end.ago if end else None,
+    )
+    lake = work.lake()
+    asked.check()
+    found: dict[str, int] = {}
+
+    def do(job: Any) -> None:
+        found.update(run(job, lake, asked))
+
+    status = work.do("replay", do, lake=None if dry_run else lake)
+    target = to_queue or to_topic
+    text = f"replay {asked.name}: {found['added']:,} of {found['matched']:,} added to {target}"
+    if dry_run:
+        text = f"{found['matched']:,} messages of {source} would go to {target}"
+    work.answer(status, text, replay_id=asked.name, dry_run=dry_run, **found)
+
+
+@run.command()
+@works
+def redrive(
+    work: Work,
+    queue: Annotated[
+        str,
+        typer.Option(metavar="QUEUE", help="The dead-letter queue.", autocompletion=queue_names),
+    ],
+    to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="QUEUE",
+            help="Where they go; else each to where it came from.",
+            autocompletion=queue_names,
+        ),
+    ] = None,
+    where: _Where = None,
+    set_body: Annotated[
+        str | None, typer.Option(metavar="SQL", help="The new body, as SQL on the same columns.")
+    ] = None,
+    dry_run: _DryRun = False,
+) -> None:
+    """Send dead letters back to work, chosen by SQL and repaired by SQL.
+
+    \b
+    Examples
+      nexo pipeline run redrive --queue orders_dlq --where "text like '%42%'" --dry-run
+      nexo pipeline run redrive --queue orders_dlq --set-body "replace(text, 'NaN', 'null')"
+      nexo pipeline run redrive --queue orders_dlq \\
+          --where "attributes['nexo.dead_letter.reason'] = 'no stock'"
+
+    What does not match stays. Killed and run again, no message is lost or
+    doubled: each moves in one commit, with its new body.
+    """
+    from nexo.pipeline.redrive import Redrive, run
+
+    asked = Redrive(queue=queue, to=to, where=where, set_body=set_body, dry_run=dry_run)
+    found: dict[str, int] = {}
+
+    def do(job: Any) -> None:
+        found.update(run(job, asked))
+
+    status = work.do("redrive", do, lake=None if dry_run else work.lake_if_named())
+    target = to or "their queues"
+    text = f"{found['moved']:,} of {found['matched']:,} moved from {queue} to {target}"
+    if found["skipped"]:
+        text += f"; {found['skipped']:,} have no queue to go back to and stay: give one with --to"
+    if found["missing"]:
+        text += f"; {found['missing']:,} were taken by others meanwhile"
+    if dry_run:
+        text = f"{found['matched']:,} of {found['letters']:,} in {queue} would go to {target}"
+    work.answer(status, text, dry_run=dry_run, **found)
+
+
+@run.command()
+@works
+def compact(
+    work: Work,
+    target_bytes: Annotated[
+        int, typer.Option(metavar="N", min=1, help="How large a file should be, about.")
+    ] = 128 * 1024 * 1024,
+    files_min: Annotated[
+        int, typer.Option(metavar="N", min=2, help="Leave folders with fewer files alone.")
+    ] = 2,
+) -> None:
+    """Make few large files of the many small ones in the lake.
+
+    \b
+    Examples
+      nexo pipeline run compact --lake lake
+      nexo pipeline run compact --lake lake --files-min 10
+
+    Whoever reads sees each row once at any moment. The archive may go on.
+    """
+    from nexo.pipeline.compact import Compact, run
+
+    lake = work.lake()
+    asked = Compact(target_bytes=target_bytes, files_min=files_min)
+    found: dict[str, int] = {}
+
+    def do(job: Any) -> None:
+        found.update(run(job, lake, asked))
+
+    status = work.do("compact", do, lake=lake, asks_broker=False)
+    text = (
+        f"compact: {found['files_before']:,} files of {found['folders']:,} folders are "
+        f"{found['files_after']:,} now"
+    )
+    if lake.format != "parquet":  # the format counts its files, not we
+        text = f"compact: {found['folders']:,} {lake.format} tables were compacted"
+    work.answer(status, text, **found)
+
+
+def file_job(name: str) -> Callable[..., Any]:
+    """The command of a user's file."""
+
+    @works
+    def file(
+        work: Work,
+        arguments: Annotated[
+            list[str] | None, typer.Argument(metavar="[-- ARGS]", help="For the file.")
+        ] = None,
+    ) -> int:
+        """Run a PySpark file of yours, with Java, Python and the connector in place."""
+        return run_file(work, name, list(arguments or ()))
+
+    return file
+
+
 app.add_typer(run)
 
 
 @app.command(name="list")
-@talks
-def show_jobs(talk: Talk) -> None:
+@takes_session
+def show_jobs(session: Session) -> None:
     """Show the jobs that there are."""
-    from nexo.pipeline.jobs import JOBS
+    from nexo.pipeline.job import JOBS
 
-    if talk.as_json:
-        talk.document(JOBS)
+    if session.as_json:
+        session.document(JOBS)
         return
     from nexo.cli.tables import console, plain_table
 
@@ -78,8 +385,8 @@ def show_jobs(talk: Talk) -> None:
 
 
 @app.command()
-@talks
-def status(talk: Talk, lake: LakeFlag = "nexo-lake") -> None:
+@takes_session
+def status(session: Session, lake: LakeFlag = "nexo-lake") -> None:
     """Show how the jobs on a lake are doing: progress, speed, lag, the last error.
 
     \b
@@ -93,17 +400,17 @@ def status(talk: Talk, lake: LakeFlag = "nexo-lake") -> None:
     from nexo.pipeline.status import read_statuses
 
     found = read_statuses(Lake(lake))
-    if talk.as_json:
-        talk.document(found)
+    if session.as_json:
+        session.document(found)
     elif not found:
-        talk.line(f"no job has run on {lake} yet")
+        session.line(f"no job has run on {lake} yet")
     else:
         _show(found)
 
 
 def _show(found: "list[Status]") -> None:
-    from nexo.cli.durations import show_duration
     from nexo.cli.tables import console, plain_table
+    from nexo.vocabulary.units import show_duration
 
     figures = ("rows", "rows/s", "lag", "told")
     table = plain_table("job", "state", *figures, "error", right=figures, wide=("error",))
@@ -115,3 +422,7 @@ def _show(found: "list[Status]") -> None:
         row = (f"{each.rows:,}", speed, lag, f"{show_duration(told)} ago", each.error)
         table.add_row(each.job, each.state, *row)
     console().print(table)
+
+
+def _checked(moment: Any) -> Moment | None:
+    return moment if isinstance(moment, Moment) else None

@@ -2,22 +2,20 @@
 
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nexo.cli.ending import Ending
 from nexo.cli.parameters import add_parameters, flag
 from nexo.cli.progress import progress_bar, show_rate
-from nexo.cli.talk import DEFAULT_URL, Json, Talk, TlsCa, Token, Url
-from nexo.server.durations import parse_seconds
+from nexo.cli.session import DEFAULT_URL, Json, Session, TlsCa, Token, Url
+from nexo.cli.signals import Ending
 from nexo.vocabulary.errors import InvalidArgument, NexoError
 
 if TYPE_CHECKING:
+    from nexo.pipeline.job import JobRun
     from nexo.pipeline.lake import Lake
-    from nexo.pipeline.running import Running
     from nexo.pipeline.status import Status
 
 _PANEL = "Spark and the lake"
@@ -93,9 +91,9 @@ class Work:
         checkpoint: str | None,
         master: str | None,
         conf: list[str] | None,
-        **talk: Any,
+        **session: Any,
     ) -> None:
-        self.talk = Talk(**talk)
+        self.session = Session(**session)
         self.checkpoint = checkpoint
         self._lake = lake
         self._format = format
@@ -117,13 +115,13 @@ class Work:
     def broker(self) -> dict[str, str]:
         """The options of the data source that say where the broker is and who asks."""
         given = {
-            "endpoint": self.talk.url,
-            "token": self.talk.token,
-            "tlsCa": self.talk.tls_ca,
+            "endpoint": self.session.url,
+            "token": self.session.token,
+            "tlsCa": self.session.tls_ca,
         }
         return {name: value for name, value in given.items() if value}
 
-    def session(self, name: str) -> Any:
+    def spark_session(self, name: str) -> Any:
         from nexo.spark import session
 
         return session(f"nexo {name}", self._master, self._conf)
@@ -131,19 +129,19 @@ class Work:
     def do(
         self,
         job: str,
-        work: Callable[["Running"], None],
+        work: Callable[["JobRun"], None],
         *,
         lake: "Lake | None" = None,
         asks_broker: bool = True,
     ) -> "Status":
         """Run a job while its progress is shown; says how it ended."""
         from nexo.pipeline.failures import SPARK_ERRORS, explained
-        from nexo.pipeline.running import Running
+        from nexo.pipeline.job import JobRun
         from nexo.pipeline.status import Teller
 
         if asks_broker:
-            self.talk.require_broker()
-        with progress_bar(self.talk, job) as bar:
+            self.session.require_broker()
+        with progress_bar(self.session, job) as bar:
             bar.show(0, "starting Spark")
 
             def show(told: "Status") -> None:
@@ -153,12 +151,12 @@ class Work:
             teller = Teller(job, lake, show)
             spark = None
             try:
-                spark = self.session(job)
+                spark = self.spark_session(job)
                 with Ending() as ending:
-                    running = Running(
+                    job_run = JobRun(
                         spark, self.broker(), teller, should_stop=lambda: ending.is_near
                     )
-                    work(running)
+                    work(job_run)
                     teller.tell("stopped" if ending.is_near else "finished")
             except (NexoError, *SPARK_ERRORS) as error:
                 failure = explained(error)
@@ -183,30 +181,7 @@ class Work:
             **more,
         }
         text = text or f"{status.job}: {show_rate(status.rows, seconds)}"
-        self.talk.answer(document, text)
-
-
-class Moment(NamedTuple):
-    """A time on the command line; `ago` is how it was said, if that was how long ago."""
-
-    at: datetime
-    ago: str | None = None
-
-
-def parse_moment(text: str) -> Moment:
-    """A time: 2026-05-31, 2026-05-31T14:30 (UTC unless it says so), or 2h for so long ago."""
-    text = str(text).strip()
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        try:
-            return Moment(datetime.now(UTC) - timedelta(seconds=parse_seconds(text)), text)
-        except (InvalidArgument, OverflowError):
-            raise typer.BadParameter(
-                f"{text!r:.40} is not a time; write 2026-05-31T14:30, or 2h for two hours ago"
-            ) from None
-    is_bare = moment.tzinfo is None
-    return Moment(moment.replace(tzinfo=UTC) if is_bare else moment.astimezone(UTC))
+        self.session.answer(document, text)
 
 
 def run_file(work: Work, file: str, arguments: list[str]) -> int:
@@ -223,7 +198,7 @@ def run_file(work: Work, file: str, arguments: list[str]) -> int:
     variables = {"NEXO_URL": "endpoint", "NEXO_TOKEN": "token", "NEXO_TLS_CA": "tlsCa"}
     os.environ.update({name: broker[key] for name, key in variables.items() if key in broker})
     teller = Teller(Path(file).name, work.lake_if_named())
-    spark = work.session(file)
+    spark = work.spark_session(file)
     watch = Watch(spark, teller)
     teller.tell("running")
     status = None
@@ -235,7 +210,7 @@ def run_file(work: Work, file: str, arguments: list[str]) -> int:
         spark.stop()
         error = "it raised" if status is None else f"exit code {status}"
         teller.tell(*(("finished",) if status == 0 else ("failed", error)))
-    if work.talk.is_watched:
+    if work.session.is_watched:
         sys.stderr.write(f"{file}: {teller.seconds:.1f} s\n")
     return status
 

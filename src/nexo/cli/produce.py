@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nexo.cli.completion import queue_argument
-from nexo.cli.ending import Ending
+from nexo.cli.parameters import queue_argument
 from nexo.cli.progress import progress_bar, show_rate
-from nexo.cli.talk import Talk, talks
+from nexo.cli.session import Session, takes_session
+from nexo.cli.signals import Ending
 
 if TYPE_CHECKING:
     from nexo import Queue
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 STEP_S = 0.05  # with a rate, what is due is pushed this often
 
 
-@talks
+@takes_session
 def produce(
-    talk: Talk,
+    session: Session,
     queue: Annotated[str, queue_argument("The queue; created if needed.")],
     count: Annotated[
         int, typer.Option(metavar="N", min=0, help="How many; 0: until Ctrl-C.")
@@ -47,13 +47,13 @@ def produce(
     """
     total = count or None
     began = time.perf_counter()
-    with talk.client() as client, progress_bar(talk, f"→ {queue}", total) as bar:
+    with session.client() as client, progress_bar(session, f"→ {queue}", total) as bar:
         target = client.queue(queue, create=True)
         with Ending() as ending:
             _push(target, bar, ending, total, rate, size, priority, batch)
     seconds = time.perf_counter() - began
     pushed = bar.count
-    talk.answer(
+    session.answer(
         {"queue": queue, "pushed": pushed, "seconds": seconds, "rate": pushed / seconds},
         f"pushed {show_rate(pushed, seconds)}",
     )

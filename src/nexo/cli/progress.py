@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from nexo.cli.talk import Talk
+    from nexo.cli.session import Session
 
 
 class Bar:
@@ -27,9 +27,9 @@ class Bar:
 
 
 @contextlib.contextmanager
-def progress_bar(talk: "Talk", doing: str, total: int | None = None) -> Iterator[Bar]:
+def progress_bar(session: "Session", doing: str, total: int | None = None) -> Iterator[Bar]:
     """A bar for the length of a `with` block; without a total it only counts."""
-    if not talk.is_watched:
+    if not session.is_watched:
         yield Bar()
         return
     from rich.console import Console

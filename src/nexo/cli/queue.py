@@ -1,14 +1,18 @@
-"""`nexo queue …`: create, look at, change and delete queues."""
+"""`nexo queue …`: create, look at, change and delete queues, and what operators do to their
+messages: look, empty, redrive, hold, release."""
 
+import time
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
-from nexo.cli.completion import Queue
-from nexo.cli.group import command_group
+from nexo.cli.messages import message_document
+from nexo.cli.parameters import Queue, command_group, queue_argument, queue_names
+from nexo.cli.progress import progress_bar, show_rate
 from nexo.cli.queue_settings import takes_settings
-from nexo.cli.queue_upkeep import peek, purge, redrive, release, set_paused
-from nexo.cli.talk import Talk, talks
+from nexo.cli.session import Session, takes_session
+from nexo.cli.signals import Ending
 from nexo.vocabulary.errors import InvalidArgument
 
 app = command_group(
@@ -23,11 +27,13 @@ app = command_group(
     """,
 )
 
+POLL_S = 0.1  # how often a redrive is asked how far it is
+
 
 @app.command()
 @takes_settings
-@talks
-def create(talk: Talk, settings: dict[str, Any], name: Queue) -> None:
+@takes_session
+def create(session: Session, settings: dict[str, Any], name: Queue) -> None:
     """Create a queue; again with the same settings is no error.
 
     \b
@@ -36,14 +42,14 @@ def create(talk: Talk, settings: dict[str, Any], name: Queue) -> None:
       nexo queue create orders --visibility-timeout 45 --max-attempts 3
       nexo queue create mails --backoff-initial 1 --backoff-max 10m --max-receive-rate 50
     """
-    with talk.client() as client:
+    with session.client() as client:
         client.create_queue(name, **settings)
-        talk.answer(client.queue(name).info(), f"queue {name} is there")
+        session.answer(client.queue(name).info(), f"queue {name} is there")
 
 
 @app.command("list")
-@talks
-def list_queues(talk: Talk) -> None:
+@takes_session
+def list_queues(session: Session) -> None:
     """List the queues with their figures.
 
     \b
@@ -51,12 +57,12 @@ def list_queues(talk: Talk) -> None:
       nexo queue list
       nexo queue list --json | jq '.[].name'
     """
-    with talk.client() as client:
+    with session.client() as client:
         infos = client.queues()
-    if talk.as_json:
-        talk.document(infos)
+    if session.as_json:
+        session.document(infos)
     elif not infos:
-        talk.line("there are no queues yet: nexo queue create NAME")
+        session.line("there are no queues yet: nexo queue create NAME")
     else:
         from nexo.cli.tables import console, queue_table
 
@@ -64,8 +70,8 @@ def list_queues(talk: Talk) -> None:
 
 
 @app.command()
-@talks
-def info(talk: Talk, name: Queue) -> None:
+@takes_session
+def info(session: Session, name: Queue) -> None:
     """Show a queue: figures, totals, settings, claims.
 
     \b
@@ -73,10 +79,10 @@ def info(talk: Talk, name: Queue) -> None:
       nexo queue info orders
       nexo queue info orders --json | jq .depth
     """
-    with talk.client() as client:
+    with session.client() as client:
         found = client.queue(name).info()
-    if talk.as_json:
-        talk.document(found)
+    if session.as_json:
+        session.document(found)
     else:
         from nexo.cli.tables import console, queue_page
 
@@ -85,8 +91,8 @@ def info(talk: Talk, name: Queue) -> None:
 
 @app.command()
 @takes_settings
-@talks
-def edit(talk: Talk, settings: dict[str, Any], name: Queue) -> None:
+@takes_session
+def edit(session: Session, settings: dict[str, Any], name: Queue) -> None:
     """Change settings of a queue; those not named stay as they are.
 
     \b
@@ -96,7 +102,7 @@ def edit(talk: Talk, settings: dict[str, Any], name: Queue) -> None:
     """
     if not settings:
         raise InvalidArgument("nothing is to be changed", "name a setting: --visibility-timeout 45")
-    with talk.client() as client:
+    with session.client() as client:
         queue = client.queue(name)
         if "backoff" in settings:  # its parts are flags of their own: the others stay too
             import msgspec
@@ -104,13 +110,13 @@ def edit(talk: Talk, settings: dict[str, Any], name: Queue) -> None:
             now = queue.info().settings.backoff
             settings["backoff"] = {**msgspec.to_builtins(now or {}), **settings["backoff"]}
         queue.edit(**settings)
-        talk.answer(queue.info(), f"queue {name} is changed")
+        session.answer(queue.info(), f"queue {name} is changed")
 
 
 @app.command()
-@talks
+@takes_session
 def delete(
-    talk: Talk,
+    session: Session,
     name: Queue,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
@@ -121,17 +127,171 @@ def delete(
       nexo queue delete orders
       nexo queue delete orders --yes
     """
-    with talk.client() as client:
+    with session.client() as client:
         queue = client.queue(name)
         depth = queue.info().depth
-        talk.confirm(f"Delete {name} with {depth:,} messages, for good?", yes)
+        session.confirm(f"Delete {name} with {depth:,} messages, for good?", yes)
         queue.delete()
-    talk.answer({"name": name, "deleted": True}, f"queue {name} is deleted")
+    session.answer({"name": name, "deleted": True}, f"queue {name} is deleted")
 
 
-app.command()(purge)
-app.command()(peek)
-app.command()(redrive)
+@app.command()
+@takes_session
+def purge(
+    session: Session,
+    name: Queue,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Remove every message of a queue, those in flight too.
+
+    \b
+    Examples
+      nexo queue purge orders
+      nexo queue purge orders --yes
+    """
+    with session.client() as client:
+        queue = client.queue(name)
+        depth = queue.info().depth
+        session.confirm(f"Remove {depth:,} messages from {name}, for good?", yes)
+        with progress_bar(session, f"purging {name}", depth) as bar:
+            purged = queue.purge()
+            bar.show(purged, total=purged)
+    session.answer({"name": name, "purged": purged}, f"{purged:,} messages are gone from {name}")
+
+
+@app.command()
+@takes_session
+def peek(
+    session: Session,
+    name: Queue,
+    limit: Annotated[
+        int, typer.Option(metavar="N", min=1, max=1_000, help="At most so many.")
+    ] = 10,
+) -> None:
+    """Look at messages without taking them.
+
+    \b
+    Examples
+      nexo queue peek orders
+      nexo queue peek orders_dlq --limit 100 --json
+    """
+    with session.client() as client:
+        messages = client.queue(name).peek(limit)
+    if session.as_json:
+        session.document([message_document(each) for each in messages])
+    elif not messages:
+        session.line(f"queue {name} is empty")
+    else:
+        from nexo.cli.tables import console, message_table
+
+        console().print(message_table(messages))
+
+
+@app.command()
+@takes_session
+def redrive(
+    session: Session,
+    name: Annotated[str, queue_argument("The dead-letter queue.")],
+    to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="QUEUE",
+            help="Where they go; else each to where it came from.",
+            autocompletion=queue_names,
+        ),
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option(metavar="N", min=0.001, help="Messages a second, at most.")
+    ] = None,
+) -> None:
+    """Send dead letters back to the queues they came from.
+
+    \b
+    Examples
+      nexo queue redrive orders_dlq
+      nexo queue redrive orders_dlq --to orders_retry --rate 100
+
+    Their attempts are counted anew. Ctrl-C stops it; what was moved stays
+    moved.
+    """
+    began = time.perf_counter()
+    with session.client() as client:
+        task = client.queue(name).redrive(to=to, rate=rate, wait=False)
+        progress = task.progress()
+        with (
+            progress_bar(session, f"{name} → {to or 'their queues'}", progress.total) as bar,
+            Ending() as ending,
+        ):
+            while not progress.finished:
+                ending.sleep(POLL_S)
+                progress = task.cancel() if ending.is_near else task.progress()
+                bar.show(progress.moved)
+    told = show_rate(progress.moved, time.perf_counter() - began)
+    skipped = f"; {progress.skipped:,} have no queue to go to" if progress.skipped else ""
+    session.answer(
+        {"name": name, "moved": progress.moved, "skipped": progress.skipped},
+        f"moved {told}{skipped}",
+    )
+
+
+def set_paused(paused: bool) -> Callable[..., Any]:
+    """The commands `pause` and `resume`."""
+
+    def command(session: Session, name: Queue) -> None:
+        with session.client() as client:
+            queue = client.queue(name)
+            if paused:
+                queue.pause()
+            else:
+                queue.resume()
+        told = "is paused: it takes pushes and gives nothing out" if paused else "goes on"
+        session.answer({"name": name, "paused": paused}, f"queue {name} {told}")
+
+    command.__doc__ = _PAUSE if paused else _RESUME
+    return takes_session(command)
+
+
+_PAUSE = """Stop deliveries of a queue, not pushes.
+
+    \b
+    Example
+      nexo queue pause orders
+    """
+_RESUME = """Let a paused queue deliver again.
+
+    \b
+    Example
+      nexo queue resume orders
+    """
+
+
 app.command("pause")(set_paused(True))
 app.command("resume")(set_paused(False))
-app.command()(release)
+
+
+@app.command()
+@takes_session
+def release(
+    session: Session,
+    name: Queue,
+    consumer: Annotated[
+        str, typer.Option(metavar="ID", help="The consumer, as nexo queue info shows it.")
+    ],
+    dead_letter: Annotated[
+        bool, typer.Option("--dead-letter", help="Make them dead letters instead.")
+    ] = False,
+) -> None:
+    """Take messages back from a Spark query that keeps failing.
+
+    \b
+    Examples
+      nexo queue release orders --consumer 5f0c…
+      nexo queue release orders --consumer 5f0c… --dead-letter
+
+    The query then reads the batch that held them as empty, and goes on.
+    """
+    with session.client() as client:
+        released = client.queue(name).release(consumer, dead_letter=dead_letter)
+    where = "are dead letters" if dead_letter else "are back in line"
+    told = f"{released:,} messages {where}" if released else f"{consumer} holds nothing of {name}"
+    session.answer({"name": name, "released": released}, told)

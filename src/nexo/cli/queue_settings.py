@@ -7,10 +7,9 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from nexo.cli.durations import parse_duration
-from nexo.cli.parameters import add_parameters, flag
-from nexo.server.sizes import parse_size
+from nexo.cli.parameters import add_parameters, flag, parse_duration
 from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.units import parse_size
 
 _PANEL = "Settings of the queue"
 _NONE = "none"

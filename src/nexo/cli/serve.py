@@ -15,7 +15,7 @@ from nexo.server.configuration import (
     describe,
     show_setting,
 )
-from nexo.server.sizes import show_size
+from nexo.vocabulary.units import show_size
 
 if TYPE_CHECKING:
     from nexo.server.broker import Broker, Ports
@@ -69,9 +69,9 @@ def _serve(
     else from the environment (NEXO_DATA for --data), else from nexo.toml
     (data = "…"). SIGTERM and Ctrl-C stop it in order, a second Ctrl-C at once.
     """
+    from nexo.server.configuration import configure, unknown_variables
     from nexo.server.logs import set_up_logs
     from nexo.server.service import logger, serve
-    from nexo.server.sources import configure, unknown_variables
 
     if as_json:
         settings["log_format"] = settings["log_format"] or "json"

@@ -5,12 +5,16 @@ python -m nexo.cli.settings_page > docs/reference/settings.md
 
 import msgspec
 
-from nexo.cli.durations import show_duration
 from nexo.cli.queue_settings import BACKOFF, SETTINGS, SettingFlag
-from nexo.server.configuration import CONFIGURATION_FILE, Configuration, describe, show_setting
-from nexo.server.sizes import show_size
-from nexo.server.sources import PREFIX
+from nexo.server.configuration import (
+    CONFIGURATION_FILE,
+    PREFIX,
+    Configuration,
+    describe,
+    show_setting,
+)
 from nexo.vocabulary.settings import Backoff, QueueSettings
+from nexo.vocabulary.units import show_duration, show_size
 
 REGENERATE = "python -m nexo.cli.settings_page > docs/reference/settings.md"
 

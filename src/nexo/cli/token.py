@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nexo.cli.durations import parse_duration
-from nexo.cli.group import command_group
-from nexo.cli.talk import Talk, talks
+from nexo.cli.parameters import command_group, parse_duration
+from nexo.cli.session import Session, takes_session
 
 if TYPE_CHECKING:
     from nexo.client.tokens import NewToken, TokenInfo
@@ -37,9 +36,9 @@ Data = Annotated[
 
 
 @app.command()
-@talks
+@takes_session
 def create(
-    talk: Talk,
+    session: Session,
     name: Name,
     allow: Annotated[
         list[str],
@@ -83,17 +82,17 @@ def create(
             minted.secret_access_key or None,
         )
     else:
-        with talk.client() as client:
+        with session.client() as client:
             made = client.create_token(name, allow, expires, aws)
-    if talk.as_json:
-        talk.document(made)
+    if session.as_json:
+        session.document(made)
     else:
-        _show(talk, made)
+        _show(session, made)
 
 
 @app.command("list")
-@talks
-def list_tokens(talk: Talk, data: Data = None) -> None:
+@takes_session
+def list_tokens(session: Session, data: Data = None) -> None:
     """List tokens with what they allow; their secrets are not kept.
 
     \b
@@ -111,19 +110,19 @@ def list_tokens(talk: Talk, data: Data = None) -> None:
             for each in offline(_existing(data))
         ]
     else:
-        with talk.client() as client:
+        with session.client() as client:
             found = client.tokens()
-    if talk.as_json:
-        talk.document(found)
+    if session.as_json:
+        session.document(found)
     elif not found:
-        talk.line("there are no tokens yet: nexo token create NAME --allow 'PATTERN:ACTION,…'")
+        session.line("there are no tokens yet: nexo token create NAME --allow 'PATTERN:ACTION,…'")
     else:
         _table(found)
 
 
 @app.command()
-@talks
-def revoke(talk: Talk, name: Name, data: Data = None) -> None:
+@takes_session
+def revoke(session: Session, name: Name, data: Data = None) -> None:
     """Revoke a token: at once, on open connections too.
 
     \b
@@ -136,9 +135,9 @@ def revoke(talk: Talk, name: Name, data: Data = None) -> None:
 
         revoke_token(_existing(data), name)
     else:
-        with talk.client() as client:
+        with session.client() as client:
             client.revoke_token(name)
-    talk.answer({"name": name, "revoked": True}, f"token {name} is revoked")
+    session.answer({"name": name, "revoked": True}, f"token {name} is revoked")
 
 
 def _existing(data: str) -> str:
@@ -152,12 +151,12 @@ def _existing(data: str) -> str:
     return os.fspath(data)
 
 
-def _show(talk: Talk, made: "NewToken") -> None:
+def _show(session: Session, made: "NewToken") -> None:
     if made.secret_access_key is not None:
-        talk.line(f"aws_access_key_id={made.access_key_id}")
-        talk.line(f"aws_secret_access_key={made.secret_access_key}")
+        session.line(f"aws_access_key_id={made.access_key_id}")
+        session.line(f"aws_secret_access_key={made.secret_access_key}")
     else:
-        talk.line(made.token or "")
+        session.line(made.token or "")
     until = f", until {made.expires_at:%Y-%m-%d %H:%M} UTC" if made.expires_at else ""
     typer.echo(
         f"{made.name} may {' '.join(made.allow)}{until}. This is shown once: keep it safe.",

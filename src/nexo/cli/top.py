@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nexo.cli.durations import parse_duration
-from nexo.cli.ending import Ending
-from nexo.cli.talk import Talk, talks
+from nexo.cli.parameters import parse_duration
+from nexo.cli.session import Session, takes_session
+from nexo.cli.signals import Ending
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,9 +28,9 @@ class Order(StrEnum):
     RATE = "rate"
 
 
-@talks
+@takes_session
 def top(
-    talk: Talk,
+    session: Session,
     once: Annotated[bool, typer.Option("--once", help="One look, then the end.")] = False,
     interval: Annotated[
         float,
@@ -48,28 +48,28 @@ def top(
 
     Ctrl-C ends it.
     """
-    with talk.client() as client, Ending() as ending:
+    with session.client() as client, Ending() as ending:
         look = Look(client.queues())
         ending.sleep(min(FIRST_S, interval))
         look = look.after(client.queues())
-        if once or talk.as_json or not sys.stdout.isatty():
-            _print(talk, look, sort)
+        if once or session.as_json or not sys.stdout.isatty():
+            _print(session, look, sort)
             while not once and not ending.is_near:
                 ending.sleep(interval)
                 look = look.after(client.queues())
-                _print(talk, look, sort)
+                _print(session, look, sort)
             return
         from rich.live import Live
 
         from nexo.cli.tables import console
 
         with Live(
-            _page(talk, look, sort), console=console(), screen=True, refresh_per_second=4
+            _page(session, look, sort), console=console(), screen=True, refresh_per_second=4
         ) as live:
             while not ending.is_near:
                 ending.sleep(interval)
                 look = look.after(client.queues())
-                live.update(_page(talk, look, sort), refresh=True)
+                live.update(_page(session, look, sort), refresh=True)
 
 
 class Look:
@@ -101,8 +101,8 @@ class Look:
         return sorted(self.infos.values(), key=rank)
 
 
-def _print(talk: Talk, look: Look, order: Order) -> None:
-    if not talk.as_json:
+def _print(session: Session, look: Look, order: Order) -> None:
+    if not session.as_json:
         from nexo.cli.tables import console
 
         console().print(_table(look, order))
@@ -110,17 +110,17 @@ def _print(talk: Talk, look: Look, order: Order) -> None:
     import msgspec
 
     queues = [{**msgspec.to_builtins(info), **look.rates[info.name]} for info in look.sorted(order)]
-    talk.document({"at": time.time(), "queues": queues})
+    session.document({"at": time.time(), "queues": queues})
 
 
-def _page(talk: Talk, look: Look, order: Order) -> "RenderableType":
+def _page(session: Session, look: Look, order: Order) -> "RenderableType":
     from rich.console import Group
     from rich.text import Text
 
     infos = look.infos.values()
     head = Text.assemble(
         ("nexo top", "bold"),
-        f"  {talk.url}  ",
+        f"  {session.url}  ",
         (f"{len(infos):,} queues, {sum(info.depth for info in infos):,} messages", "cyan"),
         ("  Ctrl-C ends", "dim"),
     )

@@ -1,19 +1,29 @@
-"""`nexo worker`: run a function in the form of AWS Lambda on the messages of a queue."""
+"""`nexo worker`: run a function in the form of AWS Lambda on the messages of a queue.
 
+What it is doing is a live line where a person looks on, and log lines everywhere else.
+"""
+
+import contextlib
 import functools
+import logging
 import sys
+import threading
 import time
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nexo.cli.completion import queue_names
-from nexo.cli.durations import parse_duration
+from nexo.cli.parameters import parse_duration, queue_names
 from nexo.cli.progress import show_rate
-from nexo.cli.talk import Talk, talks
+from nexo.cli.session import Session, takes_session
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from nexo import Client
+    from nexo.client.worker.worker import Worker
 
 _LAMBDA = "As Lambda tells it"
 
@@ -69,10 +79,15 @@ Account = Annotated[
     str, typer.Option(metavar="ID", help="The account in ARNs.", rich_help_panel=_LAMBDA)
 ]
 
+REPORT_S = 10.0  # between two log lines with figures
+RATE_S = 5.0  # the rate is that of the last seconds
 
-@talks
+_log = logging.getLogger("nexo.worker")
+
+
+@takes_session
 def worker(
-    talk: Talk,
+    session: Session,
     handler: Handler,
     queue: Queue,
     batch_size: BatchSize = 10,
@@ -117,33 +132,32 @@ def worker(
         "account": account,
         "region": region,
     }
-    with talk.client() as client:
+    with session.client() as client:
         client.queue(queue, create=create).info()
-        _run(talk, client, queue, handler, options, idle)
+        _run(session, client, queue, handler, options, idle)
 
 
 def _run(
-    talk: Talk,
+    session: Session,
     client: "Client",
     queue: str,
     handler: str,
     options: dict[str, Any],
     idle: float | None,
 ) -> None:
-    from nexo.cli.worker_view import watching
     from nexo.client.worker.worker import Worker
     from nexo.server.logs import set_up_logs
 
-    set_up = functools.partial(set_up_logs, "json" if talk.as_json else "auto", "info")
+    set_up = functools.partial(set_up_logs, "json" if session.as_json else "auto", "info")
     running = Worker(client, queue, handler, initializer=set_up, **options)
     began = time.perf_counter()
-    with watching(talk, running, queue, set_up):
+    with watching(session, running, queue, set_up):
         figures = running.run(idle=idle)
     seconds = time.perf_counter() - began
     notes = [f"{figures.failed:,} failed"] * bool(figures.failed)
     notes += [f"{figures.returned:,} went back untried"] * bool(figures.returned)
     notes += [f"{figures.lost:,} were too late"] * bool(figures.lost)
-    talk.answer(
+    session.answer(
         {
             "queue": queue,
             "function": running.function_name,
@@ -157,3 +171,87 @@ def _run(
         },
         "; ".join([f"handled {show_rate(figures.handled, seconds)}", *notes]),
     )
+
+
+@contextlib.contextmanager
+def watching(
+    session: Session, worker: "Worker", queue: str, set_up_logs: Callable[[], None]
+) -> Iterator[None]:
+    """Show it for the length of a `with` block."""
+    told = {"queue": queue, "function": worker.function_name}
+    if not session.is_watched:
+        set_up_logs()
+        _log.info("working", extra=told)
+        with _reporting(worker, queue):
+            yield
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    line = _Line(worker, queue)
+    live = Live(
+        get_renderable=line.render,
+        console=Console(stderr=True),
+        refresh_per_second=8,
+        transient=True,
+        redirect_stdout=sys.stdout.isatty(),  # what a handler prints to a file stays there
+    )
+    with live:
+        set_up_logs()  # now, so that log lines go above the live one
+        yield
+
+
+class _Line:
+    def __init__(self, worker: "Worker", queue: str) -> None:
+        self._worker = worker
+        self._queue = queue
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def render(self) -> "Text":
+        from rich.text import Text
+
+        figures = self._worker.figures
+        line = Text.assemble(
+            ("⚙ ", "cyan"),
+            f"{self._queue} → {self._worker.function_name}  ",
+            (f"{figures.handled:,} handled", "bold green"),
+            f"  {self._rate(figures.handled):,.0f}/s  {figures.in_flight:,} in flight",
+        )
+        if figures.failed:
+            line.append(f"  {figures.failed:,} failed", "bold red")
+        if figures.lost:
+            line.append(f"  {figures.lost:,} too late", "yellow")
+        return line
+
+    def _rate(self, handled: int) -> float:
+        now = time.monotonic()
+        self._seen.append((now, handled))
+        while now - self._seen[0][0] > RATE_S:
+            self._seen.popleft()
+        since, before = self._seen[0]
+        return (handled - before) / (now - since) if now > since else 0.0
+
+
+@contextlib.contextmanager
+def _reporting(worker: "Worker", queue: str) -> Iterator[None]:
+    """A log line with figures every so often, while there is something new in them."""
+    import msgspec
+
+    over = threading.Event()
+
+    def report() -> None:
+        before = worker.figures
+        while not over.wait(REPORT_S):
+            if worker.figures != before:
+                before = worker.figures
+                told = msgspec.structs.asdict(before)
+                _log.info("figures", extra={"queue": queue, **told})
+
+    thread = threading.Thread(target=report, name="nexo-figures", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        _log.info("stopped", extra={"queue": queue, **msgspec.structs.asdict(worker.figures)})

@@ -3,6 +3,6 @@
 Lives here: a readable file for each job, the lake's layout, commits into it, status and progress.
 May import: spark, client, wire, vocabulary; pyspark, pyarrow and numpy.
 Never: puts a row into the lake twice, or takes a message that is not safe elsewhere.
-Enter at: `archive.py`, then `commits.py`; `jobs.JOBS` lists the jobs; docs/pipeline.md.
+Enter at: `archive.py`, then `commits.py`; `job.JOBS` lists the jobs; docs/pipeline.md.
 Tests: `tests/pipeline/`.
 """

@@ -17,8 +17,8 @@ from pyspark.sql import functions as f
 
 from nexo.pipeline.commits import Commits
 from nexo.pipeline.formats import require_format, start_table_stream
+from nexo.pipeline.job import trigger
 from nexo.pipeline.lake import prepare
-from nexo.pipeline.running import trigger
 from nexo.pipeline.watch import Watch
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.names import EVENTS_TOPIC, archive_name
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from nexo.pipeline.job import JobRun
     from nexo.pipeline.lake import Lake
-    from nexo.pipeline.running import Running
 
 BATCH_MESSAGES = 1_000_000
 # A micro-batch waits for the next tick however early it ended, so its size bounds the speed: this
@@ -74,17 +74,17 @@ class Source(msgspec.Struct, frozen=True):
         return self.topic == EVENTS_TOPIC
 
 
-def run(running: Running, lake: Lake, asked: Archive) -> None:
-    require_format(running.spark, lake.format)
-    sources = chosen(running, asked)
-    prepare(running.spark)
+def run(job: JobRun, lake: Lake, asked: Archive) -> None:
+    require_format(job.spark, lake.format)
+    sources = chosen(job, asked)
+    prepare(job.spark)
     with lake.only_one("archive"):
-        watch = Watch(running.spark, running.teller)
-        starts = {each.name: partial(_start, running, lake, asked, each) for each in sources}
-        watch.run(starts, running.should_stop)
+        watch = Watch(job.spark, job.teller)
+        starts = {each.name: partial(_start, job, lake, asked, each) for each in sources}
+        watch.run(starts, job.should_stop)
 
 
-def chosen(running: Running, asked: Archive) -> list[Source]:
+def chosen(job: JobRun, asked: Archive) -> list[Source]:
     """The sources, checked: what is not there or not archived is said before anything starts."""
     both = set(asked.topics) & set(asked.queues)
     if both:
@@ -92,7 +92,7 @@ def chosen(running: Running, asked: Archive) -> list[Source]:
             f"{', '.join(sorted(both))} is named as a topic and as a queue",
             "one lake has one source of a name: archive the other into a lake of its own",
         )
-    with running.client() as client:
+    with job.client() as client:
         for name in asked.topics:
             client.topic(name).info()
         for name in asked.queues:
@@ -122,14 +122,14 @@ def event_rows(messages: DataFrame) -> DataFrame:
     )
 
 
-def _start(running: Running, lake: Lake, asked: Archive, source: Source) -> StreamingQuery:
+def _start(job: JobRun, lake: Lake, asked: Archive, source: Source) -> StreamingQuery:
     table = lake.events if source.is_events else lake.messages / _partition(source)
     commits = Commits(lake, f"archive-{source.folder}", table)
     commits.recover()
-    if not asked.fail_on_data_loss and _is_another(running, source, commits):
+    if not asked.fail_on_data_loss and _is_another(job, source, commits):
         commits.begin_anew()
     checkpoint = str(Path(lake.checkpoint("archive", asked.checkpoint), source.folder))
-    messages = running.stream(
+    messages = job.stream(
         topic=source.topic,
         startingOffsets=_start_offsets(source, commits),
         maxMessagesPerTrigger=asked.messages_max,
@@ -161,10 +161,10 @@ def _start(running: Running, lake: Lake, asked: Archive, source: Source) -> Stre
     return writing.trigger(**trigger(asked.once, asked.every_s)).start()
 
 
-def _is_another(running: Running, source: Source, commits: Commits) -> bool:
+def _is_another(job: JobRun, source: Source, commits: Commits) -> bool:
     """Whether the topic was made anew since: it ends before what the lake has of it."""
     last = commits.last()
-    with running.client() as client:
+    with job.client() as client:
         return last is not None and client.topic(source.topic).info().end < last.next_offset
 
 

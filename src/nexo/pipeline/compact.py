@@ -8,8 +8,10 @@ them later finds them gone, which is an error and never a wrong answer. Our own 
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
+import sys
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -18,16 +20,18 @@ import pyarrow.parquet as pq
 from nexo.pipeline.commits import finish_all
 from nexo.pipeline.formats import PARQUET, compact_table, require_format
 from nexo.pipeline.lake import prepare, sync
-from nexo.pipeline.swap import exchange
-from nexo.vocabulary.errors import DataCorrupt
+from nexo.vocabulary.errors import DataCorrupt, NexoError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from nexo.pipeline.job import JobRun
     from nexo.pipeline.lake import Lake
-    from nexo.pipeline.running import Running
 
 TARGET_BYTES = 128 * 1024 * 1024
+
+_AT_FDCWD = -100
+_EXCHANGE = 2  # RENAME_EXCHANGE of Linux, RENAME_SWAP of macOS
 
 
 class Compact(msgspec.Struct, frozen=True):
@@ -35,13 +39,13 @@ class Compact(msgspec.Struct, frozen=True):
     files_min: int = 2
 
 
-def run(running: Running, lake: Lake, asked: Compact) -> dict[str, int]:
+def run(job: JobRun, lake: Lake, asked: Compact) -> dict[str, int]:
     """How many folders were compacted, and the files in them before and after."""
-    require_format(running.spark, lake.format)
+    require_format(job.spark, lake.format)
     lake.require(lake.root)
-    prepare(running.spark)
+    prepare(job.spark)
     if lake.format != PARQUET:
-        return _by_itself(running, lake)
+        return _by_itself(job, lake)
     found = {"folders": 0, "files_before": 0, "files_after": 0, "rows": 0}
     staging = lake.internal("staging", "compact")
     with lake.only_one("compact"):
@@ -49,19 +53,19 @@ def run(running: Running, lake: Lake, asked: Compact) -> dict[str, int]:
         with lake.locked():
             finish_all(lake)
         for folder in _folders(lake):
-            if running.should_stop():
+            if job.should_stop():
                 break
             files = sorted(folder.glob("*.parquet"))
             size = sum(each.stat().st_size for each in files)
             wanted = max(1, -(-size // asked.target_bytes))
             if len(files) < asked.files_min or len(files) <= wanted:
                 continue
-            rows = _compact(running, lake, folder, files, wanted)
+            rows = _compact(job, lake, folder, files, wanted)
             found["folders"] += 1
             found["files_before"] += len(files)
             found["files_after"] += len(list(folder.glob("*.parquet")))
             found["rows"] += rows
-            running.teller.add(str(folder.relative_to(lake.root)), rows)
+            job.teller.add(str(folder.relative_to(lake.root)), rows)
         shutil.rmtree(staging, ignore_errors=True)
     return found
 
@@ -70,11 +74,11 @@ def _folders(lake: Lake) -> list[Path]:
     return sorted([*lake.messages.glob("source=*/date=*"), *lake.events.glob("date=*")])
 
 
-def _compact(running: Running, lake: Lake, folder: Path, files: list[Path], wanted: int) -> int:
+def _compact(job: JobRun, lake: Lake, folder: Path, files: list[Path], wanted: int) -> int:
     written, fresh = (lake.internal("staging", "compact", name) for name in ("written", "fresh"))
     for each in (written, fresh):
         shutil.rmtree(each, ignore_errors=True)
-    rows = running.spark.read.parquet(*map(str, files))
+    rows = job.spark.read.parquet(*map(str, files))
     rows = rows.coalesce(1) if wanted == 1 else rows.repartitionByRange(wanted, "offset")
     rows.sortWithinPartitions("offset").write.parquet(str(written))
     before, after = _rows(files), _rows(sorted(written.glob("*.parquet")))
@@ -107,10 +111,27 @@ def _rows(files: list[Path]) -> int:
     return sum(pq.read_metadata(each).num_rows for each in files)
 
 
-def _by_itself(running: Running, lake: Lake) -> dict[str, int]:
+def _by_itself(job: JobRun, lake: Lake) -> dict[str, int]:
     found = {"folders": 0, "files_before": 0, "files_after": 0, "rows": 0}
     for table in (lake.messages, lake.events):
         if table.is_dir():
-            compact_table(running.spark, table, lake.format)
+            compact_table(job.spark, table, lake.format)
             found["folders"] += 1
     return found
+
+
+def exchange(one: Path, other: Path) -> None:
+    """Each is where the other was. There is no moment at which one of the names is missing."""
+    library = ctypes.CDLL(None, use_errno=True)
+    first, second = os.fsencode(one), os.fsencode(other)
+    if sys.platform == "darwin":
+        failed = library.renamex_np(first, second, _EXCHANGE)
+    else:
+        failed = library.renameat2(_AT_FDCWD, first, _AT_FDCWD, second, _EXCHANGE)
+    if failed:
+        reason = os.strerror(ctypes.get_errno())
+        raise NexoError(
+            f"the file system of {other} cannot exchange two folders: {reason}",
+            "nothing was changed; keep the lake on a local disk (ext4, xfs, btrfs, APFS), or "
+            "use --format delta, which compacts by itself",
+        )

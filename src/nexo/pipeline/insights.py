@@ -22,7 +22,7 @@ from pyspark.sql import functions as f
 
 from nexo.pipeline.archive import event_rows
 from nexo.pipeline.commits import finish_all
-from nexo.pipeline.running import trigger
+from nexo.pipeline.job import trigger
 from nexo.pipeline.tables import Tables
 from nexo.pipeline.watch import Watch
 from nexo.vocabulary.names import EVENTS_TOPIC
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from nexo.pipeline.job import JobRun
     from nexo.pipeline.lake import Lake
-    from nexo.pipeline.running import Running
 
 EVERY_S = 10.0
 WATERMARK_S = 600.0
@@ -73,13 +73,13 @@ class Insights(msgspec.Struct, frozen=True):
         return self.batch_events or max(BATCH_EVENTS, per_tick)
 
 
-def run(running: Running, lake: Lake, asked: Insights) -> None:
+def run(job: JobRun, lake: Lake, asked: Insights) -> None:
     with lake.only_one("insights"):
         if asked.from_lake:
             with lake.reading():
-                _from_lake(running, lake, asked)
+                _from_lake(job, lake, asked)
         else:
-            _from_broker(running, lake, asked)
+            _from_broker(job, lake, asked)
 
 
 def figures(events: DataFrame) -> DataFrame:
@@ -122,15 +122,15 @@ def _counted(condition: str) -> Column:
     return f.expr(f"coalesce(sum(`count`) filter (where {condition}), 0L)")
 
 
-def _from_broker(running: Running, lake: Lake, asked: Insights) -> None:
-    messages = running.stream(
+def _from_broker(job: JobRun, lake: Lake, asked: Insights) -> None:
+    messages = job.stream(
         topic=EVENTS_TOPIC,
         startingOffsets="earliest",
         maxMessagesPerTrigger=asked.events_max,
         failOnDataLoss=str(asked.fail_on_data_loss).lower(),
     )
-    watch = Watch(running.spark, running.teller)
-    watch.run({EVENTS_TOPIC: lambda: start(event_rows(messages), lake, asked)}, running.should_stop)
+    watch = Watch(job.spark, job.teller)
+    watch.run({EVENTS_TOPIC: lambda: start(event_rows(messages), lake, asked)}, job.should_stop)
 
 
 def start(events: DataFrame, lake: Lake, asked: Insights) -> StreamingQuery:
@@ -151,11 +151,11 @@ def start(events: DataFrame, lake: Lake, asked: Insights) -> StreamingQuery:
     )
 
 
-def _from_lake(running: Running, lake: Lake, asked: Insights) -> None:
-    running.teller.tell("running")
+def _from_lake(job: JobRun, lake: Lake, asked: Insights) -> None:
+    job.teller.tell("running")
     with lake.locked():  # no batch is half moved while the files are listed
         finish_all(lake)
-        events = lake.read_events(running.spark)
+        events = lake.read_events(job.spark)
     chosen = events
     if asked.first_day is not None:
         chosen = chosen.where(f.col("date") >= f.lit(asked.first_day))
@@ -165,13 +165,11 @@ def _from_lake(running: Running, lake: Lake, asked: Insights) -> None:
     if rows.num_rows:
         first_day = pc.min(rows["minute"]).as_py().date()
         tables = Tables(lake)
-        tables.correct(rows, _depths_before(running, events, tables, first_day))
-    running.teller.add("LAKE/events", rows.num_rows)
+        tables.correct(rows, _depths_before(job, events, tables, first_day))
+    job.teller.add("LAKE/events", rows.num_rows)
 
 
-def _depths_before(
-    running: Running, events: DataFrame, tables: Tables, day: date
-) -> dict[str, int]:
+def _depths_before(job: JobRun, events: DataFrame, tables: Tables, day: date) -> dict[str, int]:
     """What was in each queue when a day began: what the figures of an earlier day end with, and
     from there on all that came less all that left. What is below zero was there before the first
     event. The archive alone would not do: its first days may be deleted."""
@@ -181,7 +179,7 @@ def _depths_before(
         between = between.where(f.col("date") > f.lit(date.fromisoformat(earlier)))
     changed = _counted("kind = 'pushed'") - _counted(_LEFT)
     so_far = "over (partition by queue order by minute)"
-    before = running.spark.createDataFrame(list(depths.items()), "queue string, before long")
+    before = job.spark.createDataFrame(list(depths.items()), "queue string, before long")
     rows = (
         between.groupBy("queue", f.window("at", "1 minute").start.alias("minute"))
         .agg(changed.alias("net"))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from nexo.pipeline.running import Running
+    from nexo.pipeline.job import JobRun
 
 CALL_MESSAGES = 1_000
 CALL_BYTES = 8 * 1024 * 1024
@@ -40,17 +40,17 @@ class Redrive(msgspec.Struct, frozen=True):
     dry_run: bool = False
 
 
-def run(running: Running, asked: Redrive) -> dict[str, int]:
+def run(job: JobRun, asked: Redrive) -> dict[str, int]:
     """How many letters there are, match and were moved."""
-    options = read_options({**running.broker, "queue": asked.queue})
-    with running.client() as client:
+    options = read_options({**job.broker, "queue": asked.queue})
+    with job.client() as client:
         client.queue(asked.queue).info()
         if asked.to is not None:
             client.queue(asked.to).info()
     incarnation = _incarnation(options, asked.queue)  # before the look: the same queue, or none
-    letters = _letters(running, asked)
+    letters = _letters(job, asked)
     found = _counted(letters)
-    running.teller.add(asked.queue, 0, found["matched"])
+    job.teller.add(asked.queue, 0, found["matched"])
     if asked.dry_run or not found["matched"]:
         return found
     if found["empty"]:
@@ -65,13 +65,13 @@ def run(running: Running, asked: Redrive) -> dict[str, int]:
     for row in chosen.mapInArrow(move, _MOVED).toLocalIterator():
         for name in ("moved", "skipped", "missing"):
             found[name] += row[name]
-        running.teller.add(asked.queue, row["moved"], max(0, found["matched"] - found["moved"]))
+        job.teller.add(asked.queue, row["moved"], max(0, found["matched"] - found["moved"]))
     return found
 
 
-def _letters(running: Running, asked: Redrive) -> DataFrame:
+def _letters(job: JobRun, asked: Redrive) -> DataFrame:
     """What is in line, with `matches` and `new_body`."""
-    letters = running.table(queue=asked.queue).where("state = 'ready'")
+    letters = job.table(queue=asked.queue).where("state = 'ready'")
     letters = letters.withColumn("text", f.col("body").cast("string"))
     where, set_body = asked.where or "true", asked.set_body or "body"
     checked_sql("--where", where, lambda sql: letters.where(sql).schema)

@@ -4,6 +4,12 @@ A replay has a name and a plan, which is kept in the lake when it first runs: fr
 to which offset, and in waves of how many offsets. A wave is a push with a number of its own, which
 the broker takes once; the plan says which waves are done. So killed and run again it goes on, and
 run once more after its end it adds nothing. Messages keep their order.
+
+A task pushes the waves of its rows. The whole replay is one producer to the broker, however many
+waves it has: the broker remembers only so many. Where a wave begins and ends follows from the
+offsets, and where it is too large for one push, from its rows. So run again it is cut as before,
+and what the broker has it does not take. One push is under way at a time: a queue that is full for
+a while changes no order.
 """
 
 from __future__ import annotations
@@ -11,27 +17,32 @@ from __future__ import annotations
 import hashlib
 import time
 from datetime import datetime
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import functions as f
 
 from nexo.pipeline.commits import finish_all, offsets_in
 from nexo.pipeline.failures import checked_sql
 from nexo.pipeline.lake import write_atomically
-from nexo.pipeline.sending import SENT, sender
+from nexo.spark.link import TIMEOUT_S, link_to, numbered_publish, numbered_push
 from nexo.spark.options import read_options
-from nexo.vocabulary.errors import InvalidArgument
+from nexo.spark.writer import batch_of_rows, runs
+from nexo.vocabulary.errors import InvalidArgument, QueueFull, RateLimited, ReadOnly
 from nexo.vocabulary.names import check_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame
 
+    from nexo.pipeline.job import JobRun
     from nexo.pipeline.lake import Lake
-    from nexo.pipeline.running import Running
+    from nexo.spark.options import Options
 
 WAVE_MESSAGES = 10_000  # of one push: with attributes the broker takes no more
 JOB_MESSAGES = 500_000  # that one Spark job sends …
@@ -39,6 +50,10 @@ JOB_S = 10.0  # … and how long it may take at a rate: so long a stop has to wa
 _SLICE_S = 0.1
 _COLUMNS = ("offset", "body", "attributes")
 _QUEUE_COLUMNS = ("priority", "group_id")
+
+SENT = "sent long"
+_NUMBER_BITS = 24  # pushes of one wave; its number stands above them
+_PAUSE_S = 0.2
 
 
 class Replay(msgspec.Struct, frozen=True):
@@ -106,8 +121,8 @@ class Part(NamedTuple):
 class Found:
     """The messages of a replay in the lake, all of them or those of some offsets."""
 
-    def __init__(self, running: Running, lake: Lake, asked: Replay) -> None:
-        self._spark = running.spark
+    def __init__(self, job: JobRun, lake: Lake, asked: Replay) -> None:
+        self._spark = job.spark
         self._lake = lake
         self._asked = asked
         with lake.locked():  # no batch is half moved while the files are listed
@@ -145,10 +160,10 @@ class Found:
         return rows if asked.where is None else rows.where(asked.where)
 
 
-def run(running: Running, lake: Lake, asked: Replay) -> dict[str, int]:
+def run(job: JobRun, lake: Lake, asked: Replay) -> dict[str, int]:
     """How many messages match, and how many of them were added now."""
     asked.check()
-    _check_target(running, asked)
+    _check_target(job, asked)
     with lake.only_one(f"replay-{asked.name}"), lake.reading():
         file = lake.internal("replays", f"{asked.name}.json")
         plan = _kept_plan(file, asked)
@@ -157,7 +172,7 @@ def run(running: Running, lake: Lake, asked: Replay) -> dict[str, int]:
             until = plan.until if asked.until_ago else asked.until
             asked = msgspec.structs.replace(asked, since=since, until=until)
         _check_source(lake, asked)
-        found = Found(running, lake, asked)
+        found = Found(job, lake, asked)
         if asked.dry_run:
             return {"matched": found.all().count(), "added": 0}
         if plan is None:
@@ -165,7 +180,7 @@ def run(running: Running, lake: Lake, asked: Replay) -> dict[str, int]:
             write_atomically(file, msgspec.json.encode(plan))
         waves = _counted(found, plan)
         left = [wave for wave in waves if wave.number > plan.waves_done]
-        added = _send(running, asked, found, plan, left, file)
+        added = _send(job, asked, found, plan, left, file)
         return {"matched": sum(wave.messages for wave in waves), "added": added}
 
 
@@ -189,8 +204,8 @@ def jobs(waves: Iterable[Wave], messages_max: int) -> Iterator[list[Wave]]:
         yield together
 
 
-def _check_target(running: Running, asked: Replay) -> None:
-    with running.client() as client:
+def _check_target(job: JobRun, asked: Replay) -> None:
+    with job.client() as client:
         if asked.to_queue is not None:
             client.queue(asked.to_queue).info()
         elif asked.to_topic is not None:
@@ -249,17 +264,17 @@ def _counted(found: Found, plan: Plan) -> list[Wave]:
 
 
 def _send(
-    running: Running, asked: Replay, found: Found, plan: Plan, waves: list[Wave], file: Path
+    job: JobRun, asked: Replay, found: Found, plan: Plan, waves: list[Wave], file: Path
 ) -> int:
     target = {"queue": asked.to_queue} if asked.to_queue else {"topic": asked.to_topic}
     named = {name: value for name, value in target.items() if value is not None}
-    options = read_options({**running.broker, **named})
+    options = read_options({**job.broker, **named})
     columns = [*_COLUMNS, *(_QUEUE_COLUMNS if asked.to_queue else ())]
     send = sender(options, asked.name, plan.wave_messages, asked.rate)
     most = JOB_MESSAGES if asked.rate is None else min(JOB_MESSAGES, asked.rate * JOB_S)
     began, added, total = time.monotonic(), 0, sum(wave.messages for wave in waves)
     for together in jobs(waves, max(1, int(most))):
-        if running.should_stop():
+        if job.should_stop():
             return added
         end = min(plan.end_offset, (together[-1].number + 1) * plan.wave_messages)
         rows = found.between(together[0].number * plan.wave_messages, end).select(*columns)
@@ -268,14 +283,82 @@ def _send(
         added += sent
         plan.waves_done, plan.added = together[-1].number, plan.added + sent
         write_atomically(file, msgspec.json.encode(plan))
-        running.teller.add(asked.source, sent, total - added)
+        job.teller.add(asked.source, sent, total - added)
         if asked.rate is not None:
-            _wait(running, began + added / asked.rate)
-    plan.finished_at = plan.finished_at or running.now()
+            _wait(job, began + added / asked.rate)
+    plan.finished_at = plan.finished_at or job.now()
     write_atomically(file, msgspec.json.encode(plan))
     return added
 
 
-def _wait(running: Running, until: float) -> None:
-    while (left := until - time.monotonic()) > 0 and not running.should_stop():
+def _wait(job: JobRun, until: float) -> None:
+    while (left := until - time.monotonic()) > 0 and not job.should_stop():
         time.sleep(min(left, _SLICE_S))
+
+
+def sender(
+    options: Options, producer: str, wave_messages: int, rate: float | None
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What runs on an executor, on rows in the order of their offsets; yields how many it sent."""
+
+    def send(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        began, sent = time.monotonic(), 0
+        for wave, rows in waves_of(batches, wave_messages):
+            if rate is not None:
+                time.sleep(max(0.0, began + sent / rate - time.monotonic()))
+            for index, run in enumerate(runs(iter(rows.to_batches()))):
+                _push(options, producer, (wave << _NUMBER_BITS) + index + 1, run)
+            sent += rows.num_rows
+        yield pa.RecordBatch.from_arrays([pa.array([sent], pa.int64())], ["sent"])
+
+    return send
+
+
+def waves_of(
+    batches: Iterable[pa.RecordBatch], wave_messages: int
+) -> Iterator[tuple[int, pa.Table]]:
+    """The rows of each wave, whatever batches they came in."""
+    number = -1
+    waiting: list[pa.RecordBatch] = []
+    for batch in batches:
+        waves = batch.column("offset").to_numpy() // wave_messages
+        starts = [0, *(np.flatnonzero(np.diff(waves)) + 1).tolist(), len(waves)]
+        for low, high in pairwise(starts):
+            if low == high:
+                continue
+            if waiting and int(waves[low]) != number:
+                yield number, pa.Table.from_batches(waiting)
+                waiting = []
+            number = int(waves[low])
+            waiting.append(batch.slice(low, high - low))
+    if waiting:
+        yield number, pa.Table.from_batches(waiting)
+
+
+def _push(options: Options, producer: str, number: int, rows: pa.Table) -> None:
+    """On disk when it returns."""
+    name = options.queue or options.topics[0]
+    brought = _brought(options, name, producer, number, rows)
+    if brought is not None and brought != rows.num_rows:
+        raise InvalidArgument(
+            f"{rows.num_rows} messages for {name!r} were sent before as {brought}: the lake has "
+            "changed since",
+            "replay what is left under another --replay-id, with --from",
+        )
+
+
+def _brought(options: Options, name: str, producer: str, number: int, rows: pa.Table) -> int | None:
+    """How many messages the push had, now or when it was taken before. A queue that is full or
+    cannot write is waited for."""
+    link, until = link_to(options), time.monotonic() + TIMEOUT_S
+    to_topic = options.queue is None
+    ask = numbered_publish if to_topic else numbered_push
+    while True:
+        try:
+            request = ask(name, batch_of_rows(rows, to_topic), producer, number)
+            brought: int | None = link.wait(link.begin(request))
+            return brought
+        except (QueueFull, RateLimited, ReadOnly):
+            if time.monotonic() > until:
+                raise
+        time.sleep(_PAUSE_S)  # nobody tells when there is room

@@ -3,14 +3,17 @@
 A reader that has listed the files finds each of them at any moment, as it was or as it is now.
 What is in a queue at the end of a minute follows from the minute before; a file carries the depth
 of every queue at the end of its day, so that the next one goes on from there.
+
+Pages show them as lines: the last day of a queue. A broker reads them, so nothing here loads Spark.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +23,6 @@ import pyarrow.parquet as pq
 from nexo.pipeline.lake import put_in_place
 
 if TYPE_CHECKING:
-    from datetime import datetime
     from pathlib import Path
 
     from nexo.pipeline.lake import Lake
@@ -62,6 +64,8 @@ MINUTES, LETTERS, WORKERS = "queue_minutes", "dead_letters", "consumers"
 SCHEMAS = {MINUTES: QUEUE_MINUTES, LETTERS: DEAD_LETTERS, WORKERS: CONSUMERS}
 _EMPTY = {name: schema.empty_table() for name, schema in SCHEMAS.items()}
 Figures = dict[str, pa.Table]  # by the name of their table
+
+SHOWN = timedelta(days=1)
 
 
 class Tables:
@@ -229,3 +233,35 @@ def _write(file: Path, rows: pa.Table) -> None:
     fresh = file.with_name(f".{file.name}.{os.getpid()}")
     pq.write_table(rows, fresh)
     put_in_place(fresh, file)
+
+
+class QueueDay(NamedTuple):
+    """`columns` are those of `queue_minutes` by name, the oldest minute first."""
+
+    queues: list[str]
+    columns: dict[str, list[Any]]
+    reasons: list[tuple[str, int]]
+
+
+def queue_day(lake: Lake, queue: str, now: datetime | None = None) -> QueueDay:
+    """The last day of one queue; with no name, or none that is there, that of the first."""
+    since = (now or datetime.now(UTC)) - SHOWN
+    minutes = _rows(lake.insights / "queue_minutes", since, QUEUE_MINUTES)
+    queues: list[str] = sorted(pc.unique(minutes["queue"]).to_pylist())
+    name = queue if queue in queues or not queues else queues[0]
+    chosen = minutes.filter(pc.equal(minutes["queue"], name)).sort_by("minute")
+    columns = {each: chosen[each].to_pylist() for each in chosen.column_names if each != "queue"}
+    letters = _rows(lake.insights / "dead_letters", since, DEAD_LETTERS)
+    letters = letters.filter(pc.equal(letters["queue"], name))
+    counted = letters.group_by("reason").aggregate([("count", "sum")])
+    reasons = zip(counted["reason"].to_pylist(), counted["count_sum"].to_pylist(), strict=True)
+    return QueueDay(queues, columns, sorted(reasons, key=lambda each: (-each[1], each[0])))
+
+
+def _rows(table: Path, since: datetime, schema: pa.Schema) -> pa.Table:
+    first_day = since.date().isoformat()
+    files = sorted(each for each in table.glob("*.parquet") if each.stem >= first_day)
+    parts = [pq.read_table(file, schema=schema) for file in files]
+    rows = pa.concat_tables(parts) if parts else schema.empty_table()
+    moment = pa.scalar(since, schema.field("minute").type)
+    return rows.filter(pc.greater_equal(rows["minute"], moment))

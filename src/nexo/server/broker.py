@@ -7,6 +7,8 @@ import contextlib
 import errno
 import os
 import random
+import resource
+import shutil
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +24,6 @@ from nexo.journal.sqlite import SqliteJournal
 from nexo.server.http import HttpService
 from nexo.server.listeners import listener
 from nexo.server.security import Security, check_exposure, warn_of_directory
-from nexo.server.surroundings import BrokerSurroundings
 from nexo.telemetry.meters import LagTimer
 from nexo.vocabulary.errors import InvalidArgument, NotReady
 from nexo.vocabulary.settings import TopicSettings
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 IN_MEMORY = ":memory:"
 GOODBYE_S = 5.0  # how long clients may take to hang up when the broker stops
+_STATM = Path("/proc/self/statm")
 
 
 class Ports(msgspec.Struct, frozen=True):
@@ -151,3 +153,32 @@ async def _say_goodbye(door: HttpService | RpcDoor | UdpDoor) -> None:
 
 def _journal(data: str) -> Journal:
     return MemoryJournal() if data == IN_MEMORY else SqliteJournal(data)
+
+
+class BrokerSurroundings:
+    """What is known of a broker outside of its engine: its version, its connections, its disk."""
+
+    def __init__(self, data: Path | None, connections: dict[str, Callable[[], int]]) -> None:
+        self.version = __version__
+        self._data = data
+        self._connections = connections
+
+    def connections(self) -> dict[str, int]:
+        """Open connections by door."""
+        return {door: count() for door, count in self._connections.items()}
+
+    def resident_bytes(self) -> int:
+        """The memory of the process: now where Linux tells it, else the most it ever was."""
+        try:
+            pages = int(_STATM.read_text(encoding="ascii").split()[1])
+        except OSError:
+            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return pages * resource.getpagesize()
+
+    def disk_free_bytes(self) -> int | None:
+        if self._data is None:
+            return None
+        try:
+            return shutil.disk_usage(self._data).free
+        except OSError:
+            return None

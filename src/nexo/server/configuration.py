@@ -1,19 +1,21 @@
-"""Every setting of the broker with its default, in one place.
+"""Every setting of the broker with its default, in one place, and where its value comes from.
 
 A setting comes from its flag, else from the environment (`NEXO_` and its name in capitals), else
 from `nexo.toml`, else it has the default that stands here. `docs/reference/settings.md` is made
-from this page.
+from this page. What is wrong is refused with the place it came from, because that is what has to be
+changed.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, get_args, get_origin, get_type_hints
+import difflib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
 
-from nexo.server.durations import show_duration
-from nexo.server.sizes import show_size
+from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.limits import (
     CHUNK_BYTES_MAX,
     EVENTS_RETENTION_BYTES,
@@ -21,8 +23,11 @@ from nexo.vocabulary.limits import (
     MEMORY_LIMIT_BYTES,
     RETENTION_MS_MAX,
 )
+from nexo.vocabulary.units import parse_duration, parse_size, show_duration, show_size
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from msgspec.structs import FieldInfo
 
 CONFIGURATION_FILE = "nexo.toml"
@@ -30,6 +35,9 @@ SIZES = frozenset({"memory_limit", "events_retention_bytes"})  # may be written 
 DURATIONS = frozenset({"events_retention"})  # may be written as 24h
 
 Port = Annotated[int, Meta(ge=0, le=65_535)]
+PREFIX = "NEXO_"
+# What the environment says to clients, and where the file is: not settings of a broker.
+_OTHER_VARIABLES = frozenset({"NEXO_URL", "NEXO_TOKEN", "NEXO_TLS_CA", "NEXO_CONFIG"})
 
 
 class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -104,6 +112,9 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = "info"
 
 
+_FIELDS = {field.name: field for field in msgspec.structs.fields(Configuration)}
+
+
 def describe(name: str) -> str:
     """What a setting does, in the words of this page."""
     annotation = get_type_hints(Configuration, include_extras=True)[name]
@@ -122,3 +133,74 @@ def show_setting(name: str, value: object) -> str:
     if name in SIZES and isinstance(value, int):
         return show_size(value).replace(" ", "")
     return show_duration(value) if name in DURATIONS and isinstance(value, float) else str(value)
+
+
+def configure(
+    flags: Mapping[str, Any], environment: Mapping[str, str], file: str | None = None
+) -> Configuration:
+    """The configuration of a broker. Flags that are None were not given. A `file` must exist;
+    without one, `nexo.toml` is read if it is there."""
+    given: dict[str, Any] = {}
+    wanted = file or environment.get("NEXO_CONFIG")
+    path = Path(wanted or CONFIGURATION_FILE)
+    if wanted is not None or path.exists():
+        for name, value in _read(path).items():
+            known = _known(name, str(path))
+            given[known] = _convert(known, value, f"{name} in {path}")
+    for name in _FIELDS:
+        variable = PREFIX + name.upper()
+        if variable in environment:
+            given[name] = _convert(name, environment[variable], variable)
+    for name, value in flags.items():
+        if value is not None:
+            given[name] = _convert(name, value, "--" + name.replace("_", "-"))
+    return Configuration(**given)
+
+
+def unknown_variables(environment: Iterable[str]) -> list[str]:
+    """Variables that look like settings but are none: most likely misspelt."""
+    known = _OTHER_VARIABLES | {PREFIX + name.upper() for name in _FIELDS}
+    return sorted(each for each in environment if each.startswith(PREFIX) and each not in known)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    import tomllib  # commands that start no broker read no file
+
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidArgument(
+            f"the configuration {path} cannot be read: {error.strerror}", "check --config"
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"the configuration {path} is not TOML: {error}") from None
+
+
+def _known(name: str, where: str) -> str:
+    field = name.replace("-", "_")
+    if field in _FIELDS:
+        return field
+    near = difflib.get_close_matches(field, _FIELDS, 1)
+    hint = f"did you mean {near[0]}?" if near else "the settings are " + ", ".join(_FIELDS)
+    raise InvalidArgument(f"{where}: there is no setting {name!r:.80}", hint)
+
+
+def _convert(name: str, value: Any, where: str) -> Any:
+    try:
+        if name in SIZES and isinstance(value, str):
+            value = parse_size(value)
+        elif name in DURATIONS and isinstance(value, str):
+            value = parse_duration(value)
+        return msgspec.convert(value, _FIELDS[name].type, strict=False)
+    except msgspec.ValidationError as error:
+        choices = choices_of(_FIELDS[name])
+        wanted = "choose " + ", ".join(choices) if choices else _plain(str(error))
+        raise InvalidArgument(f"{where} does not take {value!r:.80}", wanted) from None
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{where}: {error.message}", error.hint) from None
+
+
+def _plain(complaint: str) -> str:
+    """msgspec speaks of Python's types."""
+    words = complaint.replace("`int`", "a whole number").replace("`str`", "a text")
+    return words[:1].lower() + words[1:].replace("`", "")

@@ -15,9 +15,9 @@ from nexo.server.lake import LakeFolder
 if TYPE_CHECKING:
     from nexo.doors.metrics_http.app import Surroundings
     from nexo.engine.engine import Engine
+    from nexo.server.broker import BrokerSurroundings
     from nexo.server.configuration import Configuration
     from nexo.server.security import Security
-    from nexo.server.surroundings import BrokerSurroundings
 
 METRICS = "nexo.metrics"  # what a token must be allowed to peek at
 

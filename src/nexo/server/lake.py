@@ -64,7 +64,7 @@ class LakeFolder:
         from nexo.pipeline.lake import Lake
 
         try:
-            from nexo.pipeline.charts import queue_day
+            from nexo.pipeline.tables import queue_day
         except ImportError:
             return Insights(why=_NO_PACKAGES)
         try:

@@ -10,7 +10,7 @@ Tests: `tests/spark/`.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nexo.spark.session import session
+    from nexo.spark.sessions import session
 
 __all__ = ["session"]
 
@@ -19,9 +19,8 @@ def __getattr__(name: str) -> Any:
     """Loaded on first use: options and Java are looked at by those who have no Spark."""
     if name not in __all__:
         raise AttributeError(f"module 'nexo.spark' has no attribute {name!r}")
-    from importlib import import_module
+    # The module has not the name of its function: importing it would take the name from us.
+    from nexo.spark.sessions import session
 
-    module = import_module("nexo.spark.session")
-    # The submodule has the name of its function, and importing it took the name.
-    value = globals()[name] = getattr(module, name)
-    return value
+    globals()[name] = session
+    return session

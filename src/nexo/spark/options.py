@@ -10,13 +10,13 @@ import difflib
 import json
 import os
 import re
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from nexo.client.address import DEFAULT_URL, address_of, token_of
 from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.units import parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -229,15 +229,12 @@ def _time_ms(value: str | None) -> int | None:
     if re.fullmatch(r"\d{1,15}", value.strip()):
         return int(value)
     try:
-        moment = datetime.fromisoformat(value.strip())
-    except ValueError:
+        return round(parse_time(value).timestamp() * 1000)
+    except InvalidArgument:
         raise InvalidArgument(
             f"startingTimestamp is {value!r:.60}",
             "write 2026-01-31T12:00:00Z, or milliseconds since 1970",
         ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)
 
 
 def table_in_markdown() -> str:

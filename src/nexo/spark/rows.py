@@ -1,4 +1,4 @@
-"""Parts of the wire as Arrow record batches, column by column.
+"""The columns of the data source, and parts of the wire as Arrow record batches of them.
 
 Bodies are wrapped where they lie; ids, numbers and times are computed for all messages at once.
 Only what a message has of its own (attributes, a former life) is looked at one by one.
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from nexo.spark.layout import ATTRIBUTES, QUEUE_SCHEMA, TOPIC_SCHEMA
 from nexo.vocabulary.attributes import decode_attributes
 from nexo.vocabulary.identity import first_seq, message_id
 from nexo.vocabulary.limits import SEQUENCE_BITS
@@ -22,6 +21,24 @@ if TYPE_CHECKING:
     from nexo.vocabulary.batch import DeadLetter, Origin
     from nexo.wire.columns import RawPart
 
+_COLUMNS = (
+    ("id", "string", pa.string()),
+    ("body", "binary", pa.binary()),
+    ("priority", "int", pa.int32()),
+    ("attempts", "int", pa.int32()),
+    ("created_at", "timestamp", pa.timestamp("us", tz="UTC")),
+    ("attributes", "map<string,string>", pa.map_(pa.string(), pa.string())),
+    ("group_id", "string", pa.string()),
+    ("source", "string", pa.string()),
+    ("offset", "long", pa.int64()),
+)
+_STATE = ("state", "string", pa.string())
+READ_COLUMNS = frozenset({each[0] for each in (*_COLUMNS, _STATE)})
+
+ATTRIBUTES = pa.map_(pa.string(), pa.string())
+TOPIC_SCHEMA = pa.schema([(name, kind) for name, _, kind in _COLUMNS])
+QUEUE_SCHEMA = pa.schema([(name, kind) for name, _, kind in (*_COLUMNS, _STATE)])
+
 _DIGITS = np.frombuffer(b"".join(b"%02x" % each for each in range(256)), dtype=np.uint16)
 _ID_CHARS, _ID_PREFIX_CHARS = 36, 24
 _COUNTER_MASK = (1 << SEQUENCE_BITS) - 1
@@ -29,6 +46,13 @@ _COUNTER_MASK = (1 << SEQUENCE_BITS) - 1
 # and the writer leaves them out, so that a letter can be pushed again as it was read.
 RESERVED_PREFIX = "nexo."
 DEAD_LETTER_PREFIX = f"{RESERVED_PREFIX}dead_letter."
+
+
+def declared(with_state: bool) -> str:
+    """The schema in Spark's own words. A source is not told whether it is to stream, so the
+    state is there in both ways of reading a queue; in a stream it is always `sealed`."""
+    columns = (*_COLUMNS, _STATE) if with_state else _COLUMNS
+    return ", ".join(f"{name} {kind}" for name, kind, _ in columns)
 
 
 def queue_rows(

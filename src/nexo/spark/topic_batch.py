@@ -8,12 +8,15 @@ from pyspark.sql.datasource import DataSourceReader
 
 from nexo.spark.link import link_to
 from nexo.spark.options import EARLIEST, LATEST
-from nexo.spark.topic_offsets import check_kept, kept, resolved, starts
-from nexo.spark.topic_reading import (
+from nexo.spark.topics import (
     TopicSlice,
+    check_kept,
+    kept,
     ranges_of,
     read_slice,
+    resolved,
     slice_counts,
+    starts,
     topic_slices,
 )
 

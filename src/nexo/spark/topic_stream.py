@@ -20,12 +20,14 @@ from pyspark.sql.streaming.datasource import (
 
 from nexo.spark.link import link_to
 from nexo.spark.options import LATEST
-from nexo.spark.topic_offsets import check_kept, kept, starts
-from nexo.spark.topic_reading import (
+from nexo.spark.topics import (
     TopicSlice,
+    check_kept,
+    kept,
     ranges_of,
     read_slice,
     slice_counts,
+    starts,
     topic_slices,
 )
 
@@ -38,8 +40,7 @@ if TYPE_CHECKING:
 
     from nexo.spark.link import Link
     from nexo.spark.options import Options
-    from nexo.spark.topic_offsets import Kept, Offsets
-    from nexo.spark.topic_reading import Ranges
+    from nexo.spark.topics import Kept, Offsets, Ranges
 
     Offset = dict[str, Any]
 

@@ -182,6 +182,12 @@ class Connection:
         while self._left:
             self.session.subscriptions.close(self._left.popleft())
 
+    def open_once(self, seconds: float) -> None:
+        """Connect now, with one try that takes so long at most. What fails is raised as it is, for
+        who has a person waiting and words of their own."""
+        self._adopt(*dial(self._address, seconds, self.session))
+        self.keeper.start()
+
     # -- Writing ------------------------------------------------------------------------------
 
     def write(self) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 from markupsafe import Markup
 
+from nexo.vocabulary.units import show_duration, show_size
+
 NOTHING = "\u2013"  # in place of a number that there is not
-_SIZES = ("B", "KB", "MB", "GB", "TB")
-_SPANS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
 # What a terminal or a browser would obey instead of showing: control characters, and those that
 # turn the direction of the text around them or hide in it.
 _UNSEEN = re.compile(
@@ -31,26 +31,13 @@ def rate(per_second: float) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes, in powers of ten as disks are sold."""
-    left = float(count)
-    for unit in _SIZES:
-        if left < 1_000 or unit == _SIZES[-1]:
-            return f"{left:,.0f} {unit}" if unit == "B" else f"{left:,.1f} {unit}"
-        left /= 1_000
-    raise AssertionError("the last unit takes everything")
+    """Bytes."""
+    return show_size(count)
 
 
 def span(milliseconds: float) -> str:
     """How long something takes or is ago."""
-    seconds = milliseconds / 1000
-    if seconds <= 0:
-        return "0 s"
-    if seconds < 1:
-        return f"{milliseconds:.0f} ms"
-    for length, unit in _SPANS:
-        if seconds >= length:
-            return f"{seconds / length:.1f} {unit}"
-    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    return show_duration(milliseconds / 1000)
 
 
 def moment(unix_ms: int | None) -> str:

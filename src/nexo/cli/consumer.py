@@ -1,4 +1,5 @@
-"""The consumer of `nexo consume`: works on some messages at once, and fails on purpose."""
+"""The consumer of `nexo consume`: works on some messages at once, and fails on purpose. Apart from
+the command, because asyncio would weigh on the start of every other one."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from nexo.vocabulary.errors import NexoError, StaleReceipt, WrongState
 if TYPE_CHECKING:
     from nexo import AsyncMessage
     from nexo.cli.progress import Bar
-    from nexo.cli.talk import Talk
+    from nexo.cli.session import Session
     from nexo.client.aio.subscription import AsyncSubscription
 
 FAILED_ON_PURPOSE = "failed on purpose (--fail-rate)"
@@ -51,17 +52,17 @@ class Consumer:
         self._failure: NexoError | None = None
         self._chance = random.SystemRandom()
 
-    async def work_on(self, talk: Talk, queue: str) -> None:
+    async def work_on(self, session: Session, queue: str) -> None:
         """Consume until there is enough; then let go of what was not begun."""
         import nexo
-        from nexo.cli.talk import TIMEOUT_S
+        from nexo.cli.session import TIMEOUT_S
 
         self._heard = time.perf_counter()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._enough.set)
         async with nexo.connect_async(
-            talk.url, token=talk.token, timeout=TIMEOUT_S, tls_ca=talk.tls_ca
+            session.url, token=session.token, timeout=TIMEOUT_S, tls_ca=session.tls_ca
         ) as client:
             source = client.queue(queue, create=True)
             subscription = source.subscribe(prefetch=self._prefetch)

@@ -1,6 +1,6 @@
-"""A command's talk with a broker: where it is, and how its answers are shown.
+"""A command's session with a broker: where the broker is, and how its answers are shown.
 
-Every command that is decorated with `talks` takes `--url`, `--token` and `--json`.
+Every command that is decorated with `takes_session` takes `--url`, `--token` and `--json`.
 """
 
 import contextlib
@@ -54,18 +54,18 @@ Json = Annotated[
 ]
 
 
-def talks(function: Callable[..., None]) -> Callable[..., Any]:
-    """Give a command the flags that every command has; its first parameter becomes the talk."""
+def takes_session(function: Callable[..., None]) -> Callable[..., Any]:
+    """Give a command the flags that every command has; its first parameter becomes the session."""
     added = [
         flag("url", Url, DEFAULT_URL),
         flag("token", Token),
         flag("tls_ca", TlsCa),
         flag("json", Json, False),
     ]
-    return add_parameters(function, added, lambda given: Talk(**given))
+    return add_parameters(function, added, lambda given: Session(**given))
 
 
-class Talk:
+class Session:
     """`json` is whether the answer is for a program."""
 
     def __init__(self, url: str, token: str | None, json: bool, tls_ca: str | None = None) -> None:
@@ -80,12 +80,12 @@ class Talk:
         """A client for the length of a `with` block. If the broker does not know a queue, the
         refusal says which one may have been meant."""
         import nexo
+        from nexo.cli.greeting import GREETING_S, worded
         from nexo.vocabulary.errors import QueueNotFound
 
-        self.require_broker()
-        with nexo.connect(
-            self.url, token=self.token, timeout=TIMEOUT_S, tls_ca=self.tls_ca
-        ) as client:
+        with nexo.Client(self.url, self.token, TIMEOUT_S, tls_ca=self.tls_ca) as client:
+            with worded(self.url, self.tls_ca):
+                client._connection.open_once(GREETING_S)
             try:
                 yield client
             except QueueNotFound as error:

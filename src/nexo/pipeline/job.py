@@ -1,0 +1,115 @@
+"""The jobs that there are, and what each is given when it runs: a session, a lake, a broker.
+
+All of it is known without Spark, so that jobs can be listed where there is none.
+"""
+
+from __future__ import annotations
+
+import difflib
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+import nexo
+from nexo.vocabulary.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from nexo import Client
+    from nexo.pipeline.status import Teller
+
+
+class Job(msgspec.Struct, frozen=True):
+    name: str
+    does: str
+    reads: str
+    writes: str
+
+
+JOBS = (
+    Job(
+        "archive",
+        "keeps topics, archived queues and the events in the lake",
+        "topics, nexo.archive.<queue>, nexo.events",
+        "LAKE/messages, LAKE/events",
+    ),
+    Job(
+        "insights",
+        "figures of each queue and minute, from the events",
+        "nexo.events, or LAKE/events with --from-lake",
+        "LAKE/insights",
+    ),
+    Job(
+        "replay",
+        "pushes what the lake holds once more",
+        "LAKE/messages",
+        "a queue or a topic",
+    ),
+    Job(
+        "redrive",
+        "sends dead letters back to work, chosen by SQL and repaired by SQL",
+        "a dead-letter queue",
+        "the queues that they came from",
+    ),
+    Job("compact", "makes few large files of many small ones", "the lake", "the lake"),
+)
+
+
+def unknown_job(name: str) -> InvalidArgument:
+    """What to say of a job that is not there."""
+    names = [each.name for each in JOBS]
+    if name.endswith(".py") or "/" in name:
+        return InvalidArgument(f"there is no file {name!r:.80}", "check the path of your job")
+    near = difflib.get_close_matches(name, names, 1)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}, or a file"
+    return InvalidArgument(f"there is no job {name!r:.80}", hint)
+
+
+def is_file(name: str) -> bool:
+    """Whether this names a file of the user's rather than one of our jobs."""
+    return name not in {each.name for each in JOBS} and Path(name).is_file()
+
+
+class JobRun:
+    """`broker` has the options of the data source that say where and who."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        broker: dict[str, str],
+        teller: Teller,
+        *,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.spark = spark
+        self.broker = broker
+        self.teller = teller
+        self.should_stop = should_stop
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def client(self) -> Client:
+        return nexo.connect(
+            self.broker["endpoint"],
+            token=self.broker.get("token"),
+            tls_ca=self.broker.get("tlsCa"),
+        )
+
+    def stream(self, **options: Any) -> DataFrame:
+        """Messages of the broker, as they come."""
+        return self.spark.readStream.format("nexo").options(**self.broker, **options).load()
+
+    def table(self, **options: Any) -> DataFrame:
+        """Messages of the broker, as they are now."""
+        return self.spark.read.format("nexo").options(**self.broker, **options).load()
+
+
+def trigger(once: bool, every_s: float) -> dict[str, Any]:
+    """All there is and then an end, or a micro-batch every so often."""
+    return {"availableNow": True} if once else {"processingTime": f"{every_s} seconds"}
