@@ -7,10 +7,9 @@ that runs for weeks wants it, and a person at a terminal does not.
 import socket
 from typing import TYPE_CHECKING
 
-from nexo.client.address import address_of, token_of
+from nexo.client.address import address_of, tls_failure, token_of
 from nexo.client.blocking.line import secured
-from nexo.client.refusals import error_of
-from nexo.client.tls import tls_failure
+from nexo.client.operation import error_of
 from nexo.vocabulary.errors import Unreachable
 from nexo.wire import commands
 from nexo.wire.frame import Frame, FrameReader, Kind, ProtocolError, frame

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from nexo.vocabulary.identity import message_id
 
 if TYPE_CHECKING:
-    from nexo.client.subscribed import Subscribed
+    from nexo.client.subscriptions import SubscriptionState
     from nexo.wire.columns import WirePart
     from nexo.wire.commands import DeliveryHead
 
@@ -56,7 +56,7 @@ class Delivery:
         visibility_ms: int | None,
         connection: int,
         instance: int,
-        subscribed: Subscribed | None = None,
+        subscribed: SubscriptionState | None = None,
     ) -> None:
         self.ahead: Any = None  # where acks may take the next pop along
         self.queue: str = queue
@@ -78,7 +78,7 @@ class Delivery:
         self.connection: int = connection  # which connection of the client it came on
         self.instance: int = instance  # of the broker that made it
         self.is_ahead: bool = False  # with its connection the broker may take it back
-        self.subscribed: Subscribed | None = subscribed
+        self.subscribed: SubscriptionState | None = subscribed
         count = 0
         starts: list[int] = []
         for part in parts:

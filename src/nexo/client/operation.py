@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from nexo.vocabulary.errors import NexoError
 from nexo.wire.frame import Frame, Kind, ProtocolError, frame_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nexo.client.session import Session
-    from nexo.vocabulary.errors import NexoError
+    from nexo.wire.commands import Refusal
 
     Pieces = list[bytes | memoryview]
 
@@ -131,3 +132,23 @@ class Request(Operation, Exchange):
 
     def failed(self, error: NexoError) -> None:
         self.fail(error)
+
+
+def _tree(root: type[NexoError]) -> list[type[NexoError]]:
+    return [root, *[each for child in root.__subclasses__() for each in _tree(child)]]
+
+
+# A subclass that shares its parent's code (a broken protocol is an invalid argument) stands behind.
+_KINDS = {kind.code: kind for kind in reversed(_tree(NexoError))}
+
+
+def error_of(refusal: Refusal) -> NexoError:
+    """The exception for a refusal. A code that this client does not know stays readable."""
+    return error_with(refusal.code, refusal.message, refusal.hint)
+
+
+def error_with(code: str, message: str, hint: str = "") -> NexoError:
+    kind = _KINDS.get(code)
+    if kind is None:
+        return NexoError(f"{code}: {message}", hint or "upgrade the client to know this error")
+    return kind(message, hint)

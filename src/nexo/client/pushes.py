@@ -8,23 +8,24 @@ the newest number are never further apart than that, whatever waits behind them.
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 import msgspec
 
-from nexo.client.ids import MessageIds, list_of_ids
 from nexo.client.operation import Exchange, Operation
 from nexo.vocabulary.batch import Batch, batch_of
 from nexo.vocabulary.errors import Timeout
 from nexo.vocabulary.identity import message_id
-from nexo.vocabulary.limits import PRODUCER_RESULTS_KEPT
+from nexo.vocabulary.limits import PRODUCER_RESULTS_KEPT, SEQUENCE_BITS
 from nexo.wire import commands
 from nexo.wire.columns import encode_batch
 from nexo.wire.frame import Frame, Kind, ProtocolError, frame_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     from nexo.client.operation import Pieces
     from nexo.client.session import Session
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 MERGED_MESSAGES_MAX = 10_000
 MERGED_BYTES_MAX = 4 * 1024 * 1024
+_COUNTER = (1 << SEQUENCE_BITS) - 1
+_DIGITS = SEQUENCE_BITS // 4  # of an id, at its end; inside a range only they change
 _read_offsets = msgspec.msgpack.Decoder(tuple[int, int]).decode
 
 
@@ -291,3 +294,64 @@ def _constant(priorities: bytes) -> int | bytes:
 
 def _column(values: list[Any]) -> list[Any] | None:
     return None if all(value is None for value in values) else values
+
+
+class MessageIds(Sequence[str]):
+    """What `push_batch` gives: ids in the order of the bodies, made when they are asked for,
+    because most producers never look."""
+
+    __slots__ = ("_count", "_incarnation", "_made", "_ranges")
+
+    def __init__(self, incarnation: int, ranges: tuple[int, ...]) -> None:
+        self._incarnation = incarnation
+        self._ranges = ranges
+        self._count = sum(ranges[1::2]) - sum(ranges[::2])
+        self._made: list[str] | None = None
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        return self._all()[index]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Sequence) and not isinstance(other, str):
+            return self._all() == list(other)
+        return NotImplemented
+
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]
+
+    def __add__(self, other: Iterable[str]) -> list[str]:
+        return [*self, *other]
+
+    def __radd__(self, other: Iterable[str]) -> list[str]:
+        return [*other, *self]
+
+    def __repr__(self) -> str:
+        return repr(self._all())
+
+    def _all(self) -> list[str]:
+        if self._made is None:
+            self._made = list_of_ids(self._incarnation, self._ranges)
+        return self._made
+
+
+def list_of_ids(incarnation: int, ranges: tuple[int, ...]) -> list[str]:
+    ids: list[str] = []
+    for first, end in zip(ranges[::2], ranges[1::2], strict=True):
+        prefix = message_id(incarnation, first)[:-_DIGITS]
+        low = first & _COUNTER
+        counters = array("Q", range(low, low + end - first))
+        counters.byteswap()  # the most significant digit first
+        digits = counters.tobytes().hex()
+        ids += [prefix + digits[at : at + _DIGITS] for at in range(16 - _DIGITS, len(digits), 16)]
+    return ids

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nexo.client.operation import Exchange, Operation
-from nexo.client.refusals import error_with
+from nexo.client.operation import Exchange, Operation, error_with
 from nexo.vocabulary.errors import StaleReceipt, WrongState
 from nexo.wire import commands
 from nexo.wire.frame import Frame, Kind, ProtocolError, frame

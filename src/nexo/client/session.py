@@ -12,9 +12,9 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from nexo.client.delivery import Delivery
+from nexo.client.operation import error_of
 from nexo.client.pushes import Lane
 from nexo.client.receipts import ReceiptLane
-from nexo.client.refusals import error_of
 from nexo.client.subscriptions import Subscriptions
 from nexo.vocabulary.errors import InvalidArgument, NexoError, NotReady, Unreachable
 from nexo.vocabulary.limits import CONSUMER_CHARS_MAX
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from nexo.client.delivery import Range
     from nexo.client.operation import Exchange, Operation, Pieces, Request
-    from nexo.client.subscribed import Subscribed
+    from nexo.client.subscriptions import SubscriptionState
 
 SILENCE_FACTOR = 3  # heartbeats that may be missed before the broker counts as gone
 RECEPTIONS_KEPT = 1_024  # receptions of pops that are said again on the next connection …
@@ -156,7 +156,7 @@ class Session:
         *,
         auto_received: bool,
         visibility_ms: int | None,
-        subscribed: Subscribed | None = None,
+        subscribed: SubscriptionState | None = None,
     ) -> Delivery | None:
         """The messages of a POP's answer or of a DELIVER; None if there are none."""
         parts = decode_parts(answer.body)

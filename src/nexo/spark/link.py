@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nexo.client import asking
+from nexo.client import requests
 from nexo.client.address import address_of
 from nexo.client.blocking.connection import Connection
 from nexo.client.operation import Request
@@ -39,7 +39,7 @@ class Link:
 
     def call(self, method: str, **params: Any) -> Any:
         """A named call; the answer as plain values."""
-        return self._connection.run(asking.call(method, _decode, **params))
+        return self._connection.run(requests.call(method, _decode, **params))
 
     def begin(self, request: Operation) -> Operation:
         """Send a request; `wait` for its answer later."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Self
 
-from nexo.client import asking, tokens, tracing
+from nexo.client import requests, tokens, tracing
 from nexo.client.address import address_of, token_of
 from nexo.client.aio.connection import Connection
 from nexo.client.aio.queue import AsyncQueue
 from nexo.client.aio.topic import AsyncTopic
-from nexo.client.identity import client_name
+from nexo.client.handshake import client_name
 from nexo.vocabulary.errors import NexoError
 from nexo.vocabulary.limits import LIST_PAGE_MAX
 from nexo.vocabulary.spoken import queue_params, topic_params
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Unpack
 
-    from nexo.client.figures import QueueInfo, TopicInfo
+    from nexo.client.info import QueueInfo, TopicInfo
     from nexo.client.tokens import NewToken, TokenInfo
     from nexo.vocabulary.definitions import Definitions, Imported
     from nexo.vocabulary.spoken import QueueOptions, TopicOptions
@@ -62,14 +62,14 @@ class AsyncClient:
         """Create a queue. The same name with the same settings is the same queue; with others it
         is refused (`queue_exists`)."""
         params = queue_params(settings)
-        await self._connection.run(asking.call("create_queue", None, name=name, settings=params))
+        await self._connection.run(requests.call("create_queue", None, name=name, settings=params))
         return AsyncQueue(self._connection, name)
 
     async def queues(self) -> list[QueueInfo]:
         """All queues with their figures, by name."""
         found: list[QueueInfo] = []
         while True:
-            page = await self._connection.run(asking.page("list_queues", found))
+            page = await self._connection.run(requests.page("list_queues", found))
             found += page
             if len(page) < LIST_PAGE_MAX:
                 return found
@@ -81,14 +81,14 @@ class AsyncClient:
     async def create_topic(self, name: str, **settings: Unpack[TopicOptions]) -> AsyncTopic:
         """Create a topic; the same name with the same settings is the same topic."""
         params = topic_params(settings)
-        await self._connection.run(asking.call("create_topic", None, name=name, settings=params))
+        await self._connection.run(requests.call("create_topic", None, name=name, settings=params))
         return AsyncTopic(self._connection, name)
 
     async def topics(self) -> list[TopicInfo]:
         """All topics with their figures, by name."""
         found: list[TopicInfo] = []
         while True:
-            page = await self._connection.run(asking.page("list_topics", found))
+            page = await self._connection.run(requests.page("list_topics", found))
             found += page
             if len(page) < LIST_PAGE_MAX:
                 return found
@@ -137,9 +137,7 @@ class AsyncClient:
     async def export_definitions(self) -> Definitions:
         """Queues, topics and bindings with all their settings, as one document. Only admins
         may."""
-        from nexo.client import definitions  # few ever ask for it
-
-        found: Definitions = await self._connection.run(definitions.exporting())
+        found: Definitions = await self._connection.run(requests.export_definitions())
         return found
 
     async def import_definitions(
@@ -147,9 +145,8 @@ class AsyncClient:
     ) -> list[Imported]:
         """Create and change what a document of definitions says, and tell what was done with each.
         All is checked first, and a dry run does no more. Only admins may."""
-        from nexo.client import definitions
-
-        done: list[Imported] = await self._connection.run(definitions.importing(document, dry_run))
+        asked = requests.import_definitions(document, dry_run)
+        done: list[Imported] = await self._connection.run(asked)
         return done
 
     async def close(self) -> None:

@@ -20,7 +20,7 @@ from nexo.vocabulary.errors import InvalidArgument, NexoError, Unreachable
 if TYPE_CHECKING:
     from nexo.client.address import Address
     from nexo.client.operation import Operation
-    from nexo.client.subscribed import Subscribed
+    from nexo.client.subscriptions import SubscriptionState
 
 MERGING_WINDOW = 8  # frames of single pushes under way to one queue
 CLOSE_S = 1.0  # the last bytes may take this long
@@ -130,12 +130,12 @@ class Connection:
             self._flushing = True
             self._loop.call_soon(self._flush)
 
-    def close_soon(self, subscribed: Subscribed) -> None:
+    def close_soon(self, subscribed: SubscriptionState) -> None:
         """Close a subscription from wherever an object may be finalised."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.close_subscription, subscribed)
 
-    def close_subscription(self, subscribed: Subscribed) -> None:
+    def close_subscription(self, subscribed: SubscriptionState) -> None:
         self.session.subscriptions.close(subscribed)
         self.write_soon()
 

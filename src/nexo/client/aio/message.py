@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Self
 
 from nexo.client import tracing
-from nexo.client.held import HeldMessage, reason_of
+from nexo.client.message import HeldMessage, reason_of
 from nexo.client.receipts import refusal_with
 from nexo.vocabulary.errors import NexoError, StaleReceipt, Timeout, Unreachable
 from nexo.wire.frame import Kind

@@ -7,12 +7,20 @@ import inspect
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from nexo.client import asking, figures
+from nexo.client import requests
 from nexo.client.aio.message import AsyncMessage
 from nexo.client.aio.redrive import AsyncRedrive
 from nexo.client.aio.subscription import AsyncSubscription
-from nexo.client.attempt import Attempt
-from nexo.client.messages import Messages, acking, extending, giving_back, nacking, refused_ids
+from nexo.client.info import read_queue
+from nexo.client.message import (
+    FailureLogged,
+    Messages,
+    acking,
+    extending,
+    giving_back,
+    nacking,
+    refused_ids,
+)
 from nexo.vocabulary.limits import TIMEOUT_MS_MAX
 from nexo.vocabulary.spoken import milliseconds, queue_params
 
@@ -22,9 +30,9 @@ if TYPE_CHECKING:
 
     from nexo.client.aio.connection import Connection
     from nexo.client.delivery import Delivery
-    from nexo.client.figures import QueueInfo
+    from nexo.client.info import QueueInfo
+    from nexo.client.message import PeekedMessage
     from nexo.client.operation import Operation
-    from nexo.client.peeked import PeekedMessage
     from nexo.client.receipts import SettleMany
     from nexo.vocabulary.spoken import QueueOptions
 
@@ -57,7 +65,7 @@ class AsyncQueue:
         group_id: str | None = None,
     ) -> str:
         """Push one message (bytes, text, or anything JSON); returns its id once it is on disk."""
-        asked = asking.push(
+        asked = requests.push(
             self._name, body, priority, delay, attributes, deduplication_id, group_id
         )
         if self._to_create:
@@ -77,7 +85,7 @@ class AsyncQueue:
     ) -> Sequence[str]:
         """Push many messages as one: all of them are accepted, or none. Returns their ids, which
         are made when you look at them."""
-        asked = asking.push_batch(
+        asked = requests.push_batch(
             self._name, bodies, priority, delay, attributes, deduplication_ids, group_id
         )
         return await self._run(asked) if asked is not None else []
@@ -93,7 +101,7 @@ class AsyncQueue:
     ) -> AsyncMessage | None:
         """Take one message; None when nothing came within `wait` seconds."""
         delivery = await self._run(
-            asking.pop(self._name, 1, wait, visibility_timeout, auto_received)
+            requests.pop(self._name, 1, wait, visibility_timeout, auto_received)
         )
         return None if delivery is None else self._make(delivery, delivery.parts[0], 0)
 
@@ -107,7 +115,7 @@ class AsyncQueue:
     ) -> Messages[AsyncMessage]:
         """Take up to `count` messages; waits up to `wait` seconds for the first one."""
         delivery = await self._run(
-            asking.pop(self._name, count, wait, visibility_timeout, auto_received)
+            requests.pop(self._name, count, wait, visibility_timeout, auto_received)
         )
         stop = 0 if delivery is None else delivery.count
         return Messages(delivery, 0, stop, self._make)
@@ -193,22 +201,22 @@ class AsyncQueue:
 
     async def peek(self, limit: int = 10) -> list[PeekedMessage]:
         """The first messages, whatever their state; nothing is taken."""
-        seen: list[PeekedMessage] = await self._run(asking.peek(self._name, limit))
+        seen: list[PeekedMessage] = await self._run(requests.peek(self._name, limit))
         return seen
 
     async def info(self) -> QueueInfo:
-        info: QueueInfo = await self._call("queue_info", figures.read_queue)
+        info: QueueInfo = await self._call("queue_info", read_queue)
         return info
 
     async def edit(self, **settings: Unpack[QueueOptions]) -> QueueInfo:
         """Change some settings; the others stay as they are."""
         params = queue_params(settings)
-        info: QueueInfo = await self._call("edit_queue", figures.read_queue, settings=params)
+        info: QueueInfo = await self._call("edit_queue", read_queue, settings=params)
         return info
 
     async def purge(self) -> int:
         """Remove everything, in flight included; returns how many messages that were."""
-        purged: int = await self._run(asking.count_of("purge", name=self._name))
+        purged: int = await self._run(requests.count_of("purge", name=self._name))
         return purged
 
     async def pause(self) -> None:
@@ -234,13 +242,13 @@ class AsyncQueue:
         """On a dead-letter queue: move each message to where it came from, or to the queue `to`,
         with its attempts reset; at most `rate` a second. Returns how many were moved, or with
         `wait=False` the task under way."""
-        task = await self._run(asking.count_of("redrive", name=self._name, to=to, rate=rate))
+        task = await self._run(requests.count_of("redrive", name=self._name, to=to, rate=rate))
         redrive = AsyncRedrive(self._connection, task)
         return await redrive.wait() if wait else redrive
 
     async def release(self, consumer: str, dead_letter: bool = False) -> int:
         """Give back what a Spark consumer holds, or send it to the dead letters."""
-        asked = asking.count_of(
+        asked = requests.count_of(
             "release", name=self._name, consumer=consumer, dead_letter=dead_letter
         )
         released: int = await self._run(asked)
@@ -248,7 +256,7 @@ class AsyncQueue:
 
     async def delete(self) -> None:
         """Remove the queue with all its messages."""
-        await self._run(asking.delete("delete_queue", self._name))
+        await self._run(requests.delete("delete_queue", self._name))
 
     def __repr__(self) -> str:
         return f"<Queue {self._name!r}>"
@@ -263,7 +271,7 @@ class AsyncQueue:
     async def _call(
         self, method: str, read: Callable[[memoryview], Any] | None, **params: Any
     ) -> Any:
-        return await self._run(asking.call(method, read, name=self._name, **params))
+        return await self._run(requests.call(method, read, name=self._name, **params))
 
     async def _settle(self, settling: SettleMany | None) -> list[tuple[str, str]]:
         refused = await self._run(settling) if settling is not None else None
@@ -272,7 +280,7 @@ class AsyncQueue:
     async def _create(self) -> None:
         """The first use of a handle that creates."""
         if self._to_create:
-            asked = asking.call("create_queue", None, name=self._name, exist_ok=True)
+            asked = requests.call("create_queue", None, name=self._name, exist_ok=True)
             await self._connection.run(asked)
             self._to_create = False
 
@@ -313,7 +321,7 @@ async def _work(
 ) -> None:
     """One worker of `consume`."""
     async for message in messages:
-        with Attempt(message):
+        with FailureLogged(message):
             async with message:
                 result = handler(message)
                 if inspect.isawaitable(result):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nexo.client import asking, figures
+from nexo.client import requests
+from nexo.client.info import read_progress
 
 if TYPE_CHECKING:
     from nexo.client.aio.connection import Connection
-    from nexo.client.figures import Progress
+    from nexo.client.info import Progress
 
 WAIT_MS = 5_000  # one question; many of them may be asked
 
@@ -20,19 +21,19 @@ class AsyncRedrive:
 
     async def progress(self) -> Progress:
         """How far it is. Raises what stopped it."""
-        progress: Progress = await self._connection.run(asking.redrive_progress(self._task, 0))
+        progress: Progress = await self._connection.run(requests.redrive_progress(self._task, 0))
         return progress
 
     async def cancel(self) -> Progress:
         """Stop after the step under way; what was moved stays moved."""
-        asked = asking.call("redrive_cancel", figures.read_progress, task=self._task)
+        asked = requests.call("redrive_cancel", read_progress, task=self._task)
         progress: Progress = await self._connection.run(asked)
         return progress
 
     async def wait(self) -> int:
         """Wait for its end; returns how many messages were moved."""
         while True:
-            asked = asking.redrive_progress(self._task, WAIT_MS)
+            asked = requests.redrive_progress(self._task, WAIT_MS)
             progress: Progress = await self._connection.run(asked)
             if progress.finished:
                 return progress.moved

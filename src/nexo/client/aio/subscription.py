@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
-from nexo.client.subscribed import Subscribed
+from nexo.client.subscriptions import SubscriptionState
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -41,7 +41,7 @@ class AsyncSubscription(Generic[Item]):
         self._prepare = prepare
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._loops = 0
-        self._subscribed = Subscribed(
+        self._subscribed = SubscriptionState(
             connection.session,
             queue,
             prefetch,

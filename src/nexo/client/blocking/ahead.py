@@ -14,8 +14,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from nexo.client.asking import Pop
 from nexo.client.blocking.keeper import HOT_S
+from nexo.client.requests import Pop
 from nexo.vocabulary.limits import POP_BYTES_MAX
 from nexo.wire import commands
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from nexo.client import asking, tokens, tracing
+from nexo.client import requests, tokens, tracing
 from nexo.client.address import address_of, token_of
 from nexo.client.blocking.connection import Connection
 from nexo.client.blocking.queue import Queue
 from nexo.client.blocking.topic import Topic
-from nexo.client.identity import client_name
+from nexo.client.handshake import client_name
 from nexo.vocabulary.errors import NexoError
 from nexo.vocabulary.limits import LIST_PAGE_MAX
 from nexo.vocabulary.spoken import queue_params, topic_params
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Unpack
 
-    from nexo.client.figures import QueueInfo, TopicInfo
+    from nexo.client.info import QueueInfo, TopicInfo
     from nexo.client.tokens import NewToken, TokenInfo
     from nexo.vocabulary.definitions import Definitions, Imported
     from nexo.vocabulary.spoken import QueueOptions, TopicOptions
@@ -61,14 +61,14 @@ class Client:
         """Create a queue. The same name with the same settings is the same queue; with others it
         is refused (`queue_exists`)."""
         params = queue_params(settings)
-        self._connection.run(asking.call("create_queue", None, name=name, settings=params))
+        self._connection.run(requests.call("create_queue", None, name=name, settings=params))
         return Queue(self._connection, name)
 
     def queues(self) -> list[QueueInfo]:
         """All queues with their figures, by name."""
         found: list[QueueInfo] = []
         while True:
-            page = self._connection.run(asking.page("list_queues", found))
+            page = self._connection.run(requests.page("list_queues", found))
             found += page
             if len(page) < LIST_PAGE_MAX:
                 return found
@@ -80,14 +80,14 @@ class Client:
     def create_topic(self, name: str, **settings: Unpack[TopicOptions]) -> Topic:
         """Create a topic; the same name with the same settings is the same topic."""
         params = topic_params(settings)
-        self._connection.run(asking.call("create_topic", None, name=name, settings=params))
+        self._connection.run(requests.call("create_topic", None, name=name, settings=params))
         return Topic(self._connection, name)
 
     def topics(self) -> list[TopicInfo]:
         """All topics with their figures, by name."""
         found: list[TopicInfo] = []
         while True:
-            page = self._connection.run(asking.page("list_topics", found))
+            page = self._connection.run(requests.page("list_topics", found))
             found += page
             if len(page) < LIST_PAGE_MAX:
                 return found
@@ -136,9 +136,7 @@ class Client:
     def export_definitions(self) -> Definitions:
         """Queues, topics and bindings with all their settings, as one document. Only admins
         may."""
-        from nexo.client import definitions  # few ever ask for it
-
-        found: Definitions = self._connection.run(definitions.exporting())
+        found: Definitions = self._connection.run(requests.export_definitions())
         return found
 
     def import_definitions(
@@ -146,9 +144,8 @@ class Client:
     ) -> list[Imported]:
         """Create and change what a document of definitions says, and tell what was done with each.
         All is checked first, and a dry run does no more. Only admins may."""
-        from nexo.client import definitions
-
-        done: list[Imported] = self._connection.run(definitions.importing(document, dry_run))
+        asked = requests.import_definitions(document, dry_run)
+        done: list[Imported] = self._connection.run(asked)
         return done
 
     def close(self) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from nexo.client.blocking.ahead import Ahead
     from nexo.client.blocking.line import Channel
     from nexo.client.operation import Operation
-    from nexo.client.subscribed import Subscribed
+    from nexo.client.subscriptions import SubscriptionState
     from nexo.wire.frame import Frame
 
 MERGING_WINDOW = 2  # frames of single pushes under way to one queue; more threads are merged
@@ -61,7 +61,7 @@ class Connection:
             merging_window=MERGING_WINDOW,
         )
         self._line = Line()
-        self._left: deque[Subscribed] = deque()  # subscriptions whose loop was left
+        self._left: deque[SubscriptionState] = deque()  # subscriptions whose loop was left
         self.aheads: dict[str, Ahead] = {}  # by queue: messages that nobody has come for yet
         self._view = memoryview(bytearray(BUFFER_BYTES))
         self._writing = False
@@ -165,7 +165,7 @@ class Connection:
             if self.session.closed is not None and not (self._writing or self._leading):
                 self._line.close_retired()
 
-    def close_soon(self, subscribed: Subscribed) -> None:
+    def close_soon(self, subscribed: SubscriptionState) -> None:
         """Close a subscription from wherever an object may be finalised: the lock may be held by
         this very thread, so it is not waited for."""
         self._left.append(subscribed)

@@ -7,13 +7,21 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from nexo.client import asking, figures
-from nexo.client.attempt import Attempt
+from nexo.client import requests
 from nexo.client.blocking.ahead import Ahead
 from nexo.client.blocking.message import Message
 from nexo.client.blocking.redrive import Redrive
 from nexo.client.blocking.subscription import Subscription
-from nexo.client.messages import Messages, acking, extending, giving_back, nacking, refused_ids
+from nexo.client.info import read_queue
+from nexo.client.message import (
+    FailureLogged,
+    Messages,
+    acking,
+    extending,
+    giving_back,
+    nacking,
+    refused_ids,
+)
 from nexo.vocabulary.errors import NexoError
 from nexo.vocabulary.limits import TIMEOUT_MS_MAX
 from nexo.vocabulary.spoken import milliseconds, queue_params
@@ -24,9 +32,9 @@ if TYPE_CHECKING:
 
     from nexo.client.blocking.connection import Connection
     from nexo.client.delivery import Delivery
-    from nexo.client.figures import QueueInfo
+    from nexo.client.info import QueueInfo
+    from nexo.client.message import PeekedMessage
     from nexo.client.operation import Operation
-    from nexo.client.peeked import PeekedMessage
     from nexo.client.receipts import SettleMany
     from nexo.vocabulary.spoken import QueueOptions
 
@@ -60,7 +68,7 @@ class Queue:
         group_id: str | None = None,
     ) -> str:
         """Push one message (bytes, text, or anything JSON); returns its id once it is on disk."""
-        asked = asking.push(
+        asked = requests.push(
             self._name, body, priority, delay, attributes, deduplication_id, group_id
         )
         pushed: str = self._run(asked)
@@ -78,7 +86,7 @@ class Queue:
     ) -> Sequence[str]:
         """Push many messages as one: all of them are accepted, or none. Returns their ids, which
         are made when you look at them."""
-        asked = asking.push_batch(
+        asked = requests.push_batch(
             self._name, bodies, priority, delay, attributes, deduplication_ids, group_id
         )
         return self._run(asked) if asked is not None else []
@@ -96,7 +104,7 @@ class Queue:
         usual = visibility_timeout is None and auto_received
         delivery = self._ahead.take(usual)
         if delivery is None:
-            asked = asking.pop(self._name, 1, wait, visibility_timeout, auto_received)
+            asked = requests.pop(self._name, 1, wait, visibility_timeout, auto_received)
             delivery = self._run(asked)
             if delivery is None:
                 return None
@@ -113,7 +121,9 @@ class Queue:
         auto_received: bool = True,
     ) -> Messages[Message]:
         """Take up to `count` messages; waits up to `wait` seconds for the first one."""
-        delivery = self._run(asking.pop(self._name, count, wait, visibility_timeout, auto_received))
+        delivery = self._run(
+            requests.pop(self._name, count, wait, visibility_timeout, auto_received)
+        )
         stop = 0 if delivery is None else delivery.count
         return Messages(delivery, 0, stop, self._make)
 
@@ -203,22 +213,22 @@ class Queue:
 
     def peek(self, limit: int = 10) -> list[PeekedMessage]:
         """The first messages, whatever their state; nothing is taken."""
-        seen: list[PeekedMessage] = self._run(asking.peek(self._name, limit))
+        seen: list[PeekedMessage] = self._run(requests.peek(self._name, limit))
         return seen
 
     def info(self) -> QueueInfo:
-        info: QueueInfo = self._call("queue_info", figures.read_queue)
+        info: QueueInfo = self._call("queue_info", read_queue)
         return info
 
     def edit(self, **settings: Unpack[QueueOptions]) -> QueueInfo:
         """Change some settings; the others stay as they are."""
         params = queue_params(settings)
-        info: QueueInfo = self._call("edit_queue", figures.read_queue, settings=params)
+        info: QueueInfo = self._call("edit_queue", read_queue, settings=params)
         return info
 
     def purge(self) -> int:
         """Remove everything, in flight included; returns how many messages that were."""
-        purged: int = self._run(asking.count_of("purge", name=self._name))
+        purged: int = self._run(requests.count_of("purge", name=self._name))
         return purged
 
     def pause(self) -> None:
@@ -244,13 +254,13 @@ class Queue:
         """On a dead-letter queue: move each message to where it came from, or to the queue `to`,
         with its attempts reset; at most `rate` a second. Returns how many were moved, or with
         `wait=False` the task under way."""
-        task = self._run(asking.count_of("redrive", name=self._name, to=to, rate=rate))
+        task = self._run(requests.count_of("redrive", name=self._name, to=to, rate=rate))
         redrive = Redrive(self._connection, task)
         return redrive.wait() if wait else redrive
 
     def release(self, consumer: str, dead_letter: bool = False) -> int:
         """Give back what a Spark consumer holds, or send it to the dead letters."""
-        asked = asking.count_of(
+        asked = requests.count_of(
             "release", name=self._name, consumer=consumer, dead_letter=dead_letter
         )
         released: int = self._run(asked)
@@ -258,7 +268,7 @@ class Queue:
 
     def delete(self) -> None:
         """Remove the queue with all its messages."""
-        self._run(asking.delete("delete_queue", self._name))
+        self._run(requests.delete("delete_queue", self._name))
 
     def __repr__(self) -> str:
         return f"<Queue {self._name!r}>"
@@ -273,7 +283,7 @@ class Queue:
         return self._connection.run(operation)
 
     def _call(self, method: str, read: Callable[[memoryview], Any] | None, **params: Any) -> Any:
-        return self._run(asking.call(method, read, name=self._name, **params))
+        return self._run(requests.call(method, read, name=self._name, **params))
 
     def _settle(self, settling: SettleMany | None) -> list[tuple[str, str]]:
         refused = self._run(settling) if settling is not None else None
@@ -282,7 +292,7 @@ class Queue:
     def _create(self) -> None:
         """The first use of a handle that creates."""
         if self._to_create:
-            asked = asking.call("create_queue", None, name=self._name, exist_ok=True)
+            asked = requests.call("create_queue", None, name=self._name, exist_ok=True)
             self._connection.run(asked)
             self._to_create = False
 
@@ -320,7 +330,7 @@ class Queue:
 def _work(messages: Iterator[Message], handler: Callable[[Message], object]) -> None:
     """One worker of `consume`."""
     for message in messages:
-        with Attempt(message), message:
+        with FailureLogged(message), message:
             handler(message)
 
 

@@ -8,7 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from nexo.client.operation import Operation
-from nexo.client.subscribed import Subscribed
+from nexo.client.subscriptions import SubscriptionState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +43,7 @@ class Subscription(Generic[Item]):
         self._prepare = prepare
         self._waiting: deque[Operation] = deque()
         self._loops = 0
-        self._subscribed = Subscribed(
+        self._subscribed = SubscriptionState(
             connection.session,
             queue,
             prefetch,

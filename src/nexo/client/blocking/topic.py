@@ -6,11 +6,11 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from nexo.client import asking, figures
+from nexo.client import requests, topics
 from nexo.client.blocking.message import Message
 from nexo.client.blocking.queue import Queue
-from nexo.client.following import POLL_MS, Following, start_of, time_ms_of
-from nexo.client.group import GroupContent, group_queue
+from nexo.client.info import read_topic
+from nexo.client.topics import POLL_MS, GroupContent, TopicReader, group_queue, start_of, time_ms_of
 from nexo.vocabulary.errors import Forbidden, NotReady, Timeout, Unreachable
 from nexo.vocabulary.limits import WAIT_MS_MAX
 from nexo.vocabulary.spoken import milliseconds
@@ -21,10 +21,9 @@ if TYPE_CHECKING:
 
     from nexo.client.blocking.connection import Connection
     from nexo.client.blocking.subscription import Subscription
-    from nexo.client.event import Event
-    from nexo.client.figures import TopicInfo
-    from nexo.client.following import StartAt
+    from nexo.client.info import TopicInfo
     from nexo.client.operation import Request
+    from nexo.client.topics import Event, StartAt
 
 
 class GroupMessage(GroupContent, Message):
@@ -46,14 +45,14 @@ class Topic:
 
     def publish(self, body: Any, *, attributes: dict[str, str] | None = None) -> int:
         """Publish one event (bytes, text, or anything JSON); returns its offset once on disk."""
-        offset: int = self._connection.run(asking.publish(self._name, body, attributes))
+        offset: int = self._connection.run(topics.publish(self._name, body, attributes))
         return offset
 
     def publish_batch(
         self, bodies: Iterable[Any], *, attributes: dict[str, str] | None = None
     ) -> list[int]:
         """Publish many events as one; returns their offsets."""
-        asked = asking.publish_batch(self._name, bodies, attributes)
+        asked = topics.publish_batch(self._name, bodies, attributes)
         return self._connection.run(asked) if asked is not None else []
 
     def read(
@@ -70,7 +69,7 @@ class Topic:
         seconds if there is none yet."""
         time_ms = None if time is None else time_ms_of(time)
         wait_ms = milliseconds(wait, "wait", WAIT_MS_MAX)
-        asked = asking.read(self._name, offset, limit, strict, wait_ms, time_ms)
+        asked = topics.read(self._name, offset, limit, strict, wait_ms, time_ms)
         events, _ = self._connection.run(asked)
         found: list[Event] = events
         return found
@@ -86,11 +85,11 @@ class Topic:
         offset, a datetime) what the topic has kept since then is in the queue at once. Bound again,
         a queue only gets another filter."""
         name = queue.name if isinstance(queue, Queue) else queue
-        self._connection.run(asking.bind(self._name, name, start_of(start), where))
+        self._connection.run(topics.bind(self._name, name, start_of(start), where))
 
     def unbind(self, queue: str | Queue) -> None:
         name = queue.name if isinstance(queue, Queue) else queue
-        self._connection.run(asking.call("unbind", None, topic=self._name, queue=name))
+        self._connection.run(requests.call("unbind", None, topic=self._name, queue=name))
 
     @overload
     def subscribe(self, group: None = None, start: StartAt = "latest") -> TopicSubscription: ...
@@ -110,20 +109,20 @@ class Topic:
         With a group the events are shared among all who name it, and each is to be acked: the group
         is the queue `<topic>.<group>`, which begins at `start` when it is first named."""
         if group is None:
-            return TopicSubscription(self._connection, Following(self._name, start))
+            return TopicSubscription(self._connection, TopicReader(self._name, start))
         queue = GroupQueue(self._connection, group_queue(self._name, group))
         with contextlib.suppress(Forbidden):  # who may not bind may join a group that is there
             self.bind(queue, start)
         return queue.subscribe(prefetch)
 
     def info(self) -> TopicInfo:
-        asked = asking.call("topic_info", figures.read_topic, name=self._name)
+        asked = requests.call("topic_info", read_topic, name=self._name)
         info: TopicInfo = self._connection.run(asked)
         return info
 
     def delete(self) -> None:
         """Remove the topic with all that it keeps."""
-        self._connection.run(asking.delete("delete_topic", self._name))
+        self._connection.run(requests.delete("delete_topic", self._name))
 
     def __repr__(self) -> str:
         return f"<Topic {self._name!r}>"
@@ -141,9 +140,9 @@ class GroupQueue(Queue):
 class TopicSubscription:
     """Iterate over it; it reads on from where it is, also after a broken connection."""
 
-    def __init__(self, connection: Connection, following: Following) -> None:
+    def __init__(self, connection: Connection, reader: TopicReader) -> None:
         self._connection = connection
-        self._following = following
+        self._reader = reader
         self._reading: Request | None = None
         self._closed = False
         self._open()
@@ -151,7 +150,7 @@ class TopicSubscription:
     def get(self, timeout: float | None = None) -> Event | None:
         """The next event; None if none came for `timeout` seconds, or it was closed."""
         ends = None if timeout is None else time.monotonic() + timeout
-        events = self._following.events
+        events = self._reader.events
         while not events and not self._closed:
             wait_ms = POLL_MS
             if ends is not None:
@@ -178,12 +177,12 @@ class TopicSubscription:
         self.close()
 
     def _open(self) -> None:
-        opening = self._following.opening()
+        opening = self._reader.opening()
         if opening is not None:
-            self._following.opened(self._connection.run(opening))
+            self._reader.opened(self._connection.run(opening))
 
     def _read(self, wait_ms: int) -> None:
-        reading = self._reading = self._following.read(wait_ms)
+        reading = self._reading = self._reader.read(wait_ms)
         try:
             found = self._connection.run(reading)
         except (Unreachable, Timeout, NotReady):
@@ -191,4 +190,4 @@ class TopicSubscription:
         finally:
             self._reading = None
         if found is not None:  # else it was closed
-            self._following.take(found)
+            self._reader.take(found)

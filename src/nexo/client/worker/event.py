@@ -19,7 +19,7 @@ from nexo.vocabulary.names import scope_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nexo.client.held import HeldMessage
+    from nexo.client.message import HeldMessage
     from nexo.client.worker.function import Function
     from nexo.vocabulary.attributes import Typed
 

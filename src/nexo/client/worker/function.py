@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nexo.client.held import reason_of
+from nexo.client.message import reason_of
 from nexo.client.worker.caught import Caught
 from nexo.vocabulary.errors import InvalidArgument
 

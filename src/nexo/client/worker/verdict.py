@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nexo.client.held import reason_of
+from nexo.client.message import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection
