@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nexo.client.worker.context import Context
 from nexo.client.worker.event import event_of
 from nexo.client.worker.function import Function
+from nexo.client.worker.invocation import Context
 from nexo.doors.sqs_http.addresses import Addresses
 from nexo.doors.sqs_http.receipts import read_handle
 from nexo.doors.sqs_http.sequence import sequence_number

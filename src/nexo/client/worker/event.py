@@ -87,12 +87,12 @@ def _system(
 
 def _shown(typed: Typed) -> dict[str, Any]:
     kind, value = typed
-    told: dict[str, Any] = {"stringListValues": [], "binaryListValues": [], "dataType": kind}
+    shown: dict[str, Any] = {"stringListValues": [], "binaryListValues": [], "dataType": kind}
     if isinstance(value, str):
-        told["stringValue"] = value
+        shown["stringValue"] = value
     else:
-        told["binaryValue"] = b64encode(value).decode()
-    return told
+        shown["binaryValue"] = b64encode(value).decode()
+    return shown
 
 
 def _receipt_of(message: HeldMessage) -> str:
