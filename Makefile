@@ -12,7 +12,7 @@ LOCKS := requirements/base.txt requirements/dev.txt requirements/spark.txt
 STAMP := $(VENV)/installed-$(shell \
 	(echo "$(CURDIR) $(PYTHON)"; cat pyproject.toml scripts/install $(LOCKS) 2>&1) \
 	| cksum | tr ' ' '-')
-CODE := $(wildcard src tests bench examples)
+CODE := $(wildcard src tests bench examples scripts)
 HEADING := @printf '\n== %s\n'
 
 .DEFAULT_GOAL := help
@@ -45,13 +45,15 @@ test: lint browser ## every check, then every test; ARGS go to pytest
 	$(HEADING) "pytest"
 	@$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
-lint: install ## ruff, mypy and the import contracts
+lint: install ## ruff, mypy, the generated half of the client and the import contracts
 	$(HEADING) "ruff check"
 	@$(BIN)/ruff check $(CODE)
 	$(HEADING) "ruff format --check"
 	@$(BIN)/ruff format --check $(CODE)
 	$(HEADING) "mypy"
 	@$(BIN)/mypy $(CODE)
+	$(HEADING) "twins: the blocking client is what scripts/twins.py makes of the asyncio one"
+	@$(BIN)/python scripts/twins.py --check
 	$(HEADING) "import contracts"
 	@$(BIN)/lint-imports --no-logo
 

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from nexo.client.aio.client import AsyncClient, connect_async
+    from nexo.client.aio.client import AsyncClient
     from nexo.client.aio.message import AsyncMessage
     from nexo.client.aio.queue import AsyncQueue
     from nexo.client.aio.topic import AsyncTopic
-    from nexo.client.blocking.client import Client, connect
+    from nexo.client.blocking.client import Client
     from nexo.client.blocking.message import Message
     from nexo.client.blocking.queue import Queue
     from nexo.client.blocking.topic import Topic
+    from nexo.client.connect import connect, connect_async
     from nexo.client.info import Progress, QueueInfo, TopicInfo
     from nexo.client.message import DeadLetter, Messages, PeekedMessage
     from nexo.client.tokens import NewToken, TokenInfo
@@ -136,8 +137,8 @@ _HOMES = {
     "TopicInfo": "client.info",
     "TopicSettings": "vocabulary.spoken",
     "Worker": "client.worker.worker",
-    "connect": "client.blocking.client",
-    "connect_async": "client.aio.client",
+    "connect": "client.connect",
+    "connect_async": "client.connect",
 }
 
 

@@ -112,7 +112,7 @@ class SettleMany(Settling):
 class AckOne(Settling):
     """The ack of one message, by the shortest way: most acks are this."""
 
-    __slots__ = ("_delivery", "_seq")
+    __slots__ = ("_seq", "delivery")
 
     def __init__(self, delivery: Delivery, seq: int) -> None:
         self.done: bool = False
@@ -122,17 +122,17 @@ class AckOne(Settling):
         self.notify: Callable[[Operation], None] | None = None
         self.kind: Kind = Kind.ACK
         self.queue: str = delivery.queue
-        self._delivery = delivery
+        self.delivery: Delivery = delivery
         self._seq = seq
         self.ranges: list[Range] = [(delivery.lease, seq, seq + 1)]
         self.tries = 0
 
     def delivery_of(self, lease: int) -> Delivery:
-        return self._delivery
+        return self.delivery
 
     def enter(self, session: Session) -> None:
         session.receipts(self.queue).acks.append(self)
-        delivery = self._delivery
+        delivery = self.delivery
         subscribed = delivery.subscribed
         if delivery.finish_one(self._seq) and subscribed is not None and subscribed.number:
             subscribed.finished(delivery, 1)

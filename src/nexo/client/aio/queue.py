@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from nexo.client import requests
-from nexo.client.aio.message import AsyncMessage
-from nexo.client.aio.redrive import AsyncRedrive
-from nexo.client.aio.subscription import AsyncSubscription
-from nexo.client.info import read_queue
+from nexo.client.aio.handle import AsyncQueueHandle
+from nexo.client.aio.subscription import AsyncSubscription, consume
+from nexo.client.info import read_progress, read_queue
 from nexo.client.message import (
-    FailureLogged,
     Messages,
     acking,
     extending,
@@ -25,32 +20,23 @@ from nexo.vocabulary.limits import TIMEOUT_MS_MAX
 from nexo.vocabulary.spoken import milliseconds, queue_params
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Unpack
 
     from nexo.client.aio.connection import Connection
+    from nexo.client.aio.message import AsyncMessage
+    from nexo.client.aio.subscription import Handler
     from nexo.client.delivery import Delivery
-    from nexo.client.info import QueueInfo
+    from nexo.client.info import Progress, QueueInfo
     from nexo.client.message import PeekedMessage
-    from nexo.client.operation import Operation
     from nexo.client.receipts import SettleMany
     from nexo.vocabulary.spoken import QueueOptions
 
+REDRIVE_WAIT_MS = 5_000  # one question after a redrive; many of them may be asked
 
-class AsyncQueue:
+
+class AsyncQueue(AsyncQueueHandle):
     """A handle; making one does no I/O. Any number of tasks may share it."""
-
-    message_type: type[AsyncMessage] = AsyncMessage
-
-    def __init__(self, connection: Connection, name: str, create: bool = False) -> None:
-        self._connection = connection
-        self._name = name
-        self._to_create = create
-        self._make = partial(self.message_type, connection)
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     # -- Producers ----------------------------------------------------------------------------
 
@@ -68,9 +54,7 @@ class AsyncQueue:
         asked = requests.push(
             self._name, body, priority, delay, attributes, deduplication_id, group_id
         )
-        if self._to_create:
-            await self._create()
-        pushed: str = await self._connection.run(asked)
+        pushed: str = await self._run(asked)
         return pushed
 
     async def push_batch(
@@ -100,9 +84,7 @@ class AsyncQueue:
         auto_received: bool = True,
     ) -> AsyncMessage | None:
         """Take one message; None when nothing came within `wait` seconds."""
-        delivery = await self._run(
-            requests.pop(self._name, 1, wait, visibility_timeout, auto_received)
-        )
+        delivery = await self._pop(wait, visibility_timeout, auto_received)
         return None if delivery is None else self._make(delivery, delivery.parts[0], 0)
 
     async def pop_batch(
@@ -180,7 +162,7 @@ class AsyncQueue:
 
     async def consume(
         self,
-        handler: Callable[[AsyncMessage], Awaitable[object] | object],
+        handler: Handler,
         concurrency: int = 1,
         *,
         prefetch: int | None = None,
@@ -188,14 +170,9 @@ class AsyncQueue:
     ) -> None:
         """Call (and await) `handler` with each message, for ever: returning acks, an exception
         nacks with its text as the reason, and the loop goes on. With `concurrency`, in that many
-        tasks. It ends when it is cancelled, or with the queue."""
+        tasks. It ends when it is interrupted, or with the queue."""
         wanted = max(2 * concurrency, 10) if prefetch is None else prefetch
-        async with (
-            self.subscribe(wanted, auto_extend=auto_extend) as subscription,
-            asyncio.TaskGroup() as tasks,
-        ):
-            for _ in range(concurrency):
-                tasks.create_task(_work(aiter(subscription), handler))
+        await consume(self.subscribe(wanted, auto_extend=auto_extend), handler, concurrency)
 
     # -- Operators ----------------------------------------------------------------------------
 
@@ -263,11 +240,6 @@ class AsyncQueue:
 
     # -- Inside -------------------------------------------------------------------------------
 
-    async def _run(self, operation: Operation) -> Any:
-        if self._to_create:
-            await self._create()
-        return await self._connection.run(operation)
-
     async def _call(
         self, method: str, read: Callable[[memoryview], Any] | None, **params: Any
     ) -> Any:
@@ -276,13 +248,6 @@ class AsyncQueue:
     async def _settle(self, settling: SettleMany | None) -> list[tuple[str, str]]:
         refused = await self._run(settling) if settling is not None else None
         return refused_ids(settling, refused) if settling is not None and refused else []
-
-    async def _create(self) -> None:
-        """The first use of a handle that creates."""
-        if self._to_create:
-            asked = requests.call("create_queue", None, name=self._name, exist_ok=True)
-            await self._connection.run(asked)
-            self._to_create = False
 
     def _one(self, delivery: Delivery, start: int, _: int) -> AsyncMessage:
         return self._make(delivery, *delivery.locate(start))
@@ -311,18 +276,32 @@ class AsyncQueue:
             auto_received=auto_received,
             auto_extend=auto_extend,
             visibility_ms=visibility_ms,
-            prepare=self._create,
+            prepare=self._prepare,
         )
 
 
-async def _work(
-    messages: AsyncIterator[AsyncMessage],
-    handler: Callable[[AsyncMessage], Awaitable[object] | object],
-) -> None:
-    """One worker of `consume`."""
-    async for message in messages:
-        with FailureLogged(message):
-            async with message:
-                result = handler(message)
-                if inspect.isawaitable(result):
-                    await result
+class AsyncRedrive:
+    """A redrive under way."""
+
+    def __init__(self, connection: Connection, task: int) -> None:
+        self._connection = connection
+        self._task = task
+
+    async def progress(self) -> Progress:
+        """How far it is. Raises what stopped it."""
+        progress: Progress = await self._connection.run(requests.redrive_progress(self._task, 0))
+        return progress
+
+    async def cancel(self) -> Progress:
+        """Stop after the step under way; what was moved stays moved."""
+        asked = requests.call("redrive_cancel", read_progress, task=self._task)
+        progress: Progress = await self._connection.run(asked)
+        return progress
+
+    async def wait(self) -> int:
+        """Wait for its end; returns how many messages were moved."""
+        while True:
+            asked = requests.redrive_progress(self._task, REDRIVE_WAIT_MS)
+            progress: Progress = await self._connection.run(asked)
+            if progress.finished:
+                return progress.moved

@@ -1,18 +1,29 @@
-"""A subscription of an asyncio consumer: it goes on for ever, through reconnects."""
+"""Subscriptions of an asyncio consumer, to a queue or a topic: they go on for ever, through
+reconnects."""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
+from nexo.client.message import FailureLogged
 from nexo.client.subscriptions import SubscriptionState
+from nexo.client.topics import POLL_MS
+from nexo.vocabulary.errors import NotReady, Timeout, Unreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from nexo.client.aio.connection import Connection
+    from nexo.client.aio.message import AsyncMessage
     from nexo.client.delivery import Delivery
+    from nexo.client.operation import Request
+    from nexo.client.topics import Event, TopicReader
+
+    Handler = Callable[[AsyncMessage], Awaitable[object] | object]
 
 Item = TypeVar("Item")
 
@@ -147,3 +158,84 @@ class _Loop(Generic[Item]):
         subscription._loops -= 1
         if not subscription._loops:
             subscription._connection.close_soon(subscription._subscribed)
+
+
+async def consume(
+    subscription: AsyncSubscription[AsyncMessage], handler: Handler, concurrency: int
+) -> None:
+    """In so many tasks, until this one is cancelled."""
+    async with subscription, asyncio.TaskGroup() as tasks:
+        for _ in range(concurrency):
+            tasks.create_task(_work(aiter(subscription), handler))
+
+
+async def _work(messages: AsyncIterator[AsyncMessage], handler: Handler) -> None:
+    """One worker of `consume`."""
+    async for message in messages:
+        with FailureLogged(message):
+            async with message:
+                result = handler(message)
+                if inspect.isawaitable(result):
+                    await result
+
+
+class AsyncTopicSubscription:
+    """Iterate over it with `async for`; it begins with the loop, or with `async with`, and reads on
+    from where it is, also after a broken connection."""
+
+    def __init__(self, connection: Connection, reader: TopicReader) -> None:
+        self._connection = connection
+        self._reader = reader
+        self._reading: Request | None = None
+        self._closed = False
+
+    async def get(self, timeout: float | None = None) -> Event | None:  # noqa: ASYNC109
+        """The next event; None if none came for `timeout` seconds, or it was closed."""
+        ends = None if timeout is None else time.monotonic() + timeout
+        await self._open()
+        events = self._reader.events
+        while not events and not self._closed:
+            wait_ms = POLL_MS
+            if ends is not None:
+                wait_ms = min(wait_ms, round((ends - time.monotonic()) * 1000))
+                if wait_ms <= 0:
+                    return None
+            await self._read(wait_ms)
+        return events.popleft() if events and not self._closed else None
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._reading is not None:
+            self._reading.finish(None)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        event = await self.get()
+        if event is None:
+            raise StopAsyncIteration
+        return event
+
+    async def __aenter__(self) -> Self:
+        await self._open()
+        return self
+
+    async def __aexit__(self, *failure: object) -> None:
+        await self.close()
+
+    async def _open(self) -> None:
+        opening = self._reader.opening()
+        if opening is not None:
+            self._reader.opened(await self._connection.run(opening))
+
+    async def _read(self, wait_ms: int) -> None:
+        reading = self._reading = self._reader.read(wait_ms)
+        try:
+            found = await self._connection.run(reading)
+        except (Unreachable, Timeout, NotReady):
+            return  # a subscription waits for its broker as long as it takes
+        finally:
+            self._reading = None
+        if found is not None:  # else it was closed
+            self._reader.take(found)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import time
-from typing import TYPE_CHECKING, Any, Self, overload
+from functools import partial
+from typing import TYPE_CHECKING, Any, overload
 
 from nexo.client import requests, topics
 from nexo.client.aio.message import AsyncMessage
 from nexo.client.aio.queue import AsyncQueue
+from nexo.client.aio.subscription import AsyncTopicSubscription
 from nexo.client.info import read_topic
-from nexo.client.topics import POLL_MS, GroupContent, TopicReader, group_queue, start_of, time_ms_of
-from nexo.vocabulary.errors import Forbidden, NotReady, Timeout, Unreachable
+from nexo.client.topics import GroupContent, TopicReader, group_queue, start_of, time_ms_of
+from nexo.vocabulary.errors import Forbidden
 from nexo.vocabulary.limits import WAIT_MS_MAX
 from nexo.vocabulary.spoken import milliseconds
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from nexo.client.aio.connection import Connection
     from nexo.client.aio.subscription import AsyncSubscription
     from nexo.client.info import TopicInfo
-    from nexo.client.operation import Request
     from nexo.client.topics import Event, StartAt
 
 
@@ -109,13 +109,13 @@ class AsyncTopic:
         between dots, `>` the rest), also those that are created later.
 
         With a group the events are shared among all who name it, and each is to be acked: the group
-        is the queue `<topic>.<group>`, which begins at `start` when it is first named. It
-        begins with the loop, or with `async with`."""
+        is the queue `<topic>.<group>`, which begins at `start` when it is first named."""
         if group is None:
             return AsyncTopicSubscription(self._connection, TopicReader(self._name, start))
-        start_of(start)
-        name = group_queue(self._name, group)
-        return GroupQueue(self._connection, self, name, start).subscribe(prefetch)
+        start_of(start)  # a wrong one is refused before anything is done
+        queue = GroupQueue(self._connection, group_queue(self._name, group))
+        queue._prepare_with(partial(self._join, queue.name, start))
+        return queue.subscribe(prefetch)
 
     async def info(self) -> TopicInfo:
         asked = requests.call("topic_info", read_topic, name=self._name)
@@ -127,86 +127,18 @@ class AsyncTopic:
         await self._connection.run(requests.delete("delete_topic", self._name))
 
     def __repr__(self) -> str:
-        return f"<AsyncTopic {self._name!r}>"
+        return f"<{type(self).__name__} {self._name!r}>"
+
+    async def _join(self, queue: str, start: StartAt) -> None:
+        """Bind the queue of a group, if it is not bound yet."""
+        with contextlib.suppress(Forbidden):  # who may not bind may join a group that is there
+            await self.bind(queue, start)
 
 
 class GroupQueue(AsyncQueue):
-    """The queue of a consumer group; it is bound when it is first used."""
+    """The queue of a consumer group."""
 
     message_type: type[AsyncMessage] = AsyncGroupMessage
 
-    def __init__(
-        self, connection: Connection, topic: AsyncTopic, name: str, start: StartAt
-    ) -> None:
-        super().__init__(connection, name)
-        self._topic = topic
-        self._start = start
-
     def subscribe(self, *arguments: Any, **options: Any) -> AsyncSubscription[Any]:
         return super().subscribe(*arguments, **options)
-
-    async def _create(self) -> None:
-        with contextlib.suppress(Forbidden):  # who may not bind may join a group that is there
-            await self._topic.bind(self, self._start)
-
-
-class AsyncTopicSubscription:
-    """Iterate over it with `async for`; it reads on from where it is, also after a broken
-    connection."""
-
-    def __init__(self, connection: Connection, reader: TopicReader) -> None:
-        self._connection = connection
-        self._reader = reader
-        self._reading: Request | None = None
-        self._closed = False
-
-    async def get(self, timeout: float | None = None) -> Event | None:  # noqa: ASYNC109
-        """The next event; None if none came for `timeout` seconds, or it was closed."""
-        ends = None if timeout is None else time.monotonic() + timeout
-        await self._open()
-        events = self._reader.events
-        while not events and not self._closed:
-            wait_ms = POLL_MS
-            if ends is not None:
-                wait_ms = min(wait_ms, round((ends - time.monotonic()) * 1000))
-                if wait_ms <= 0:
-                    return None
-            await self._read(wait_ms)
-        return events.popleft() if events and not self._closed else None
-
-    async def close(self) -> None:
-        self._closed = True
-        if self._reading is not None:
-            self._reading.finish(None)
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Event:
-        event = await self.get()
-        if event is None:
-            raise StopAsyncIteration
-        return event
-
-    async def __aenter__(self) -> Self:
-        await self._open()
-        return self
-
-    async def __aexit__(self, *failure: object) -> None:
-        await self.close()
-
-    async def _open(self) -> None:
-        opening = self._reader.opening()
-        if opening is not None:
-            self._reader.opened(await self._connection.run(opening))
-
-    async def _read(self, wait_ms: int) -> None:
-        reading = self._reading = self._reader.read(wait_ms)
-        try:
-            found = await self._connection.run(reading)
-        except (Unreachable, Timeout, NotReady):
-            return  # a subscription waits for its broker as long as it takes
-        finally:
-            self._reading = None
-        if found is not None:  # else it was closed
-            self._reader.take(found)

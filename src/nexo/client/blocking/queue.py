@@ -1,20 +1,15 @@
+# Generated from src/nexo/client/aio/queue.py: edit that file and run scripts/twins.py.
 """A queue, as a blocking client sees it."""
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from nexo.client import requests
-from nexo.client.blocking.ahead import Ahead
-from nexo.client.blocking.message import Message
-from nexo.client.blocking.redrive import Redrive
-from nexo.client.blocking.subscription import Subscription
-from nexo.client.info import read_queue
+from nexo.client.blocking.handle import QueueHandle
+from nexo.client.blocking.subscription import Subscription, consume
+from nexo.client.info import read_progress, read_queue
 from nexo.client.message import (
-    FailureLogged,
     Messages,
     acking,
     extending,
@@ -22,38 +17,27 @@ from nexo.client.message import (
     nacking,
     refused_ids,
 )
-from nexo.vocabulary.errors import NexoError
 from nexo.vocabulary.limits import TIMEOUT_MS_MAX
 from nexo.vocabulary.spoken import milliseconds, queue_params
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Unpack
 
     from nexo.client.blocking.connection import Connection
+    from nexo.client.blocking.message import Message
+    from nexo.client.blocking.subscription import Handler
     from nexo.client.delivery import Delivery
-    from nexo.client.info import QueueInfo
+    from nexo.client.info import Progress, QueueInfo
     from nexo.client.message import PeekedMessage
-    from nexo.client.operation import Operation
     from nexo.client.receipts import SettleMany
     from nexo.vocabulary.spoken import QueueOptions
 
+REDRIVE_WAIT_MS = 5_000  # one question after a redrive; many of them may be asked
 
-class Queue:
+
+class Queue(QueueHandle):
     """A handle; making one does no I/O. Any number of threads may share it."""
-
-    message_type: type[Message] = Message
-
-    def __init__(self, connection: Connection, name: str, create: bool = False) -> None:
-        self._connection = connection
-        self._name = name
-        self._to_create = create
-        self._make = partial(self.message_type, connection)
-        self._ahead = Ahead(connection, name)
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     # -- Producers ----------------------------------------------------------------------------
 
@@ -101,16 +85,8 @@ class Queue:
         auto_received: bool = True,
     ) -> Message | None:
         """Take one message; None when nothing came within `wait` seconds."""
-        usual = visibility_timeout is None and auto_received
-        delivery = self._ahead.take(usual)
-        if delivery is None:
-            asked = requests.pop(self._name, 1, wait, visibility_timeout, auto_received)
-            delivery = self._run(asked)
-            if delivery is None:
-                return None
-        if usual:
-            delivery.ahead = self._ahead
-        return self._make(delivery, delivery.parts[0], 0)
+        delivery = self._pop(wait, visibility_timeout, auto_received)
+        return None if delivery is None else self._make(delivery, delivery.parts[0], 0)
 
     def pop_batch(
         self,
@@ -185,29 +161,17 @@ class Queue:
 
     def consume(
         self,
-        handler: Callable[[Message], object],
+        handler: Handler,
         concurrency: int = 1,
         *,
         prefetch: int | None = None,
         auto_extend: bool = False,
     ) -> None:
-        """Call `handler` with each message, for ever: returning acks, an exception nacks with its
-        text as the reason, and the loop goes on. With `concurrency`, in that many threads. It
-        ends with an exception that is no `Exception` (as Ctrl-C is), or with the queue, once the
-        other threads have finished what they are at."""
+        """Call `handler` with each message, for ever: returning acks, an exception
+        nacks with its text as the reason, and the loop goes on. With `concurrency`, in that many
+        threads. It ends when it is interrupted, or with the queue."""
         wanted = max(2 * concurrency, 10) if prefetch is None else prefetch
-        threads: list[threading.Thread] = []
-        try:
-            with self.subscribe(wanted, auto_extend=auto_extend) as subscription:
-                for _ in range(concurrency - 1):
-                    work = partial(_work_along, iter(subscription), handler)
-                    thread = threading.Thread(target=work, name="nexo-consumer", daemon=True)
-                    thread.start()
-                    threads.append(thread)
-                _work(iter(subscription), handler)
-        finally:
-            for thread in threads:
-                thread.join()
+        consume(self.subscribe(wanted, auto_extend=auto_extend), handler, concurrency)
 
     # -- Operators ----------------------------------------------------------------------------
 
@@ -275,26 +239,12 @@ class Queue:
 
     # -- Inside -------------------------------------------------------------------------------
 
-    def _run(self, operation: Operation) -> Any:
-        if self._to_create:
-            self._create()
-        if self._ahead.asked is not None:
-            self._ahead.cancel()
-        return self._connection.run(operation)
-
     def _call(self, method: str, read: Callable[[memoryview], Any] | None, **params: Any) -> Any:
         return self._run(requests.call(method, read, name=self._name, **params))
 
     def _settle(self, settling: SettleMany | None) -> list[tuple[str, str]]:
         refused = self._run(settling) if settling is not None else None
         return refused_ids(settling, refused) if settling is not None and refused else []
-
-    def _create(self) -> None:
-        """The first use of a handle that creates."""
-        if self._to_create:
-            asked = requests.call("create_queue", None, name=self._name, exist_ok=True)
-            self._connection.run(asked)
-            self._to_create = False
 
     def _one(self, delivery: Delivery, start: int, _: int) -> Message:
         return self._make(delivery, *delivery.locate(start))
@@ -323,18 +273,32 @@ class Queue:
             auto_received=auto_received,
             auto_extend=auto_extend,
             visibility_ms=visibility_ms,
-            prepare=self._create,
+            prepare=self._prepare,
         )
 
 
-def _work(messages: Iterator[Message], handler: Callable[[Message], object]) -> None:
-    """One worker of `consume`."""
-    for message in messages:
-        with FailureLogged(message), message:
-            handler(message)
+class Redrive:
+    """A redrive under way."""
 
+    def __init__(self, connection: Connection, task: int) -> None:
+        self._connection = connection
+        self._task = task
 
-def _work_along(messages: Iterator[Message], handler: Callable[[Message], object]) -> None:
-    """The same in another thread; what ends the subscription is told by the first."""
-    with contextlib.suppress(NexoError):
-        _work(messages, handler)
+    def progress(self) -> Progress:
+        """How far it is. Raises what stopped it."""
+        progress: Progress = self._connection.run(requests.redrive_progress(self._task, 0))
+        return progress
+
+    def cancel(self) -> Progress:
+        """Stop after the step under way; what was moved stays moved."""
+        asked = requests.call("redrive_cancel", read_progress, task=self._task)
+        progress: Progress = self._connection.run(asked)
+        return progress
+
+    def wait(self) -> int:
+        """Wait for its end; returns how many messages were moved."""
+        while True:
+            asked = requests.redrive_progress(self._task, REDRIVE_WAIT_MS)
+            progress: Progress = self._connection.run(asked)
+            if progress.finished:
+                return progress.moved

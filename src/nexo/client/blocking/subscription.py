@@ -1,20 +1,32 @@
-"""A subscription of a blocking consumer: it goes on for ever, through reconnects."""
+"""Subscriptions of a blocking consumer, to a queue or a topic: they go on for ever, through
+reconnects."""
 
 from __future__ import annotations
 
+import contextlib
 import math
+import threading
 import time
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
+from nexo.client.message import FailureLogged
 from nexo.client.operation import Operation
 from nexo.client.subscriptions import SubscriptionState
+from nexo.client.topics import POLL_MS
+from nexo.vocabulary.errors import NexoError, NotReady, Timeout, Unreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from nexo.client.blocking.connection import Connection
+    from nexo.client.blocking.message import Message
     from nexo.client.delivery import Delivery
+    from nexo.client.operation import Request
+    from nexo.client.topics import Event, TopicReader
+
+    Handler = Callable[[Message], object]
 
 Item = TypeVar("Item")
 
@@ -149,3 +161,89 @@ class _Loop(Generic[Item]):
         subscription._loops -= 1
         if not subscription._loops:
             subscription._connection.close_soon(subscription._subscribed)
+
+
+def consume(subscription: Subscription[Message], handler: Handler, concurrency: int) -> None:
+    """In so many threads, this one included. An exception that is no `Exception` (as Ctrl-C is)
+    ends it, once the other threads have finished what they are at."""
+    threads: list[threading.Thread] = []
+    try:
+        with subscription:
+            for _ in range(concurrency - 1):
+                work = partial(_work_along, iter(subscription), handler)
+                thread = threading.Thread(target=work, name="nexo-consumer", daemon=True)
+                thread.start()
+                threads.append(thread)
+            _work(iter(subscription), handler)
+    finally:
+        for thread in threads:
+            thread.join()
+
+
+def _work(messages: Iterator[Message], handler: Handler) -> None:
+    """One worker of `consume`."""
+    for message in messages:
+        with FailureLogged(message), message:
+            handler(message)
+
+
+def _work_along(messages: Iterator[Message], handler: Handler) -> None:
+    """The same in another thread; what ends the subscription is raised by the first."""
+    with contextlib.suppress(NexoError):
+        _work(messages, handler)
+
+
+class TopicSubscription:
+    """Iterate over it; it reads on from where it is, also after a broken connection."""
+
+    def __init__(self, connection: Connection, reader: TopicReader) -> None:
+        self._connection = connection
+        self._reader = reader
+        self._reading: Request | None = None
+        self._closed = False
+        self._open()
+
+    def get(self, timeout: float | None = None) -> Event | None:
+        """The next event; None if none came for `timeout` seconds, or it was closed."""
+        ends = None if timeout is None else time.monotonic() + timeout
+        events = self._reader.events
+        while not events and not self._closed:
+            wait_ms = POLL_MS
+            if ends is not None:
+                wait_ms = min(wait_ms, round((ends - time.monotonic()) * 1000))
+                if wait_ms <= 0:
+                    return None
+            self._read(wait_ms)
+        return events.popleft() if events and not self._closed else None
+
+    def close(self) -> None:
+        self._closed = True
+        with self._connection.lock:
+            if self._reading is not None:
+                self._reading.finish(None)
+
+    def __iter__(self) -> Iterator[Event]:
+        while (event := self.get()) is not None:
+            yield event
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.close()
+
+    def _open(self) -> None:
+        opening = self._reader.opening()
+        if opening is not None:
+            self._reader.opened(self._connection.run(opening))
+
+    def _read(self, wait_ms: int) -> None:
+        reading = self._reading = self._reader.read(wait_ms)
+        try:
+            found = self._connection.run(reading)
+        except (Unreachable, Timeout, NotReady):
+            return  # a subscription waits for its broker as long as it takes
+        finally:
+            self._reading = None
+        if found is not None:  # else it was closed
+            self._reader.take(found)

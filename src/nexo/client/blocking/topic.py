@@ -1,28 +1,29 @@
+# Generated from src/nexo/client/aio/topic.py: edit that file and run scripts/twins.py.
 """A topic, as a blocking client sees it."""
 
 from __future__ import annotations
 
 import contextlib
-import time
-from typing import TYPE_CHECKING, Any, Self, overload
+from functools import partial
+from typing import TYPE_CHECKING, Any, overload
 
 from nexo.client import requests, topics
 from nexo.client.blocking.message import Message
 from nexo.client.blocking.queue import Queue
+from nexo.client.blocking.subscription import TopicSubscription
 from nexo.client.info import read_topic
-from nexo.client.topics import POLL_MS, GroupContent, TopicReader, group_queue, start_of, time_ms_of
-from nexo.vocabulary.errors import Forbidden, NotReady, Timeout, Unreachable
+from nexo.client.topics import GroupContent, TopicReader, group_queue, start_of, time_ms_of
+from nexo.vocabulary.errors import Forbidden
 from nexo.vocabulary.limits import WAIT_MS_MAX
 from nexo.vocabulary.spoken import milliseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from datetime import datetime
 
     from nexo.client.blocking.connection import Connection
     from nexo.client.blocking.subscription import Subscription
     from nexo.client.info import TopicInfo
-    from nexo.client.operation import Request
     from nexo.client.topics import Event, StartAt
 
 
@@ -110,9 +111,9 @@ class Topic:
         is the queue `<topic>.<group>`, which begins at `start` when it is first named."""
         if group is None:
             return TopicSubscription(self._connection, TopicReader(self._name, start))
+        start_of(start)  # a wrong one is refused before anything is done
         queue = GroupQueue(self._connection, group_queue(self._name, group))
-        with contextlib.suppress(Forbidden):  # who may not bind may join a group that is there
-            self.bind(queue, start)
+        queue._prepare_with(partial(self._join, queue.name, start))
         return queue.subscribe(prefetch)
 
     def info(self) -> TopicInfo:
@@ -125,7 +126,12 @@ class Topic:
         self._connection.run(requests.delete("delete_topic", self._name))
 
     def __repr__(self) -> str:
-        return f"<Topic {self._name!r}>"
+        return f"<{type(self).__name__} {self._name!r}>"
+
+    def _join(self, queue: str, start: StartAt) -> None:
+        """Bind the queue of a group, if it is not bound yet."""
+        with contextlib.suppress(Forbidden):  # who may not bind may join a group that is there
+            self.bind(queue, start)
 
 
 class GroupQueue(Queue):
@@ -135,59 +141,3 @@ class GroupQueue(Queue):
 
     def subscribe(self, *arguments: Any, **options: Any) -> Subscription[Any]:
         return super().subscribe(*arguments, **options)
-
-
-class TopicSubscription:
-    """Iterate over it; it reads on from where it is, also after a broken connection."""
-
-    def __init__(self, connection: Connection, reader: TopicReader) -> None:
-        self._connection = connection
-        self._reader = reader
-        self._reading: Request | None = None
-        self._closed = False
-        self._open()
-
-    def get(self, timeout: float | None = None) -> Event | None:
-        """The next event; None if none came for `timeout` seconds, or it was closed."""
-        ends = None if timeout is None else time.monotonic() + timeout
-        events = self._reader.events
-        while not events and not self._closed:
-            wait_ms = POLL_MS
-            if ends is not None:
-                wait_ms = min(wait_ms, round((ends - time.monotonic()) * 1000))
-                if wait_ms <= 0:
-                    return None
-            self._read(wait_ms)
-        return events.popleft() if events and not self._closed else None
-
-    def close(self) -> None:
-        self._closed = True
-        with self._connection.lock:
-            if self._reading is not None:
-                self._reading.finish(None)
-
-    def __iter__(self) -> Iterator[Event]:
-        while (event := self.get()) is not None:
-            yield event
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        self.close()
-
-    def _open(self) -> None:
-        opening = self._reader.opening()
-        if opening is not None:
-            self._reader.opened(self._connection.run(opening))
-
-    def _read(self, wait_ms: int) -> None:
-        reading = self._reading = self._reader.read(wait_ms)
-        try:
-            found = self._connection.run(reading)
-        except (Unreachable, Timeout, NotReady):
-            return  # a subscription waits for its broker as long as it takes
-        finally:
-            self._reading = None
-        if found is not None:  # else it was closed
-            self._reader.take(found)
