@@ -53,7 +53,7 @@ CASES = (
 )
 
 
-def measure(case: str, directory: Path, messages: int, minutes: float) -> Iterable[Result]:
+def measure(case: str, directory: Path, options: argparse.Namespace) -> Iterable[Result]:
     if case == "rules":
         return rules.run()
     if case == "journal":
@@ -61,7 +61,7 @@ def measure(case: str, directory: Path, messages: int, minutes: float) -> Iterab
     if case == "durable":
         return durable.run(directory)
     if case == "backlog":
-        return backlog.run(directory, messages)
+        return backlog.run(directory, options.backlog)
     if case == "restart":
         return restart.run(directory)
     if case == "spark":
@@ -81,7 +81,7 @@ def measure(case: str, directory: Path, messages: int, minutes: float) -> Iterab
     if case == "operations":
         return operations.run(directory)
     if case == "steady":
-        return steady.run(directory, minutes)
+        return steady.run(directory, options.minutes, options.memory_limit)
     if case == "udp":
         return udp.run(directory)
     if case == "peers":
@@ -97,6 +97,9 @@ def main() -> int:
     parser.add_argument("--directory", type=Path, default=Path(".bench"), help="where to write")
     parser.add_argument("--backlog", type=int, default=20_000_000, help="messages in the backlog")
     parser.add_argument("--minutes", type=float, default=2, help="how long `steady` runs")
+    parser.add_argument(
+        "--memory-limit", metavar="SIZE", help="of the broker of `steady` (else its default)"
+    )
     options = parser.parse_args()
     unknown = set(options.cases) - set(CASES)
     if unknown:
@@ -105,7 +108,7 @@ def main() -> int:
     for name in options.cases or CASES:
         print(f"-- {name}", flush=True)
         directory = options.directory / name
-        for result in measure(name, directory, options.backlog, options.minutes):
+        for result in measure(name, directory, options):
             print(result.line(), flush=True)
             missed += not result.holds
     print(f"\n{missed} bars missed" if missed else "\nall bars hold")
