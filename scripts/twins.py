@@ -26,10 +26,14 @@ DROPPED = frozenset({"async", "await"})
 NAMES = {
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
+    "__aiter__": "__iter__",
+    "__anext__": "__next__",
+    "StopAsyncIteration": "StopIteration",
     "aio": "blocking",
 }
 # Words of docstrings and comments, the longer first. Other strings are left alone.
 PHRASES = (
+    ("# noqa: ASYNC109", ""),
     ("an asyncio", "a blocking"),
     ("(and await) ", ""),
     ("async with", "with"),

@@ -163,7 +163,7 @@ def _subscribed(
     session: Session, prefetch: int, *, auto_received: bool = True, auto_extend: bool = False
 ) -> SubscriptionState:
     subscribed = SubscriptionState(
-        session,
+        session.subscriptions,
         "q",
         prefetch,
         auto_received=auto_received,
@@ -187,7 +187,7 @@ def test_credits_are_given_in_bulk() -> None:
         taken = subscribed.take(1)
         assert taken is not None
         delivery, start, _ = taken
-        session.finish(delivery, delivery.finish_one(delivery.parts[0].first + start))
+        delivery.give_credit(delivery.finish_one(delivery.parts[0].first + start))
         granted += [c.unpack_credit(f.head).count for f in _written(session)]
     assert granted == [5, 5]
     assert subscribed.held == {}

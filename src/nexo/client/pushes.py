@@ -27,8 +27,7 @@ from nexo.wire.frame import Frame, Kind, ProtocolError, frame_parts
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from nexo.client.operation import Pieces
-    from nexo.client.session import Session
+    from nexo.client.operation import Pieces, Traffic
     from nexo.vocabulary.errors import NexoError
 
 MERGED_MESSAGES_MAX = 10_000
@@ -85,9 +84,6 @@ class Push(Operation):
             or attributes is not None
         )
 
-    def enter(self, session: Session) -> None:
-        session.lane(self.lane).waiting.append(self)
-
 
 class PushBatch(Operation):
     """Messages that the caller pushes together: accepted or refused as one."""
@@ -98,9 +94,6 @@ class PushBatch(Operation):
         super().__init__()
         self.lane: tuple[Kind, str] = lane
         self.batch: Batch = batch
-
-    def enter(self, session: Session) -> None:
-        session.lane(self.lane).waiting.append(self)
 
 
 class Flight(Exchange):
@@ -127,7 +120,7 @@ class Flight(Exchange):
             return not self.members.abandoned
         return not all(push.abandoned for push in self.members)
 
-    def answered(self, session: Session, answer: Frame) -> None:
+    def answered(self, traffic: Traffic, answer: Frame) -> None:
         self.lane.flying.pop(self.number, None)
         members = self.members
         if self.lane.kind is Kind.PUBLISH:
@@ -153,7 +146,7 @@ class Flight(Exchange):
             for push, each in zip(members, ids, strict=True):
                 push.finish(each)
 
-    def refused(self, session: Session, error: NexoError) -> None:
+    def refused(self, traffic: Traffic, error: NexoError) -> None:
         """A merged frame is refused for the fault of one, or for their number: each is tried by
         itself, under a number of its own, because nothing of this one was stored."""
         self.lane.flying.pop(self.number, None)
@@ -166,12 +159,12 @@ class Flight(Exchange):
             for push in members:
                 push.alone = True
             self.lane.waiting.extendleft(reversed(members))
-            session.touch(self.lane)
+            self.lane.touch()
 
-    def lost(self, session: Session) -> None:
+    def lost(self, traffic: Traffic) -> None:
         if self.wanted:
             self.lane.again.append(self)
-            session.touch(self.lane)
+            self.lane.touch()
         else:
             self.lane.flying.pop(self.number, None)
 
@@ -194,9 +187,10 @@ class Flight(Exchange):
 class Lane:
     """What goes to one queue or topic."""
 
-    __slots__ = ("again", "flying", "kind", "name", "next_number", "waiting")
+    __slots__ = ("again", "flying", "kind", "name", "next_number", "pushes", "waiting")
 
-    def __init__(self, kind: Kind, name: str) -> None:
+    def __init__(self, pushes: Pushes, kind: Kind, name: str) -> None:
+        self.pushes: Pushes = pushes
         self.kind: Kind = kind
         self.name: str = name
         self.waiting: deque[Push | PushBatch] = deque()
@@ -204,7 +198,11 @@ class Lane:
         self.again: list[Flight] = []
         self.next_number: int = 1
 
-    def take(self, session: Session) -> list[Flight]:
+    def touch(self) -> None:
+        """Something waits in this lane."""
+        self.pushes.busy[self] = None
+
+    def take(self) -> list[Flight]:
         """The frames that may go out now."""
         waiting, flying = self.waiting, self.flying
         again, self.again = self.again, []
@@ -224,13 +222,13 @@ class Lane:
             if isinstance(first, PushBatch):
                 waiting.popleft()
                 members, batch = first, first.batch
-            elif first.alone or len(flying) < session.merging_window:
+            elif first.alone or len(flying) < self.pushes.merging_window:
                 members = self._run()
                 batch = merged(members)
             else:
                 break
             number, self.next_number = self.next_number, self.next_number + 1
-            head = self._head(session.producer, number)
+            head = self._head(self.pushes.producer, number)
             flying[number] = flight = Flight(self, number, members, head, encode_batch(batch))
             flights.append(flight)
         return flights
@@ -271,6 +269,37 @@ class Lane:
             run.append(push)
             waiting.popleft()
         return run
+
+
+class Pushes:
+    """What goes to all queues and topics. At most `merging_window` frames of single pushes are
+    under way to each; what comes meanwhile is merged."""
+
+    def __init__(self, producer: str, merging_window: int) -> None:
+        self.producer: str = producer
+        self.merging_window: int = merging_window
+        self.busy: dict[Lane, None] = {}  # those with something to write
+        self._lanes: dict[tuple[Kind, str], Lane] = {}
+
+    def enter(self, push: Push | PushBatch) -> None:
+        """Wait for the next output."""
+        lane = self._lanes.get(push.lane)
+        if lane is None:
+            lane = self._lanes[push.lane] = Lane(self, *push.lane)
+        lane.waiting.append(push)
+        self.busy[lane] = None
+
+    def take(self, traffic: Traffic, out: Pieces) -> None:
+        busy, self.busy = self.busy, {}
+        for lane in busy:
+            for flight in lane.take():
+                out += flight.pieces(traffic.expect(flight))
+            if lane.waiting:
+                self.busy[lane] = None
+
+    def fail(self, error: NexoError) -> None:
+        for lane in self._lanes.values():
+            lane.fail(error)
 
 
 def merged(pushes: list[Push]) -> Batch:

@@ -30,8 +30,8 @@ from nexo.wire.frame import Frame, Kind, frame_parts
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from nexo.client.operation import Pieces
-    from nexo.client.session import Session
+    from nexo.client.delivery import Delivery
+    from nexo.client.operation import Pieces, Traffic
     from nexo.vocabulary.definitions import Definitions
     from nexo.vocabulary.errors import NexoError
 
@@ -54,19 +54,19 @@ class Pop(Request):
         self._ends = 0
         self.wait_s: float = pop.wait_ms / 1000
 
-    def pieces(self, correlation: int, session: Session) -> Pieces:
+    def pieces(self, correlation: int, traffic: Traffic) -> Pieces:
         self.tries += 1
         pop = self._pop
         if pop.wait_ms:
-            now_ms = session.local_ms()
+            now_ms = traffic.local_ms()
             if self.tries == 1:
                 self._ends = now_ms + pop.wait_ms
             else:
                 pop = msgspec.structs.replace(pop, wait_ms=max(0, self._ends - now_ms))
         return frame_parts(Kind.POP, correlation, commands.pack_pop(pop), [])
 
-    def answered(self, session: Session, answer: Frame) -> None:
-        delivery = session.delivery(
+    def answered(self, traffic: Traffic, answer: Frame) -> None:
+        delivery = traffic.delivery(
             self._pop.queue,
             answer,
             auto_received=self._auto_received,
@@ -74,17 +74,17 @@ class Pop(Request):
         )
         if delivery is not None:
             if self.abandoned:
-                session.give_back(delivery)
+                traffic.give_back(delivery)
                 delivery = None
             elif self._auto_received:
-                session.receive_quietly(delivery)
+                traffic.receive_quietly(delivery)
         self.finish(delivery)
 
-    def abandon(self, session: Session) -> None:
+    def abandon(self) -> Delivery | None:
+        """The answer may have come when its caller had gone."""
         self.abandoned = True
-        unseen = self.take_result()
-        if unseen is not None:  # the answer came, and its caller had gone
-            session.give_back(unseen)
+        unseen: Delivery | None = self.take_result()
+        return unseen
 
 
 class _Deletion(Request):
@@ -92,7 +92,7 @@ class _Deletion(Request):
 
     __slots__ = ()
 
-    def refused(self, session: Session, error: NexoError) -> None:
+    def refused(self, traffic: Traffic, error: NexoError) -> None:
         if self.tries > 1 and isinstance(error, (QueueNotFound, TopicNotFound)):
             self.finish(None)
         else:

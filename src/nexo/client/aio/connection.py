@@ -18,7 +18,7 @@ from nexo.vocabulary.errors import InvalidArgument, NexoError, Unreachable
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
 
     from nexo.client.address import Address
     from nexo.client.operation import Operation, Pieces
@@ -101,6 +101,13 @@ class Connection:
         """The same for an ack."""
         return self.run(acking)
 
+    def finish(self, operation: Operation) -> None:
+        """Whoever waits for it need not wait any longer."""
+        operation.finish(None)
+
+    def if_blocking(self, step: Callable[[], Awaitable[None]]) -> None:
+        """Of what the twin does at once, and this one when something is awaited."""
+
     async def _wait(self, loop: asyncio.AbstractEventLoop, operation: Operation) -> Any:
         """For a call that the broker may take its time for."""
         timer = loop.call_later(self._timeout + operation.wait_s, self._overdue, operation)
@@ -140,13 +147,13 @@ class Connection:
             self._flushing = True
             self._loop.call_soon(self._flush)
 
-    def close_soon(self, subscribed: SubscriptionState) -> None:
+    def close_soon(self, state: SubscriptionState) -> None:
         """Close a subscription from wherever an object may be finalised."""
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self.close_subscription, subscribed)
+            self._loop.call_soon_threadsafe(self.close_subscription, state)
 
-    def close_subscription(self, subscribed: SubscriptionState) -> None:
-        self.session.subscriptions.close(subscribed)
+    def close_subscription(self, state: SubscriptionState) -> None:
+        self.session.subscriptions.close(state)
         self.write_soon()
 
     async def close(self) -> None:

@@ -5,14 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import time
 from collections import deque
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from nexo.client.message import FailureLogged
 from nexo.client.subscriptions import SubscriptionState
-from nexo.client.topics import POLL_MS
-from nexo.vocabulary.errors import NotReady, Timeout, Unreachable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -20,8 +17,6 @@ if TYPE_CHECKING:
     from nexo.client.aio.connection import Connection
     from nexo.client.aio.message import AsyncMessage
     from nexo.client.delivery import Delivery
-    from nexo.client.operation import Request
-    from nexo.client.topics import Event, TopicReader
 
     Handler = Callable[[AsyncMessage], Awaitable[object] | object]
 
@@ -52,8 +47,8 @@ class AsyncSubscription(Generic[Item]):
         self._prepare = prepare
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._loops = 0
-        self._subscribed = SubscriptionState(
-            connection.session,
+        self._state = SubscriptionState(
+            connection.session.subscriptions,
             queue,
             prefetch,
             auto_received=auto_received,
@@ -71,13 +66,13 @@ class AsyncSubscription(Generic[Item]):
                     return await self.get()
             except TimeoutError:
                 return None
-        if not self._subscribed.number:
+        if not self._state.number:
             await self._open()
         return await self._next()
 
     async def close(self) -> None:
         """Take no more, and give back at once what was prefetched."""
-        self._connection.close_subscription(self._subscribed)
+        self._connection.close_subscription(self._state)
         self._wake()
 
     def __aiter__(self) -> _Loop[Item]:
@@ -93,18 +88,18 @@ class AsyncSubscription(Generic[Item]):
 
     async def _next(self) -> Item | None:
         """The next one, if the subscription is open: it stays closed when it was."""
-        connection, subscribed = self._connection, self._subscribed
+        connection, state = self._connection, self._state
         while True:
-            taken = subscribed.take(self._count_max)
+            taken = state.take(self._count_max)
             if connection.session.has_quiet:
                 connection.write_soon()
             if taken is not None:
                 return self._make(*taken)
             if connection.session.closed is not None:
                 return None
-            if subscribed.error is not None:
-                raise subscribed.error
-            if not subscribed.number:
+            if state.error is not None:
+                raise state.error
+            if not state.number:
                 return None
             await self._news()
 
@@ -119,11 +114,11 @@ class AsyncSubscription(Generic[Item]):
                 self._waiting.remove(news)
 
     async def _open(self) -> None:
-        if not self._subscribed.number:
+        if not self._state.number:
             await self._prepare()
-        if not self._subscribed.number:
+        if not self._state.number:
             self._connection.begin()
-            self._connection.session.subscriptions.open(self._subscribed)
+            self._connection.session.subscriptions.open(self._state)
             self._connection.write_soon()
 
     def _wake(self) -> None:
@@ -157,7 +152,7 @@ class _Loop(Generic[Item]):
         subscription = self._subscription
         subscription._loops -= 1
         if not subscription._loops:
-            subscription._connection.close_soon(subscription._subscribed)
+            subscription._connection.close_soon(subscription._state)
 
 
 async def consume(
@@ -177,65 +172,3 @@ async def _work(messages: AsyncIterator[AsyncMessage], handler: Handler) -> None
                 result = handler(message)
                 if inspect.isawaitable(result):
                     await result
-
-
-class AsyncTopicSubscription:
-    """Iterate over it with `async for`; it begins with the loop, or with `async with`, and reads on
-    from where it is, also after a broken connection."""
-
-    def __init__(self, connection: Connection, reader: TopicReader) -> None:
-        self._connection = connection
-        self._reader = reader
-        self._reading: Request | None = None
-        self._closed = False
-
-    async def get(self, timeout: float | None = None) -> Event | None:  # noqa: ASYNC109
-        """The next event; None if none came for `timeout` seconds, or it was closed."""
-        ends = None if timeout is None else time.monotonic() + timeout
-        await self._open()
-        events = self._reader.events
-        while not events and not self._closed:
-            wait_ms = POLL_MS
-            if ends is not None:
-                wait_ms = min(wait_ms, round((ends - time.monotonic()) * 1000))
-                if wait_ms <= 0:
-                    return None
-            await self._read(wait_ms)
-        return events.popleft() if events and not self._closed else None
-
-    async def close(self) -> None:
-        self._closed = True
-        if self._reading is not None:
-            self._reading.finish(None)
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Event:
-        event = await self.get()
-        if event is None:
-            raise StopAsyncIteration
-        return event
-
-    async def __aenter__(self) -> Self:
-        await self._open()
-        return self
-
-    async def __aexit__(self, *failure: object) -> None:
-        await self.close()
-
-    async def _open(self) -> None:
-        opening = self._reader.opening()
-        if opening is not None:
-            self._reader.opened(await self._connection.run(opening))
-
-    async def _read(self, wait_ms: int) -> None:
-        reading = self._reading = self._reader.read(wait_ms)
-        try:
-            found = await self._connection.run(reading)
-        except (Unreachable, Timeout, NotReady):
-            return  # a subscription waits for its broker as long as it takes
-        finally:
-            self._reading = None
-        if found is not None:  # else it was closed
-            self._reader.take(found)

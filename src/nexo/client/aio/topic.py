@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from nexo.client import requests, topics
 from nexo.client.aio.message import AsyncMessage
 from nexo.client.aio.queue import AsyncQueue
-from nexo.client.aio.subscription import AsyncTopicSubscription
 from nexo.client.info import read_topic
-from nexo.client.topics import GroupContent, TopicReader, group_queue, start_of, time_ms_of
-from nexo.vocabulary.errors import Forbidden
+from nexo.client.topics import POLL_MS, GroupContent, TopicReader, group_queue, start_of, time_ms_of
+from nexo.vocabulary.errors import Forbidden, NotReady, Timeout, Unreachable
 from nexo.vocabulary.limits import WAIT_MS_MAX
 from nexo.vocabulary.spoken import milliseconds
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from nexo.client.aio.connection import Connection
     from nexo.client.aio.subscription import AsyncSubscription
     from nexo.client.info import TopicInfo
+    from nexo.client.operation import Request
     from nexo.client.topics import Event, StartAt
 
 
@@ -142,3 +143,71 @@ class GroupQueue(AsyncQueue):
 
     def subscribe(self, *arguments: Any, **options: Any) -> AsyncSubscription[Any]:
         return super().subscribe(*arguments, **options)
+
+
+class AsyncTopicSubscription:
+    """Iterate over it; it reads on from where it is, also after a broken connection."""
+
+    def __init__(self, connection: Connection, reader: TopicReader) -> None:
+        self._connection = connection
+        self._reader = reader
+        self._reading: Request | None = None
+        self._closed = False
+        connection.if_blocking(self._open)
+
+    async def get(self, timeout: float | None = None) -> Event | None:  # noqa: ASYNC109
+        """The next event; None if none came for `timeout` seconds, or it was closed."""
+        events = self._reader.events
+        if not events:
+            await self._wait(timeout)
+        return events.popleft() if events and not self._closed else None
+
+    async def close(self) -> None:
+        self._closed = True
+        reading = self._reading
+        if reading is not None:
+            self._connection.finish(reading)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        event = await self.get()
+        if event is None:
+            raise StopAsyncIteration
+        return event
+
+    async def __aenter__(self) -> Self:
+        await self._open()
+        return self
+
+    async def __aexit__(self, *failure: object) -> None:
+        await self.close()
+
+    async def _open(self) -> None:
+        opening = self._reader.opening()
+        if opening is not None:
+            self._reader.opened(await self._connection.run(opening))
+
+    async def _wait(self, timeout: float | None) -> None:  # noqa: ASYNC109
+        """Until there is an event, or it is over."""
+        ends = None if timeout is None else time.monotonic() + timeout
+        await self._open()
+        while not self._reader.events and not self._closed:
+            wait_ms = POLL_MS
+            if ends is not None:
+                wait_ms = min(wait_ms, round((ends - time.monotonic()) * 1000))
+                if wait_ms <= 0:
+                    return
+            await self._read(wait_ms)
+
+    async def _read(self, wait_ms: int) -> None:
+        reading = self._reading = self._reader.read(wait_ms)
+        try:
+            found = await self._connection.run(reading)
+        except (Unreachable, Timeout, NotReady):
+            return  # a subscription waits for its broker as long as it takes
+        finally:
+            self._reading = None
+        if found is not None:  # else it was closed
+            self._reader.take(found)

@@ -17,7 +17,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from nexo.client.blocking.sockets import (
     BUFFER_BYTES,
@@ -41,8 +41,9 @@ from nexo.client.session import Session, closed
 from nexo.vocabulary.errors import NexoError, Unreachable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from nexo.client.address import Address
-    from nexo.client.blocking.handle import Ahead
     from nexo.client.blocking.sockets import Channel
     from nexo.client.operation import Operation
     from nexo.client.receipts import AckOne
@@ -51,6 +52,19 @@ if TYPE_CHECKING:
 
 INTERRUPTION: type[BaseException] = KeyboardInterrupt  # what ends a call from outside
 MERGING_WINDOW = 2  # frames of single pushes under way to one queue; more threads are merged
+
+
+class PoppedAhead(Protocol):
+    """A message that came along with an ack, as long as nobody has come for it. All of this is
+    done under the lock of the connection."""
+
+    def expire(self, now: float) -> None:
+        """Give it back if it waits for too long."""
+
+    def give_back(self) -> None: ...
+
+    def disown(self) -> None:
+        """In the child of a fork: it is the parent's."""
 
 
 class Connection:
@@ -77,7 +91,7 @@ class Connection:
         )
         self._sockets = Sockets()
         self._left: deque[SubscriptionState] = deque()  # subscriptions whose loop was left
-        self.aheads: dict[str, Ahead] = {}  # by queue: messages that nobody has come for yet
+        self.aheads: dict[str, PoppedAhead] = {}  # by queue: messages that nobody has come for yet
         self._view = memoryview(bytearray(BUFFER_BYTES))
         self._writing = False
         self._leading = False
@@ -115,6 +129,15 @@ class Connection:
         """The same for an ack, which may take the next pop along."""
         ahead = acking.delivery.ahead
         return self.run(acking) if ahead is None else ahead.ack(acking)
+
+    def finish(self, operation: Operation) -> None:
+        """Whoever waits for it need not wait any longer."""
+        with self.lock:
+            operation.finish(None)
+
+    def if_blocking(self, step: Callable[[], None]) -> None:
+        """Of what this one does at once, and the twin when something is awaited."""
+        step()
 
     def wait_for(self, operation: Operation) -> Any:
         """The answer to what was asked."""
@@ -188,10 +211,10 @@ class Connection:
             if self.session.closed is not None and not (self._writing or self._leading):
                 self._sockets.close_retired()
 
-    def close_soon(self, subscribed: SubscriptionState) -> None:
+    def close_soon(self, state: SubscriptionState) -> None:
         """Close a subscription from wherever an object may be finalised: the lock may be held by
         this very thread, so it is not waited for."""
-        self._left.append(subscribed)
+        self._left.append(state)
         if self.lock.acquire(blocking=False):
             try:
                 self._close_left()

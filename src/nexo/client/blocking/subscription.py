@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar
 from nexo.client.message import FailureLogged
 from nexo.client.operation import Operation
 from nexo.client.subscriptions import SubscriptionState
-from nexo.client.topics import POLL_MS
-from nexo.vocabulary.errors import NexoError, NotReady, Timeout, Unreachable
+from nexo.vocabulary.errors import NexoError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from nexo.client.blocking.connection import Connection
     from nexo.client.blocking.message import Message
     from nexo.client.delivery import Delivery
-    from nexo.client.operation import Request
-    from nexo.client.topics import Event, TopicReader
 
     Handler = Callable[[Message], object]
 
@@ -55,8 +52,8 @@ class Subscription(Generic[Item]):
         self._prepare = prepare
         self._waiting: deque[Operation] = deque()
         self._loops = 0
-        self._subscribed = SubscriptionState(
-            connection.session,
+        self._state = SubscriptionState(
+            connection.session.subscriptions,
             queue,
             prefetch,
             auto_received=auto_received,
@@ -75,7 +72,7 @@ class Subscription(Generic[Item]):
     def close(self) -> None:
         """Take no more, and give back at once what was prefetched."""
         with self._connection.lock:
-            self._connection.session.subscriptions.close(self._subscribed)
+            self._connection.session.subscriptions.close(self._state)
             self._wake()
         self._connection.write()
 
@@ -93,18 +90,18 @@ class Subscription(Generic[Item]):
 
     def _next(self, deadline: float) -> Item | None:
         """The next one, if the subscription is open: it stays closed when it was."""
-        connection, subscribed = self._connection, self._subscribed
+        connection, state = self._connection, self._state
         while True:
             news: Operation | None = None
             with connection.lock:
-                taken = subscribed.take(self._count_max)
+                taken = state.take(self._count_max)
                 quiet = connection.session.has_quiet
                 if taken is None:
                     if connection.session.closed is not None:
                         return None
-                    if subscribed.error is not None:
-                        raise subscribed.error
-                    if not subscribed.number:
+                    if state.error is not None:
+                        raise state.error
+                    if not state.number:
                         return None
                     news = Operation()
                     self._waiting.append(news)
@@ -118,13 +115,12 @@ class Subscription(Generic[Item]):
                 return None
 
     def _open(self) -> None:
-        if self._subscribed.number:
+        if self._state.number:
             return
         self._prepare()
         with self._connection.lock:
-            if not self._subscribed.number:
-                self._subscribed.session = self._connection.session
-                self._connection.session.subscriptions.open(self._subscribed)
+            if not self._state.number:
+                self._connection.session.subscriptions.open(self._state)
         self._connection.write()
 
     def _await(self, news: Operation, deadline: float) -> None:
@@ -160,7 +156,7 @@ class _Loop(Generic[Item]):
         subscription = self._subscription
         subscription._loops -= 1
         if not subscription._loops:
-            subscription._connection.close_soon(subscription._subscribed)
+            subscription._connection.close_soon(subscription._state)
 
 
 def consume(subscription: Subscription[Message], handler: Handler, concurrency: int) -> None:
@@ -191,59 +187,3 @@ def _work_along(messages: Iterator[Message], handler: Handler) -> None:
     """The same in another thread; what ends the subscription is raised by the first."""
     with contextlib.suppress(NexoError):
         _work(messages, handler)
-
-
-class TopicSubscription:
-    """Iterate over it; it reads on from where it is, also after a broken connection."""
-
-    def __init__(self, connection: Connection, reader: TopicReader) -> None:
-        self._connection = connection
-        self._reader = reader
-        self._reading: Request | None = None
-        self._closed = False
-        self._open()
-
-    def get(self, timeout: float | None = None) -> Event | None:
-        """The next event; None if none came for `timeout` seconds, or it was closed."""
-        ends = None if timeout is None else time.monotonic() + timeout
-        events = self._reader.events
-        while not events and not self._closed:
-            wait_ms = POLL_MS
-            if ends is not None:
-                wait_ms = min(wait_ms, round((ends - time.monotonic()) * 1000))
-                if wait_ms <= 0:
-                    return None
-            self._read(wait_ms)
-        return events.popleft() if events and not self._closed else None
-
-    def close(self) -> None:
-        self._closed = True
-        with self._connection.lock:
-            if self._reading is not None:
-                self._reading.finish(None)
-
-    def __iter__(self) -> Iterator[Event]:
-        while (event := self.get()) is not None:
-            yield event
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        self.close()
-
-    def _open(self) -> None:
-        opening = self._reader.opening()
-        if opening is not None:
-            self._reader.opened(self._connection.run(opening))
-
-    def _read(self, wait_ms: int) -> None:
-        reading = self._reading = self._reader.read(wait_ms)
-        try:
-            found = self._connection.run(reading)
-        except (Unreachable, Timeout, NotReady):
-            return  # a subscription waits for its broker as long as it takes
-        finally:
-            self._reading = None
-        if found is not None:  # else it was closed
-            self._reader.take(found)

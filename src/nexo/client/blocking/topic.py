@@ -4,16 +4,16 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from nexo.client import requests, topics
 from nexo.client.blocking.message import Message
 from nexo.client.blocking.queue import Queue
-from nexo.client.blocking.subscription import TopicSubscription
 from nexo.client.info import read_topic
-from nexo.client.topics import GroupContent, TopicReader, group_queue, start_of, time_ms_of
-from nexo.vocabulary.errors import Forbidden
+from nexo.client.topics import POLL_MS, GroupContent, TopicReader, group_queue, start_of, time_ms_of
+from nexo.vocabulary.errors import Forbidden, NotReady, Timeout, Unreachable
 from nexo.vocabulary.limits import WAIT_MS_MAX
 from nexo.vocabulary.spoken import milliseconds
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from nexo.client.blocking.connection import Connection
     from nexo.client.blocking.subscription import Subscription
     from nexo.client.info import TopicInfo
+    from nexo.client.operation import Request
     from nexo.client.topics import Event, StartAt
 
 
@@ -141,3 +142,71 @@ class GroupQueue(Queue):
 
     def subscribe(self, *arguments: Any, **options: Any) -> Subscription[Any]:
         return super().subscribe(*arguments, **options)
+
+
+class TopicSubscription:
+    """Iterate over it; it reads on from where it is, also after a broken connection."""
+
+    def __init__(self, connection: Connection, reader: TopicReader) -> None:
+        self._connection = connection
+        self._reader = reader
+        self._reading: Request | None = None
+        self._closed = False
+        connection.if_blocking(self._open)
+
+    def get(self, timeout: float | None = None) -> Event | None:
+        """The next event; None if none came for `timeout` seconds, or it was closed."""
+        events = self._reader.events
+        if not events:
+            self._wait(timeout)
+        return events.popleft() if events and not self._closed else None
+
+    def close(self) -> None:
+        self._closed = True
+        reading = self._reading
+        if reading is not None:
+            self._connection.finish(reading)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Event:
+        event = self.get()
+        if event is None:
+            raise StopIteration
+        return event
+
+    def __enter__(self) -> Self:
+        self._open()
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.close()
+
+    def _open(self) -> None:
+        opening = self._reader.opening()
+        if opening is not None:
+            self._reader.opened(self._connection.run(opening))
+
+    def _wait(self, timeout: float | None) -> None:
+        """Until there is an event, or it is over."""
+        ends = None if timeout is None else time.monotonic() + timeout
+        self._open()
+        while not self._reader.events and not self._closed:
+            wait_ms = POLL_MS
+            if ends is not None:
+                wait_ms = min(wait_ms, round((ends - time.monotonic()) * 1000))
+                if wait_ms <= 0:
+                    return
+            self._read(wait_ms)
+
+    def _read(self, wait_ms: int) -> None:
+        reading = self._reading = self._reader.read(wait_ms)
+        try:
+            found = self._connection.run(reading)
+        except (Unreachable, Timeout, NotReady):
+            return  # a subscription waits for its broker as long as it takes
+        finally:
+            self._reading = None
+        if found is not None:  # else it was closed
+            self._reader.take(found)
