@@ -161,6 +161,33 @@ class Traffic:
         """Let an operation wait for the next output, for the first time or once more."""
         raise NotImplementedError
 
+    # -- The session's side -------------------------------------------------------------------
+
+    def _end(self, error: NexoError) -> None:
+        self.closed = error
+
+    def _begin_connection(self, instance: int) -> None:
+        self.instance = instance
+        self.connection += 1
+        self.connected = True
+        self._out.clear()
+
+    def _end_connection(self) -> list[Exchange]:
+        """Returns what has no answer."""
+        self.connected = False
+        self._out.clear()
+        self._quiet.clear()
+        pending, self._pending = self._pending, {}
+        return list(pending.values())
+
+    def _take(self) -> Pieces:
+        """Frames for this output. Receptions come before what is said of the same messages."""
+        out, self._out = self._out, []
+        self.has_quiet = False
+        if self._quiet:
+            self._take_receptions(out)
+        return out
+
     # -- Frames -------------------------------------------------------------------------------
 
     def send(self, framed: bytes) -> None:
@@ -250,6 +277,10 @@ class Traffic:
     def now_ms(self) -> int:
         """The broker's clock, as far as it is known here."""
         return int(self._clock() * 1000) + self._skew_ms
+
+    def _due_in(self, seconds: float) -> float:
+        self.due = self._clock() + seconds
+        return seconds
 
     def hurry(self, seconds: float) -> None:
         """Something will be due then: `tick` is to be called no later."""

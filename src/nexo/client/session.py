@@ -78,7 +78,7 @@ class Session(Traffic):
 
     def close(self, error: NexoError) -> None:
         """Everybody hears of it; nothing is taken any more."""
-        self.closed = error
+        self._end(error)
         self.fail(error)
 
     def fail(self, error: NexoError) -> None:
@@ -121,10 +121,7 @@ class Session(Traffic):
             raise ProtocolError(f"the broker greets with {welcome.kind.name}")
         welcomed: commands.Welcome = commands.unpack(welcome.head, commands.Welcome)
         self.heartbeat_s = welcomed.heartbeat_ms / 1000
-        self.instance = welcomed.instance
-        self.connection += 1
-        self.connected = True
-        self._out.clear()
+        self._begin_connection(welcomed.instance)
         self.subscriptions.connect()
         self._receive_popped_again()
 
@@ -132,11 +129,7 @@ class Session(Traffic):
         """The connection is gone: what has no answer waits for the next one."""
         if not self.connected:
             return
-        self.connected = False
-        self._out.clear()
-        self._quiet.clear()
-        pending, self._pending = self._pending, {}
-        for exchange in pending.values():
+        for exchange in self._end_connection():
             exchange.lost(self)
         postponed, self._postponed = self._postponed, []
         for _, exchange in postponed:
@@ -179,10 +172,7 @@ class Session(Traffic):
         """Everything that is to be written now; what was merged is one frame."""
         if not self.connected:
             return []
-        out, self._out = self._out, []
-        self.has_quiet = False
-        if self._quiet:
-            self._take_receptions(out)  # before acks, which would be out of order before them
+        out = self._take()
         if self._receipts.busy:
             self._receipts.take(self, out)
         while self._requests:
@@ -229,10 +219,6 @@ class Session(Traffic):
         return self._due_in(max(due_s, 0.01))
 
     # -- Inside -------------------------------------------------------------------------------
-
-    def _due_in(self, seconds: float) -> float:
-        self.due = self._clock() + seconds
-        return seconds
 
     def _refuse(self, arrived: Frame) -> None:
         exchange = self._pending.pop(arrived.correlation, None)
