@@ -133,7 +133,7 @@ class Request(Operation, Exchange):
 
     def lost(self, traffic: Traffic) -> None:
         if not self.abandoned:
-            traffic.enter(self)
+            traffic.requests.append(self)
 
     def failed(self, error: NexoError) -> None:
         self.fail(error)
@@ -151,15 +151,12 @@ class Traffic:
         self.connection: int = 0  # counts connections
         self.instance: int = 0  # the run of the broker
         self.has_quiet: bool = False  # receptions wait for the next output; they are in no hurry
+        self.requests: deque[Request] = deque()  # for the next output
         self._out: Pieces = []
         self._pending: dict[int, Exchange] = {}  # by correlation
         self._correlation = 0
         self._quiet: dict[str, list[Range]] = {}  # by queue: receptions that nobody waits for
         self._popped: deque[tuple[float, str, Range]] = deque(maxlen=RECEPTIONS_KEPT)
-
-    def enter(self, operation: Operation) -> None:
-        """Let an operation wait for the next output, for the first time or once more."""
-        raise NotImplementedError
 
     # -- The session's side -------------------------------------------------------------------
 
@@ -185,7 +182,11 @@ class Traffic:
         out, self._out = self._out, []
         self.has_quiet = False
         if self._quiet:
-            self._take_receptions(out)
+            quiet, self._quiet = self._quiet, {}
+            for queue, ranges in quiet.items():
+                for at in range(0, len(ranges), RANGES_MAX):
+                    head = commands.pack_ranges(queue, joined(ranges[at : at + RANGES_MAX]))
+                    out.append(frame(Kind.RECEIVED, 0, head))
         return out
 
     # -- Frames -------------------------------------------------------------------------------
@@ -261,13 +262,6 @@ class Traffic:
         for at, queue, each in self._popped:
             if at >= recent:
                 self._quiet.setdefault(queue, []).append(each)
-
-    def _take_receptions(self, out: Pieces) -> None:
-        quiet, self._quiet = self._quiet, {}
-        for queue, ranges in quiet.items():
-            for at in range(0, len(ranges), RANGES_MAX):
-                head = commands.pack_ranges(queue, joined(ranges[at : at + RANGES_MAX]))
-                out.append(frame(Kind.RECEIVED, 0, head))
 
     # -- Time ---------------------------------------------------------------------------------
 

@@ -135,13 +135,16 @@ class AckOne(Settling):
     def enter(self, lane: ReceiptLane) -> None:
         lane.acks.append(self)
         delivery = self.delivery
-        delivery.give_credit(delivery.finish_one(self._seq))
+        if delivery.finish_one(self._seq) and delivery.holder is not None:
+            delivery.holder.give_credit(delivery, 1)
 
 
 class SettleAlone(SettleMany, Exchange):
     """A frame of its own: NACK and EXTEND say more than which messages, and GIVE_BACK is rare."""
 
-    __slots__ = ("head",)
+    __slots__ = ("head", "receipts")
+
+    receipts: Receipts  # where it waits
 
     def __init__(
         self,
@@ -155,6 +158,7 @@ class SettleAlone(SettleMany, Exchange):
         self.head: bytes = head
 
     def enter(self, lane: ReceiptLane) -> None:
+        self.receipts = lane.receipts
         lane.others.append(self)
         if self.kind is not Kind.EXTEND:
             self.release()
@@ -167,7 +171,7 @@ class SettleAlone(SettleMany, Exchange):
 
     def lost(self, traffic: Traffic) -> None:
         if not self.abandoned:
-            traffic.enter(self)
+            self.receipts.enter(self)
 
     def failed(self, error: NexoError) -> None:
         self.fail(error)
@@ -176,9 +180,10 @@ class SettleAlone(SettleMany, Exchange):
 class MergedSettling(Exchange):
     """One frame for many acks or receptions."""
 
-    __slots__ = ("members",)
+    __slots__ = ("members", "receipts")
 
-    def __init__(self, members: list[Settling]) -> None:
+    def __init__(self, receipts: Receipts, members: list[Settling]) -> None:
+        self.receipts: Receipts = receipts
         self.members: list[Settling] = members
 
     def answered(self, traffic: Traffic, answer: Frame) -> None:
@@ -201,7 +206,7 @@ class MergedSettling(Exchange):
     def lost(self, traffic: Traffic) -> None:
         for settling in self.members:
             if not settling.abandoned:
-                traffic.enter(settling)
+                self.receipts.enter(settling)
 
     def failed(self, error: NexoError) -> None:
         for settling in self.members:
@@ -211,9 +216,10 @@ class MergedSettling(Exchange):
 class ReceiptLane:
     """What is to be said of the messages of one queue."""
 
-    __slots__ = ("acks", "others", "queue", "receptions")
+    __slots__ = ("acks", "others", "queue", "receipts", "receptions")
 
-    def __init__(self, queue: str) -> None:
+    def __init__(self, receipts: Receipts, queue: str) -> None:
+        self.receipts: Receipts = receipts
         self.queue: str = queue
         self.receptions: list[Settling] = []
         self.acks: list[Settling] = []
@@ -260,7 +266,7 @@ class ReceiptLane:
     def _frame(
         self, traffic: Traffic, kind: Kind, members: list[Settling], ranges: list[Range]
     ) -> bytes:
-        correlation = traffic.expect(MergedSettling(members))
+        correlation = traffic.expect(MergedSettling(self.receipts, members))
         return frame(kind, correlation, commands.pack_ranges(self.queue, joined(ranges)))
 
     def _receive_again(self, traffic: Traffic, waiting: list[Settling], out: Pieces) -> None:
@@ -289,7 +295,7 @@ class Receipts:
     def enter(self, settling: Settling) -> None:
         lane = self._lanes.get(settling.queue)
         if lane is None:
-            lane = self._lanes[settling.queue] = ReceiptLane(settling.queue)
+            lane = self._lanes[settling.queue] = ReceiptLane(self, settling.queue)
         self.busy[lane] = None
         settling.enter(lane)
 

@@ -9,7 +9,6 @@ part that is `Traffic`. It takes no locks and reads no clock but the one it is g
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 from nexo.client.operation import Request, Traffic, error_of
@@ -45,7 +44,6 @@ class Session(Traffic):
         self.name: str = name[:CONSUMER_CHARS_MAX]  # it is for people
         self._token = token
         self.heartbeat_s: float = heartbeat_s
-        self._requests: deque[Request] = deque()
         self._pushes = Pushes(producer, merging_window)
         self._receipts = Receipts()
         self.subscriptions: Subscriptions = Subscriptions(self, self.name)
@@ -58,16 +56,13 @@ class Session(Traffic):
     def submit(self, operation: Operation) -> None:
         if self.closed is not None:
             raise self.closed.anew()
-        self.enter(operation)
-
-    def enter(self, operation: Operation) -> None:
-        if isinstance(operation, (Push, PushBatch)):
-            self._pushes.enter(operation)
-        elif isinstance(operation, Settling):
+        if isinstance(operation, Settling):
             self._receipts.enter(operation)
+        elif isinstance(operation, (Push, PushBatch)):
+            self._pushes.enter(operation)
         else:
             assert isinstance(operation, Request)
-            self._requests.append(operation)
+            self.requests.append(operation)
 
     def abandon(self, operation: Operation) -> None:
         """The caller has gone. What was not sent will not be; of what was, the answer is dropped,
@@ -87,9 +82,9 @@ class Session(Traffic):
         for exchange in list(self._pending.values()):
             exchange.failed(error)
         self._pending.clear()
-        for request in self._requests:
+        for request in self.requests:
             request.fail(error)
-        self._requests.clear()
+        self.requests.clear()
         for _, exchange in self._postponed:
             exchange.failed(error)
         self._postponed.clear()
@@ -175,8 +170,8 @@ class Session(Traffic):
         out = self._take()
         if self._receipts.busy:
             self._receipts.take(self, out)
-        while self._requests:
-            request = self._requests.popleft()
+        while self.requests:
+            request = self.requests.popleft()
             if not request.abandoned:
                 out += request.pieces(self.expect(request), self)
         if self._pushes.busy:
@@ -190,7 +185,7 @@ class Session(Traffic):
     @property
     def urgent(self) -> bool:
         """Whether something is to be written that nobody else will."""
-        return bool(self._out or self._requests or self._pushes.busy or self.subscriptions.indebted)
+        return bool(self._out or self.requests or self._pushes.busy or self.subscriptions.indebted)
 
     def tick(self) -> float:
         """Do what time has made due; returns in how many seconds to look again. Raises if nothing

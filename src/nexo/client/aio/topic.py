@@ -172,6 +172,9 @@ class AsyncTopicSubscription:
         return self
 
     async def __anext__(self) -> Event:
+        events = self._reader.events
+        if events and not self._closed:
+            return events.popleft()
         event = await self.get()
         if event is None:
             raise StopAsyncIteration

@@ -171,6 +171,9 @@ class TopicSubscription:
         return self
 
     def __next__(self) -> Event:
+        events = self._reader.events
+        if events and not self._closed:
+            return events.popleft()
         event = self.get()
         if event is None:
             raise StopIteration
