@@ -62,13 +62,15 @@ test: lint browser ## every check, then every test; ARGS go to pytest
 	$(HEADING) "pytest"
 	@$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
-lint: install ## ruff, mypy and the import contracts
+lint: install ## ruff, mypy, the generated half of the client and the import contracts
 	$(HEADING) "ruff check"
 	@$(BIN)/ruff check $(CODE)
 	$(HEADING) "ruff format --check"
 	@$(BIN)/ruff format --check $(CODE)
 	$(HEADING) "mypy"
 	@$(BIN)/mypy $(CODE)
+	$(HEADING) "twins: the blocking client is what scripts/twins.py makes of the asyncio one"
+	@$(BIN)/python scripts/twins.py --check
 	$(HEADING) "import contracts"
 	@$(BIN)/lint-imports --no-logo
 

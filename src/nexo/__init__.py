@@ -12,20 +12,19 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from nexo.client.aio.client import AsyncClient, connect_async
+    from nexo.client.aio.client import AsyncClient
     from nexo.client.aio.message import AsyncMessage
     from nexo.client.aio.queue import AsyncQueue
     from nexo.client.aio.topic import AsyncTopic
-    from nexo.client.blocking.client import Client, connect
+    from nexo.client.blocking.client import Client
     from nexo.client.blocking.message import Message
     from nexo.client.blocking.queue import Queue
     from nexo.client.blocking.topic import Topic
-    from nexo.client.content import DeadLetter
-    from nexo.client.event import Event
-    from nexo.client.figures import Progress, QueueInfo, TopicInfo
-    from nexo.client.messages import Messages
-    from nexo.client.peeked import PeekedMessage
+    from nexo.client.connect import connect, connect_async
+    from nexo.client.info import Progress, QueueInfo, TopicInfo
+    from nexo.client.message import DeadLetter, Messages, PeekedMessage
     from nexo.client.tokens import NewToken, TokenInfo
+    from nexo.client.topics import Event
     from nexo.client.worker.worker import Worker
     from nexo.vocabulary.definitions import Definitions, Imported
     from nexo.vocabulary.errors import (
@@ -120,26 +119,26 @@ _HOMES = {
     "AsyncTopic": "client.aio.topic",
     "Backoff": "vocabulary.spoken",
     "Client": "client.blocking.client",
-    "DeadLetter": "client.content",
+    "DeadLetter": "client.message",
     "Definitions": "vocabulary.definitions",
-    "Event": "client.event",
+    "Event": "client.topics",
     "Imported": "vocabulary.definitions",
     "Message": "client.blocking.message",
-    "Messages": "client.messages",
+    "Messages": "client.message",
     "NewToken": "client.tokens",
-    "PeekedMessage": "client.peeked",
-    "Progress": "client.figures",
+    "PeekedMessage": "client.message",
+    "Progress": "client.info",
     "Queue": "client.blocking.queue",
-    "QueueInfo": "client.figures",
+    "QueueInfo": "client.info",
     "QueueSettings": "vocabulary.spoken",
     "State": "vocabulary.states",
     "TokenInfo": "client.tokens",
     "Topic": "client.blocking.topic",
-    "TopicInfo": "client.figures",
+    "TopicInfo": "client.info",
     "TopicSettings": "vocabulary.spoken",
     "Worker": "client.worker.worker",
-    "connect": "client.blocking.client",
-    "connect_async": "client.aio.client",
+    "connect": "client.connect",
+    "connect_async": "client.connect",
 }
 
 

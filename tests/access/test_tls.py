@@ -20,7 +20,7 @@ import trustme
 
 import nexo
 from nexo.access.tls import ServerTls
-from nexo.client.tls import Untrusted
+from nexo.client.address import Untrusted
 from nexo.doors.rpc_tcp import door as doors
 from nexo.doors.rpc_tcp.connection import Connection
 from nexo.wire import commands

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import nexo
-from nexo.client.figures import QueueInfo
+from nexo.client.info import QueueInfo
 from nexo.doors.admin_http import messages
 from nexo.doors.admin_http.queues import QueueFigures
 from tests.admin.api import at

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nexo.client.figures import TopicInfo
+from nexo.client.info import TopicInfo
 from nexo.doors.admin_http import messages
 from nexo.doors.admin_http.topics import TopicFigures
 

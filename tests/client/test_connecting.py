@@ -11,7 +11,7 @@ import pytest
 
 import nexo
 from nexo.client.address import Address, address_of
-from nexo.client.refusals import error_of
+from nexo.client.operation import error_of
 from nexo.vocabulary import errors
 from nexo.wire import commands
 from nexo.wire.commands import Refusal

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import nexo
-from nexo.client import asking
+from nexo.client import requests
 from nexo.client.aio import client as aio_client
 from nexo.client.blocking import client as blocking_client
 
@@ -232,7 +232,7 @@ def test_peek_shows_all_states(client: Any) -> None:
 
 
 def test_lists_are_asked_for_by_pages(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "LIST_PAGE_MAX", 3)
+    monkeypatch.setattr(requests, "LIST_PAGE_MAX", 3)
     for twin in (aio_client, blocking_client):
         monkeypatch.setattr(twin, "LIST_PAGE_MAX", 3)
     for count in range(1, 8):
@@ -361,7 +361,7 @@ def test_attributes_count_towards_the_size_of_a_message(client: Any) -> None:
 def test_a_pop_takes_what_fits_an_answer_with_attributes(
     client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nexo.client.asking.POP_BYTES_MAX", 100_000)
+    monkeypatch.setattr("nexo.client.requests.POP_BYTES_MAX", 100_000)
     queue = client.create_queue("q", visibility_timeout=60.0)
     for _ in range(20):
         queue.push("x", attributes={"name": "v" * 10_000})

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import nexo
-from nexo.client import asking
+from nexo.client import requests
 from nexo.client.session import AGAIN_S, Session
-from nexo.client.subscribed import Subscribed
+from nexo.client.subscriptions import SubscriptionState
 from nexo.vocabulary.batch import batch_of
 from nexo.wire import commands as c
 from nexo.wire.columns import WirePart, encode_parts
@@ -47,7 +47,7 @@ def _written(session: Session) -> list[Any]:
 
 
 def _push(body: str) -> Any:
-    return asking.push("q", body, 0, None, None, None, None)
+    return requests.push("q", body, 0, None, None, None, None)
 
 
 def _delivery(lease: int, bodies: list[bytes], subscription: int = 0, state: int = 2) -> bytes:
@@ -90,17 +90,17 @@ def test_correlations_wrap_and_are_never_zero() -> None:
     session = _session(Clock())
     session._correlation = 0xFFFFFFFE
     for body in "abc":
-        session.submit(asking.peek(body, 1))
+        session.submit(requests.peek(body, 1))
     assert [each.correlation for each in _written(session)] == [0xFFFFFFFF, 1, 2]
     session._correlation = 0xFFFFFFFF
-    session.submit(asking.peek("d", 1))
+    session.submit(requests.peek("d", 1))
     assert [each.correlation for each in _written(session)] == [3]
 
 
 def test_numbers_never_run_further_ahead_than_the_broker_remembers() -> None:
     session = _session(Clock())
     for number in range(100):
-        asked = asking.push_batch("q", [str(number)], 0, None, None, None, None)
+        asked = requests.push_batch("q", [str(number)], 0, None, None, None, None)
         assert asked is not None
         session.submit(asked)
     sent = _written(session)
@@ -145,7 +145,7 @@ def test_what_nobody_waits_for_is_not_sent_again() -> None:
 def test_a_broker_that_is_not_ready_is_asked_again() -> None:
     clock = Clock()
     session = _session(clock)
-    asked = asking.peek("q", 1)
+    asked = requests.peek("q", 1)
     session.submit(asked)
     (sent,) = _written(session)
     refusal = c.pack(c.Refusal("not_ready", "soon", "", True))
@@ -161,9 +161,9 @@ def test_a_broker_that_is_not_ready_is_asked_again() -> None:
 
 def _subscribed(
     session: Session, prefetch: int, *, auto_received: bool = True, auto_extend: bool = False
-) -> Subscribed:
-    subscribed = Subscribed(
-        session,
+) -> SubscriptionState:
+    subscribed = SubscriptionState(
+        session.subscriptions,
         "q",
         prefetch,
         auto_received=auto_received,
@@ -187,7 +187,7 @@ def test_credits_are_given_in_bulk() -> None:
         taken = subscribed.take(1)
         assert taken is not None
         delivery, start, _ = taken
-        session.finish(delivery, delivery.finish_one(delivery.parts[0].first + start))
+        delivery.give_credit(delivery.finish_one(delivery.parts[0].first + start))
         granted += [c.unpack_credit(f.head).count for f in _written(session)]
     assert granted == [5, 5]
     assert subscribed.held == {}
@@ -363,7 +363,7 @@ def test_what_breaks_the_protocol_is_raised() -> None:
         with pytest.raises(nexo.InvalidArgument):
             _session(Clock()).receive(wrong)
     session = _session(Clock())
-    asked = asking.pop("q", 1, 0, None, True)
+    asked = requests.pop("q", 1, 0, None, True)
     session.submit(asked)
     (sent,) = _written(session)
     with pytest.raises(nexo.InvalidArgument):

@@ -9,7 +9,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import nexo
-from nexo.client.messages import Messages
+from nexo.client.message import Messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

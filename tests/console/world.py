@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nexo.client import asking
+from nexo.client import requests
 from nexo.client.address import address_of
 from nexo.client.blocking.connection import Connection
 
@@ -97,7 +97,7 @@ def claim(url: str, queue: str, consumer: str, count: int) -> None:
     connection = Connection(address_of(url, None, True), None, 10.0, 5.0, "driver")
 
     def call(method: str, **params: Any) -> Any:
-        return connection.run(asking.call(method, msgspec.msgpack.decode, **params))
+        return connection.run(requests.call(method, msgspec.msgpack.decode, **params))
 
     try:
         who = {"name": queue, "consumer": consumer}

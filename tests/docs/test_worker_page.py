@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from nexo.cli.main import run
-from nexo.client.worker.context import Context
+from nexo.client.worker.batch import Figures
 from nexo.client.worker.function import Function
-from nexo.client.worker.totals import Figures
+from nexo.client.worker.invocation import Context
 from tests.cli.commands import BrokerProcess
 from tests.docs.test_quickstart import FENCE, FILE_NAME
 

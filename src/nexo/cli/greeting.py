@@ -9,16 +9,15 @@ import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from nexo.client.address import address_of, token_of
-from nexo.client.blocking.line import secured
-from nexo.client.refusals import error_of
-from nexo.client.tls import tls_failure
+from nexo.client.address import address_of, tls_failure, token_of
+from nexo.client.blocking.sockets import secured
+from nexo.client.operation import error_of
 from nexo.vocabulary.errors import Unreachable
 from nexo.wire import commands
 from nexo.wire.frame import Frame, FrameReader, Kind, ProtocolError, frame
 
 if TYPE_CHECKING:
-    from nexo.client.blocking.line import Channel
+    from nexo.client.blocking.sockets import Channel
 
 GREETING_S = 3.0  # how long it may take to find out
 _READ_BYTES = 65_536

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nexo.client import asking
+from nexo.client import requests
 from nexo.vocabulary.errors import (
     DataCorrupt,
     InvalidArgument,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from nexo.client.operation import Operation
 
-    Told = Callable[[str, int, int], None]  # what is being done, bytes so far, bytes in all
+    Report = Callable[[str, int, int], None]  # what is being done, bytes so far, bytes in all
 
 WAIT_MS = 200  # one question after the progress
 
@@ -46,15 +46,15 @@ _read_piece = msgspec.msgpack.Decoder(bytes).decode
 
 
 def take_backup(
-    file: str | os.PathLike[str], told: Told | None, replace: bool
+    file: str | os.PathLike[str], report: Report | None, replace: bool
 ) -> Generator[Operation, Any, int]:
     """Returns the size of the backup. The file appears only when it is whole."""
     target = Path(file)
     if target.exists() and not replace:
         raise InvalidArgument(f"{target} is there already", "choose another name, or say replace")
-    progress = yield asking.call("backup", _read_progress)
+    progress = yield requests.call("backup", _read_progress)
     try:
-        size = yield from _take(target, progress, told)
+        size = yield from _take(target, progress, report)
     except (GeneratorExit, Unreachable):
         raise  # there is nobody left to tell; the broker notices by the silence
     except BaseException:
@@ -67,20 +67,22 @@ def take_backup(
 
 def _end(progress: _Progress) -> Generator[Operation, Any, None]:
     with contextlib.suppress(NexoError):  # it is forgotten by itself, if somewhat later
-        yield asking.call("backup_end", None, backup=progress.backup)
+        yield requests.call("backup_end", None, backup=progress.backup)
 
 
-def _take(target: Path, progress: _Progress, told: Told | None) -> Generator[Operation, Any, int]:
+def _take(
+    target: Path, progress: _Progress, report: Report | None
+) -> Generator[Operation, Any, int]:
     part = target.with_name(f"{target.name}.part")
     try:
         while not progress.done:
-            if told is not None:
-                told("copying", progress.copied_bytes, progress.total_bytes)
-            waiting = asking.call(
+            if report is not None:
+                report("copying", progress.copied_bytes, progress.total_bytes)
+            waiting = requests.call(
                 "backup_progress", _read_progress, backup=progress.backup, wait_ms=WAIT_MS
             )
             progress = yield waiting
-        yield from _fetch(progress, part, told)
+        yield from _fetch(progress, part, report)
         part.replace(target)
         _synchronize(target.parent)
     except OSError as error:
@@ -92,14 +94,16 @@ def _take(target: Path, progress: _Progress, told: Told | None) -> Generator[Ope
     return int(progress.total_bytes)
 
 
-def _fetch(progress: _Progress, part: Path, told: Told | None) -> Generator[Operation, Any, None]:
+def _fetch(
+    progress: _Progress, part: Path, report: Report | None
+) -> Generator[Operation, Any, None]:
     digest, offset = hashlib.sha256(), 0
     part.unlink(missing_ok=True)
     # It holds messages and secrets: nobody else may read it, not for a moment.
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as writing:
         while True:
-            piece = yield asking.call(
+            piece = yield requests.call(
                 "backup_read",
                 _read_piece,
                 backup=progress.backup,
@@ -111,8 +115,8 @@ def _fetch(progress: _Progress, part: Path, told: Told | None) -> Generator[Oper
             writing.write(piece)
             digest.update(piece)
             offset += len(piece)
-            if told is not None:
-                told("fetching", offset, progress.total_bytes)
+            if report is not None:
+                report("fetching", offset, progress.total_bytes)
         writing.flush()
         os.fsync(writing.fileno())
     if digest.hexdigest() != progress.sha256:

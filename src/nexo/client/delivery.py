@@ -7,16 +7,22 @@ back), so that a subscription's credits, extensions and give-backs are arithmeti
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from nexo.vocabulary.identity import message_id
 
 if TYPE_CHECKING:
-    from nexo.client.subscribed import Subscribed
     from nexo.wire.columns import WirePart
     from nexo.wire.commands import DeliveryHead
 
     Range = tuple[int, int, int]  # lease, first, end
+
+
+class Holder(Protocol):
+    """The subscription that a delivery came for; what was popped has none."""
+
+    def give_credit(self, delivery: Delivery, count: int) -> None:
+        """Messages are done with: there is room for more."""
 
 
 class Delivery:
@@ -30,6 +36,7 @@ class Delivery:
         "earlier",
         "finished",
         "handed",
+        "holder",
         "incarnation",
         "instance",
         "is_ahead",
@@ -42,7 +49,6 @@ class Delivery:
         "sent_ms",
         "starts",
         "state",
-        "subscribed",
         "visibility_ms",
     )
 
@@ -56,7 +62,7 @@ class Delivery:
         visibility_ms: int | None,
         connection: int,
         instance: int,
-        subscribed: Subscribed | None = None,
+        holder: Holder | None = None,
     ) -> None:
         self.ahead: Any = None  # where acks may take the next pop along
         self.queue: str = queue
@@ -78,7 +84,7 @@ class Delivery:
         self.connection: int = connection  # which connection of the client it came on
         self.instance: int = instance  # of the broker that made it
         self.is_ahead: bool = False  # with its connection the broker may take it back
-        self.subscribed: Subscribed | None = subscribed
+        self.holder: Holder | None = holder
         count = 0
         starts: list[int] = []
         for part in parts:
@@ -164,6 +170,11 @@ class Delivery:
         self.left -= 1
         return 1
 
+    def give_credit(self, count: int) -> None:
+        """So many are done with: who holds them has room for more."""
+        if count and self.holder is not None:
+            self.holder.give_credit(self, count)
+
     def _count_each(self) -> set[int]:
         """Whole ranges are finished no longer: from here on each message counts for itself."""
         finished = {seq for low, high in self.done for seq in range(low, high)}
@@ -230,3 +241,19 @@ class Delivery:
             if 0 <= seq - part.first < len(part.batch.offsets) - 1:
                 return start + seq - part.first
         return self.count
+
+
+def joined(ranges: list[Range]) -> list[Range]:
+    """Ranges that lie side by side as one."""
+    if len(ranges) < 2:
+        return ranges
+    joined: list[Range] = []
+    lease, first, end = ranges[0]
+    for each in ranges[1:]:
+        if each[0] == lease and each[1] == end:
+            end = each[2]
+        else:
+            joined.append((lease, first, end))
+            lease, first, end = each
+    joined.append((lease, first, end))
+    return joined

@@ -1,14 +1,17 @@
-"""What both twins need to get a connection: options of the socket, pauses, and clear errors."""
+"""What both twins need to get a connection: a name, options of the socket, pauses, clear errors."""
 
 from __future__ import annotations
 
 import errno
 import os
 import socket
+import sys
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from nexo.client.tls import Untrusted, tls_failure
+from nexo.client.address import Untrusted, tls_failure
 from nexo.vocabulary.errors import NexoError, NotReady, RateLimited, Timeout, Unreachable
+from nexo.vocabulary.limits import CONSUMER_CHARS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +22,12 @@ CONNECT_S = 5.0  # one try
 PAUSE_S_FIRST, PAUSE_S_MAX = 0.05, 2.0
 STEADY_S = 1.0  # a connection that lasted this long was a good one
 UNACKED_MS = 20_000  # bytes that the other machine does not confirm for this long: it is gone
+
+
+def client_name() -> str:
+    """The program, the process and the machine, so that an operator knows who holds what."""
+    program = PurePath(sys.argv[0]).name if sys.argv and sys.argv[0] else "python"
+    return f"{program}-{os.getpid()}@{socket.gethostname()}"[:CONSUMER_CHARS_MAX]
 
 
 class Backoff:

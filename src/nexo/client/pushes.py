@@ -8,30 +8,32 @@ the newest number are never further apart than that, whatever waits behind them.
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 import msgspec
 
-from nexo.client.ids import MessageIds, list_of_ids
 from nexo.client.operation import Exchange, Operation
 from nexo.vocabulary.batch import Batch, batch_of
 from nexo.vocabulary.errors import Timeout
 from nexo.vocabulary.identity import message_id
-from nexo.vocabulary.limits import PRODUCER_RESULTS_KEPT
+from nexo.vocabulary.limits import PRODUCER_RESULTS_KEPT, SEQUENCE_BITS
 from nexo.wire import commands
 from nexo.wire.columns import encode_batch
 from nexo.wire.frame import Frame, Kind, ProtocolError, frame_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
-    from nexo.client.operation import Pieces
-    from nexo.client.session import Session
+    from nexo.client.operation import Pieces, Traffic
     from nexo.vocabulary.errors import NexoError
 
 MERGED_MESSAGES_MAX = 10_000
 MERGED_BYTES_MAX = 4 * 1024 * 1024
+_COUNTER = (1 << SEQUENCE_BITS) - 1
+_DIGITS = SEQUENCE_BITS // 4  # of an id, at its end; inside a range only they change
 _read_offsets = msgspec.msgpack.Decoder(tuple[int, int]).decode
 
 
@@ -82,9 +84,6 @@ class Push(Operation):
             or attributes is not None
         )
 
-    def enter(self, session: Session) -> None:
-        session.lane(self.lane).waiting.append(self)
-
 
 class PushBatch(Operation):
     """Messages that the caller pushes together: accepted or refused as one."""
@@ -95,9 +94,6 @@ class PushBatch(Operation):
         super().__init__()
         self.lane: tuple[Kind, str] = lane
         self.batch: Batch = batch
-
-    def enter(self, session: Session) -> None:
-        session.lane(self.lane).waiting.append(self)
 
 
 class Flight(Exchange):
@@ -124,7 +120,7 @@ class Flight(Exchange):
             return not self.members.abandoned
         return not all(push.abandoned for push in self.members)
 
-    def answered(self, session: Session, answer: Frame) -> None:
+    def answered(self, traffic: Traffic, answer: Frame) -> None:
         self.lane.flying.pop(self.number, None)
         members = self.members
         if self.lane.kind is Kind.PUBLISH:
@@ -150,7 +146,7 @@ class Flight(Exchange):
             for push, each in zip(members, ids, strict=True):
                 push.finish(each)
 
-    def refused(self, session: Session, error: NexoError) -> None:
+    def refused(self, traffic: Traffic, error: NexoError) -> None:
         """A merged frame is refused for the fault of one, or for their number: each is tried by
         itself, under a number of its own, because nothing of this one was stored."""
         self.lane.flying.pop(self.number, None)
@@ -163,12 +159,12 @@ class Flight(Exchange):
             for push in members:
                 push.alone = True
             self.lane.waiting.extendleft(reversed(members))
-            session.touch(self.lane)
+            self.lane.touch()
 
-    def lost(self, session: Session) -> None:
+    def lost(self, traffic: Traffic) -> None:
         if self.wanted:
             self.lane.again.append(self)
-            session.touch(self.lane)
+            self.lane.touch()
         else:
             self.lane.flying.pop(self.number, None)
 
@@ -191,9 +187,10 @@ class Flight(Exchange):
 class Lane:
     """What goes to one queue or topic."""
 
-    __slots__ = ("again", "flying", "kind", "name", "next_number", "waiting")
+    __slots__ = ("again", "flying", "kind", "name", "next_number", "pushes", "waiting")
 
-    def __init__(self, kind: Kind, name: str) -> None:
+    def __init__(self, pushes: Pushes, kind: Kind, name: str) -> None:
+        self.pushes: Pushes = pushes
         self.kind: Kind = kind
         self.name: str = name
         self.waiting: deque[Push | PushBatch] = deque()
@@ -201,7 +198,11 @@ class Lane:
         self.again: list[Flight] = []
         self.next_number: int = 1
 
-    def take(self, session: Session) -> list[Flight]:
+    def touch(self) -> None:
+        """Something waits in this lane."""
+        self.pushes.busy[self] = None
+
+    def take(self) -> list[Flight]:
         """The frames that may go out now."""
         waiting, flying = self.waiting, self.flying
         again, self.again = self.again, []
@@ -221,13 +222,13 @@ class Lane:
             if isinstance(first, PushBatch):
                 waiting.popleft()
                 members, batch = first, first.batch
-            elif first.alone or len(flying) < session.merging_window:
+            elif first.alone or len(flying) < self.pushes.merging_window:
                 members = self._run()
                 batch = merged(members)
             else:
                 break
             number, self.next_number = self.next_number, self.next_number + 1
-            head = self._head(session.producer, number)
+            head = self._head(self.pushes.producer, number)
             flying[number] = flight = Flight(self, number, members, head, encode_batch(batch))
             flights.append(flight)
         return flights
@@ -270,6 +271,37 @@ class Lane:
         return run
 
 
+class Pushes:
+    """What goes to all queues and topics. At most `merging_window` frames of single pushes are
+    under way to each; what comes meanwhile is merged."""
+
+    def __init__(self, producer: str, merging_window: int) -> None:
+        self.producer: str = producer
+        self.merging_window: int = merging_window
+        self.busy: dict[Lane, None] = {}  # those with something to write
+        self._lanes: dict[tuple[Kind, str], Lane] = {}
+
+    def enter(self, push: Push | PushBatch) -> None:
+        """Wait for the next output."""
+        lane = self._lanes.get(push.lane)
+        if lane is None:
+            lane = self._lanes[push.lane] = Lane(self, *push.lane)
+        lane.waiting.append(push)
+        self.busy[lane] = None
+
+    def take(self, traffic: Traffic, out: Pieces) -> None:
+        busy, self.busy = self.busy, {}
+        for lane in busy:
+            for flight in lane.take():
+                out += flight.pieces(traffic.expect(flight))
+            if lane.waiting:
+                self.busy[lane] = None
+
+    def fail(self, error: NexoError) -> None:
+        for lane in self._lanes.values():
+            lane.fail(error)
+
+
 def merged(pushes: list[Push]) -> Batch:
     """One batch of single messages."""
     batch = batch_of([push.body for push in pushes])
@@ -291,3 +323,64 @@ def _constant(priorities: bytes) -> int | bytes:
 
 def _column(values: list[Any]) -> list[Any] | None:
     return None if all(value is None for value in values) else values
+
+
+class MessageIds(Sequence[str]):
+    """What `push_batch` gives: ids in the order of the bodies, made when they are asked for,
+    because most producers never look."""
+
+    __slots__ = ("_count", "_incarnation", "_made", "_ranges")
+
+    def __init__(self, incarnation: int, ranges: tuple[int, ...]) -> None:
+        self._incarnation = incarnation
+        self._ranges = ranges
+        self._count = sum(ranges[1::2]) - sum(ranges[::2])
+        self._made: list[str] | None = None
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        return self._all()[index]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Sequence) and not isinstance(other, str):
+            return self._all() == list(other)
+        return NotImplemented
+
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]
+
+    def __add__(self, other: Iterable[str]) -> list[str]:
+        return [*self, *other]
+
+    def __radd__(self, other: Iterable[str]) -> list[str]:
+        return [*other, *self]
+
+    def __repr__(self) -> str:
+        return repr(self._all())
+
+    def _all(self) -> list[str]:
+        if self._made is None:
+            self._made = list_of_ids(self._incarnation, self._ranges)
+        return self._made
+
+
+def list_of_ids(incarnation: int, ranges: tuple[int, ...]) -> list[str]:
+    ids: list[str] = []
+    for first, end in zip(ranges[::2], ranges[1::2], strict=True):
+        prefix = message_id(incarnation, first)[:-_DIGITS]
+        low = first & _COUNTER
+        counters = array("Q", range(low, low + end - first))
+        counters.byteswap()  # the most significant digit first
+        digits = counters.tobytes().hex()
+        ids += [prefix + digits[at : at + _DIGITS] for at in range(16 - _DIGITS, len(digits), 16)]
+    return ids

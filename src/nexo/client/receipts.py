@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nexo.client.operation import Exchange, Operation
-from nexo.client.refusals import error_with
+from nexo.client.delivery import joined
+from nexo.client.operation import RANGES_MAX, Exchange, Operation, error_with
 from nexo.vocabulary.errors import StaleReceipt, WrongState
 from nexo.wire import commands
 from nexo.wire.frame import Frame, Kind, ProtocolError, frame
@@ -25,11 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nexo.client.delivery import Delivery, Range
-    from nexo.client.operation import Pieces
-    from nexo.client.session import Session
+    from nexo.client.operation import Pieces, Traffic
     from nexo.vocabulary.errors import NexoError
 
-RANGES_MAX = 10_000  # of one frame
 _NOTHING_REFUSED = b"\x90"
 _decode_refused = msgspec.msgpack.Decoder(list[tuple[int, int, int, str]]).decode
 
@@ -58,20 +56,24 @@ class Settling(Operation):
     ranges: list[Range]
     tries: int
 
+    def enter(self, lane: ReceiptLane) -> None:
+        """Wait there for the next output."""
+        raise NotImplementedError
+
     def delivery_of(self, lease: int) -> Delivery:
         raise NotImplementedError
 
-    def conclude(self, session: Session, refused: Refused) -> None:
+    def conclude(self, traffic: Traffic, refused: Refused) -> None:
         if self.tries > 1 and refused:
-            refused = [each for each in refused if not self._was_first_try(session, each)]
+            refused = [each for each in refused if not self._was_first_try(traffic, each)]
         self.finish(refused)
 
-    def _was_first_try(self, session: Session, refused: tuple[int, int, int, str]) -> bool:
-        delivery, now_ms = self.delivery_of(refused[0]), session.now_ms()
+    def _was_first_try(self, traffic: Traffic, refused: tuple[int, int, int, str]) -> bool:
+        delivery, now_ms = self.delivery_of(refused[0]), traffic.now_ms()
         return (
             refused[3] == StaleReceipt.code
-            and delivery.subscribed is None
-            and delivery.instance == session.instance
+            and delivery.holder is None
+            and delivery.instance == traffic.instance
             and now_ms < delivery.deadline_of(refused[1])
             and (not delivery.is_ahead or now_ms < delivery.sent_ms + commands.AHEAD_KEPT_MS)
         )
@@ -95,25 +97,24 @@ class SettleMany(Settling):
     def delivery_of(self, lease: int) -> Delivery:
         return self._deliveries[lease]
 
-    def enter(self, session: Session) -> None:
-        lane = session.receipts(self.queue)
+    def enter(self, lane: ReceiptLane) -> None:
         if self.kind is Kind.ACK:
             lane.acks.append(self)
-            self.release(session)
+            self.release()
         else:
             lane.receptions.append(self)
 
-    def release(self, session: Session) -> None:
+    def release(self) -> None:
         """The messages are done with: a subscription has room for more."""
         for lease, first, end in self.ranges:
             delivery = self._deliveries[lease]
-            session.finish(delivery, delivery.finish(first, end))
+            delivery.give_credit(delivery.finish(first, end))
 
 
 class AckOne(Settling):
     """The ack of one message, by the shortest way: most acks are this."""
 
-    __slots__ = ("_delivery", "_seq")
+    __slots__ = ("_seq", "delivery")
 
     def __init__(self, delivery: Delivery, seq: int) -> None:
         self.done: bool = False
@@ -123,27 +124,27 @@ class AckOne(Settling):
         self.notify: Callable[[Operation], None] | None = None
         self.kind: Kind = Kind.ACK
         self.queue: str = delivery.queue
-        self._delivery = delivery
+        self.delivery: Delivery = delivery
         self._seq = seq
         self.ranges: list[Range] = [(delivery.lease, seq, seq + 1)]
         self.tries = 0
 
     def delivery_of(self, lease: int) -> Delivery:
-        return self._delivery
+        return self.delivery
 
-    def enter(self, session: Session) -> None:
-        session.receipts(self.queue).acks.append(self)
-        delivery = self._delivery
-        subscribed = delivery.subscribed
-        if delivery.finish_one(self._seq) and subscribed is not None and subscribed.number:
-            subscribed.finished(delivery, 1)
-            session.subscriptions.indebted.add(subscribed)
+    def enter(self, lane: ReceiptLane) -> None:
+        lane.acks.append(self)
+        delivery = self.delivery
+        if delivery.finish_one(self._seq) and delivery.holder is not None:
+            delivery.holder.give_credit(delivery, 1)
 
 
 class SettleAlone(SettleMany, Exchange):
     """A frame of its own: NACK and EXTEND say more than which messages, and GIVE_BACK is rare."""
 
-    __slots__ = ("head",)
+    __slots__ = ("head", "receipts")
+
+    receipts: Receipts  # where it waits
 
     def __init__(
         self,
@@ -156,20 +157,21 @@ class SettleAlone(SettleMany, Exchange):
         super().__init__(kind, queue, ranges, deliveries)
         self.head: bytes = head
 
-    def enter(self, session: Session) -> None:
-        session.receipts(self.queue).others.append(self)
+    def enter(self, lane: ReceiptLane) -> None:
+        self.receipts = lane.receipts
+        lane.others.append(self)
         if self.kind is not Kind.EXTEND:
-            self.release(session)
+            self.release()
 
-    def answered(self, session: Session, answer: Frame) -> None:
-        self.conclude(session, read_refused(answer))
+    def answered(self, traffic: Traffic, answer: Frame) -> None:
+        self.conclude(traffic, read_refused(answer))
 
-    def refused(self, session: Session, error: NexoError) -> None:
+    def refused(self, traffic: Traffic, error: NexoError) -> None:
         self.fail(error)
 
-    def lost(self, session: Session) -> None:
+    def lost(self, traffic: Traffic) -> None:
         if not self.abandoned:
-            self.enter(session)
+            self.receipts.enter(self)
 
     def failed(self, error: NexoError) -> None:
         self.fail(error)
@@ -178,32 +180,33 @@ class SettleAlone(SettleMany, Exchange):
 class MergedSettling(Exchange):
     """One frame for many acks or receptions."""
 
-    __slots__ = ("members",)
+    __slots__ = ("members", "receipts")
 
-    def __init__(self, members: list[Settling]) -> None:
+    def __init__(self, receipts: Receipts, members: list[Settling]) -> None:
+        self.receipts: Receipts = receipts
         self.members: list[Settling] = members
 
-    def answered(self, session: Session, answer: Frame) -> None:
+    def answered(self, traffic: Traffic, answer: Frame) -> None:
         refused = read_refused(answer)
         if not refused:
             for settling in self.members:
                 settling.finish(refused)
         elif len(self.members) == 1:
-            self.members[0].conclude(session, refused)
+            self.members[0].conclude(traffic, refused)
         else:
             by_lease: dict[int, Refused] = {}
             for each in sorted(refused):
                 by_lease.setdefault(each[0], []).append(each)
             for settling in self.members:
-                settling.conclude(session, _part_of(settling, by_lease))
+                settling.conclude(traffic, _part_of(settling, by_lease))
 
-    def refused(self, session: Session, error: NexoError) -> None:
+    def refused(self, traffic: Traffic, error: NexoError) -> None:
         self.failed(error)
 
-    def lost(self, session: Session) -> None:
+    def lost(self, traffic: Traffic) -> None:
         for settling in self.members:
             if not settling.abandoned:
-                settling.enter(session)
+                self.receipts.enter(settling)
 
     def failed(self, error: NexoError) -> None:
         for settling in self.members:
@@ -213,79 +216,97 @@ class MergedSettling(Exchange):
 class ReceiptLane:
     """What is to be said of the messages of one queue."""
 
-    __slots__ = ("acks", "others", "queue", "quiet", "receptions")
+    __slots__ = ("acks", "others", "queue", "receipts", "receptions")
 
-    def __init__(self, queue: str) -> None:
+    def __init__(self, receipts: Receipts, queue: str) -> None:
+        self.receipts: Receipts = receipts
         self.queue: str = queue
-        self.quiet: list[Range] = []  # receptions that nobody waits for
         self.receptions: list[Settling] = []
         self.acks: list[Settling] = []
         self.others: list[SettleAlone] = []
 
-    def take(self, session: Session, out: Pieces) -> None:
+    def take(self, traffic: Traffic, out: Pieces) -> None:
         """Receptions first: an ack of the same message would be out of order before them."""
-        if self.quiet:
-            ranges, self.quiet = self.quiet, []
-            for at in range(0, len(ranges), RANGES_MAX):
-                head = commands.pack_ranges(self.queue, joined(ranges[at : at + RANGES_MAX]))
-                out.append(frame(Kind.RECEIVED, 0, head))
         if self.receptions:
             waiting, self.receptions = self.receptions, []
-            self._merge(session, Kind.RECEIVED, waiting, out)
+            self._merge(traffic, Kind.RECEIVED, waiting, out)
         if self.acks:
             waiting, self.acks = self.acks, []
-            self._receive_again(session, waiting, out)
-            self._merge(session, Kind.ACK, waiting, out)
+            self._receive_again(traffic, waiting, out)
+            self._merge(traffic, Kind.ACK, waiting, out)
         others, self.others = self.others, []
         for settling in others:
             if not settling.abandoned:
                 settling.tries += 1
-                correlation = session.expect(settling)
+                correlation = traffic.expect(settling)
                 out.append(frame(settling.kind, correlation, settling.head))
 
     def fail(self, error: NexoError) -> None:
         for settling in (*self.receptions, *self.acks, *self.others):
             settling.fail(error)
-        self.quiet.clear()
         self.receptions.clear()
         self.acks.clear()
         self.others.clear()
 
-    def _merge(self, session: Session, kind: Kind, waiting: list[Settling], out: Pieces) -> None:
+    def _merge(self, traffic: Traffic, kind: Kind, waiting: list[Settling], out: Pieces) -> None:
         members: list[Settling] = []
         ranges: list[Range] = []
         for settling in waiting:
             if settling.abandoned:
                 continue
             if ranges and len(ranges) + len(settling.ranges) > RANGES_MAX:
-                out.append(self._frame(session, kind, members, ranges))
+                out.append(self._frame(traffic, kind, members, ranges))
                 members, ranges = [], []
             settling.tries += 1
             members.append(settling)
             ranges += settling.ranges
         if members:
-            out.append(self._frame(session, kind, members, ranges))
+            out.append(self._frame(traffic, kind, members, ranges))
 
     def _frame(
-        self, session: Session, kind: Kind, members: list[Settling], ranges: list[Range]
+        self, traffic: Traffic, kind: Kind, members: list[Settling], ranges: list[Range]
     ) -> bytes:
-        correlation = session.expect(MergedSettling(members))
+        correlation = traffic.expect(MergedSettling(self.receipts, members))
         return frame(kind, correlation, commands.pack_ranges(self.queue, joined(ranges)))
 
-    def _receive_again(self, session: Session, waiting: list[Settling], out: Pieces) -> None:
+    def _receive_again(self, traffic: Traffic, waiting: list[Settling], out: Pieces) -> None:
         """The reception ack of a pop may have been lost with its connection, and nobody waited for
         it; saying it twice changes nothing."""
-        if session.connection == 1:
+        if traffic.connection == 1:
             return
         ranges = [
             each
             for settling in waiting
             for each in settling.ranges
             if (delivery := settling.delivery_of(each[0])).auto_received
-            and delivery.connection != session.connection
+            and delivery.connection != traffic.connection
         ]
         if ranges:
             out.append(frame(Kind.RECEIVED, 0, commands.pack_ranges(self.queue, joined(ranges))))
+
+
+class Receipts:
+    """The same for all queues."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[str, ReceiptLane] = {}
+        self.busy: dict[ReceiptLane, None] = {}  # those with something to write
+
+    def enter(self, settling: Settling) -> None:
+        lane = self._lanes.get(settling.queue)
+        if lane is None:
+            lane = self._lanes[settling.queue] = ReceiptLane(self, settling.queue)
+        self.busy[lane] = None
+        settling.enter(lane)
+
+    def take(self, traffic: Traffic, out: Pieces) -> None:
+        for lane in self.busy:
+            lane.take(traffic, out)
+        self.busy.clear()
+
+    def fail(self, error: NexoError) -> None:
+        for lane in self._lanes.values():
+            lane.fail(error)
 
 
 def read_refused(answer: Frame) -> Refused:
@@ -316,19 +337,3 @@ def _part_of(settling: Settling, refused_by_lease: dict[int, Refused]) -> Refuse
                 part.append((lease, max(first, low), min(end, high), code))
             at += 1
     return part
-
-
-def joined(ranges: list[Range]) -> list[Range]:
-    """Ranges that lie side by side as one."""
-    if len(ranges) < 2:
-        return ranges
-    joined: list[Range] = []
-    lease, first, end = ranges[0]
-    for each in ranges[1:]:
-        if each[0] == lease and each[1] == end:
-            end = each[2]
-        else:
-            joined.append((lease, first, end))
-            lease, first, end = each
-    joined.append((lease, first, end))
-    return joined

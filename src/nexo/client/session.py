@@ -3,39 +3,33 @@
 Callers `submit` operations; the one who does I/O writes what `take_output` gives, hands in what
 arrives with `receive`, and says when the connection is `connected` or `lost`. The session outlives
 connections: what was not answered is sent again on the next one, subscriptions are opened again.
-It takes no locks and reads no clock but the one it is given.
+Where operations wait is in `pushes`, `receipts` and `subscriptions`; of the session they see the
+part that is `Traffic`. It takes no locks and reads no clock but the one it is given.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
-from nexo.client.delivery import Delivery
-from nexo.client.pushes import Lane
-from nexo.client.receipts import ReceiptLane
-from nexo.client.refusals import error_of
+from nexo.client.operation import Request, Traffic, error_of
+from nexo.client.pushes import Push, PushBatch, Pushes
+from nexo.client.receipts import Receipts, Settling
 from nexo.client.subscriptions import Subscriptions
 from nexo.vocabulary.errors import InvalidArgument, NexoError, NotReady, Unreachable
 from nexo.vocabulary.limits import CONSUMER_CHARS_MAX
 from nexo.wire import commands
-from nexo.wire.columns import decode_parts
 from nexo.wire.frame import Frame, FrameReader, Kind, ProtocolError, frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nexo.client.delivery import Range
-    from nexo.client.operation import Exchange, Operation, Pieces, Request
-    from nexo.client.subscribed import Subscribed
+    from nexo.client.operation import Exchange, Operation, Pieces
 
 SILENCE_FACTOR = 3  # heartbeats that may be missed before the broker counts as gone
-RECEPTIONS_KEPT = 1_024  # receptions of pops that are said again on the next connection …
-RECEPTIONS_KEPT_S = 30.0  # … if they are not older than this
 AGAIN_S = 0.1  # a broker that is not ready yet is asked again after this long
 
 
-class Session:
+class Session(Traffic):
     def __init__(
         self,
         clock: Callable[[], float],
@@ -46,52 +40,44 @@ class Session:
         heartbeat_s: float,
         merging_window: int,
     ) -> None:
-        self._clock = clock  # monotonic seconds
+        super().__init__(clock)
         self.name: str = name[:CONSUMER_CHARS_MAX]  # it is for people
-        self.producer = producer
-        self.merging_window = merging_window  # frames of single pushes under way to one queue
         self._token = token
         self.heartbeat_s: float = heartbeat_s
-        self.connected: bool = False
-        self.connection: int = 0  # counts connections
-        self.instance: int = 0  # the run of the broker
-        self.closed: NexoError | None = None
-        self.requests: deque[Request] = deque()
-        self._lanes: dict[tuple[Kind, str], Lane] = {}
-        self._receipt_lanes: dict[str, ReceiptLane] = {}
-        self._busy_lanes: dict[Lane, None] = {}  # those with something to write
-        self._busy_receipts: dict[ReceiptLane, None] = {}
-        self._pending: dict[int, Exchange] = {}
-        self.postponed: list[tuple[float, Exchange]] = []  # until when: the broker was not ready
-        self.subscriptions: Subscriptions = Subscriptions(self)
-        self._out: Pieces = []
-        self.has_quiet: bool = False  # receptions wait for the next output; they are in no hurry
-        self._correlation = 0
+        self._pushes = Pushes(producer, merging_window)
+        self._receipts = Receipts()
+        self.subscriptions: Subscriptions = Subscriptions(self, self.name)
+        self._postponed: list[tuple[float, Exchange]] = []  # until when: the broker was not ready
         self._reader = FrameReader()
         self._heard = self._spoke = clock()
-        self._skew_ms = 0
-        self.due: float = clock()  # when `tick` is to be called
-        self._popped: deque[tuple[float, str, Range]] = deque(maxlen=RECEPTIONS_KEPT)
 
     # -- The caller's side --------------------------------------------------------------------
 
     def submit(self, operation: Operation) -> None:
         if self.closed is not None:
             raise self.closed.anew()
-        operation.enter(self)
+        if isinstance(operation, Settling):
+            self._receipts.enter(operation)
+        elif isinstance(operation, (Push, PushBatch)):
+            self._pushes.enter(operation)
+        else:
+            assert isinstance(operation, Request)
+            self.requests.append(operation)
 
     def abandon(self, operation: Operation) -> None:
         """The caller has gone. What was not sent will not be; of what was, the answer is dropped,
         and messages that it brings, or has brought, go back at once."""
-        operation.abandon(self)
+        unseen = operation.abandon()
+        if unseen is not None:
+            self.give_back(unseen)
 
     def close(self, error: NexoError) -> None:
-        """Everybody is told; nothing is taken any more."""
-        self.closed = error
+        """Everybody hears of it; nothing is taken any more."""
+        self._end(error)
         self.fail(error)
 
     def fail(self, error: NexoError) -> None:
-        """Nothing that waits will be done: everybody is told why."""
+        """Nothing that waits will be done: everybody hears why."""
         self.subscriptions.fail(error)
         for exchange in list(self._pending.values()):
             exchange.failed(error)
@@ -99,88 +85,12 @@ class Session:
         for request in self.requests:
             request.fail(error)
         self.requests.clear()
-        for _, exchange in self.postponed:
+        for _, exchange in self._postponed:
             exchange.failed(error)
-        self.postponed.clear()
-        for lane in self._lanes.values():
-            lane.fail(error)
-        for receipts in self._receipt_lanes.values():
-            receipts.fail(error)
-
-    def lane(self, key: tuple[Kind, str]) -> Lane:
-        lane = self._lanes.get(key)
-        if lane is None:
-            lane = self._lanes[key] = Lane(*key)
-        self._busy_lanes[lane] = None
-        return lane
-
-    def touch(self, lane: Lane) -> None:
-        """Something waits in this lane again."""
-        self._busy_lanes[lane] = None
-
-    def receipts(self, queue: str) -> ReceiptLane:
-        lane = self._receipt_lanes.get(queue)
-        if lane is None:
-            lane = self._receipt_lanes[queue] = ReceiptLane(queue)
-        self._busy_receipts[lane] = None
-        return lane
-
-    def receive_quietly(self, delivery: Delivery) -> None:
-        """The reception ack that nobody waits for."""
-        ranges = delivery.ranges(0, delivery.count)
-        self.receipts(delivery.queue).quiet += ranges
-        self.has_quiet = True
-        if delivery.subscribed is None:
-            now = self._clock()
-            self._popped.extend([(now, delivery.queue, each) for each in ranges])
-
-    def finish(self, delivery: Delivery, count: int) -> None:
-        """Messages of a delivery are done with: a subscription has room for more."""
-        subscribed = delivery.subscribed
-        if count and subscribed is not None and subscribed.number:
-            subscribed.finished(delivery, count)
-            self.subscriptions.finished(subscribed)
-
-    def give_back(self, delivery: Delivery) -> None:
-        """Nobody will look at these messages."""
-        self.give_back_ranges(delivery.queue, delivery.ranges(0, delivery.count))
-
-    def give_back_ranges(self, queue: str, ranges: list[Range]) -> None:
-        if ranges and self.connected:
-            self.send(frame(Kind.GIVE_BACK, 0, commands.pack_ranges(queue, ranges)))
-
-    def delivery(
-        self,
-        queue: str,
-        answer: Frame,
-        *,
-        auto_received: bool,
-        visibility_ms: int | None,
-        subscribed: Subscribed | None = None,
-    ) -> Delivery | None:
-        """The messages of a POP's answer or of a DELIVER; None if there are none."""
-        parts = decode_parts(answer.body)
-        if not parts:
-            return None
-        head = commands.unpack_delivery(answer.head)
-        self._skew_ms = head.now_ms - int(self._clock() * 1000)
-        return Delivery(
-            queue,
-            head,
-            parts,
-            auto_received=auto_received,
-            visibility_ms=visibility_ms,
-            connection=self.connection,
-            instance=self.instance,
-            subscribed=subscribed,
-        )
-
-    def local_ms(self) -> int:
-        return int(self._clock() * 1000)
-
-    def now_ms(self) -> int:
-        """The broker's clock, as far as it is known here."""
-        return int(self._clock() * 1000) + self._skew_ms
+        self._postponed.clear()
+        self._quiet.clear()
+        self._pushes.fail(error)
+        self._receipts.fail(error)
 
     # -- The connection's side ----------------------------------------------------------------
 
@@ -206,28 +116,17 @@ class Session:
             raise ProtocolError(f"the broker greets with {welcome.kind.name}")
         welcomed: commands.Welcome = commands.unpack(welcome.head, commands.Welcome)
         self.heartbeat_s = welcomed.heartbeat_ms / 1000
-        self.instance = welcomed.instance
-        self.connection += 1
-        self.connected = True
-        self._out.clear()
+        self._begin_connection(welcomed.instance)
         self.subscriptions.connect()
-        recent = self._clock() - RECEPTIONS_KEPT_S
-        for at, queue, each in self._popped:
-            if at >= recent:
-                self.receipts(queue).quiet.append(each)
+        self._receive_popped_again()
 
     def lose(self) -> None:
         """The connection is gone: what has no answer waits for the next one."""
         if not self.connected:
             return
-        self.connected = False
-        self._out.clear()
-        for receipts in self._receipt_lanes.values():
-            receipts.quiet.clear()
-        pending, self._pending = self._pending, {}
-        for exchange in pending.values():
+        for exchange in self._end_connection():
             exchange.lost(self)
-        postponed, self.postponed = self.postponed, []
+        postponed, self._postponed = self._postponed, []
         for _, exchange in postponed:
             exchange.lost(self)
         self.subscriptions.lose()
@@ -268,23 +167,15 @@ class Session:
         """Everything that is to be written now; what was merged is one frame."""
         if not self.connected:
             return []
-        out, self._out = self._out, []
-        self.has_quiet = False
-        if self._busy_receipts:
-            for receipts in self._busy_receipts:
-                receipts.take(self, out)
-            self._busy_receipts.clear()
+        out = self._take()
+        if self._receipts.busy:
+            self._receipts.take(self, out)
         while self.requests:
             request = self.requests.popleft()
             if not request.abandoned:
                 out += request.pieces(self.expect(request), self)
-        if self._busy_lanes:
-            busy, self._busy_lanes = self._busy_lanes, {}
-            for lane in busy:
-                for flight in lane.take(self):
-                    out += flight.pieces(self.expect(flight))
-                if lane.waiting:
-                    self._busy_lanes[lane] = None
+        if self._pushes.busy:
+            self._pushes.take(self, out)
         if self.subscriptions.indebted:
             self.subscriptions.credit(out)
         if out:
@@ -294,18 +185,18 @@ class Session:
     @property
     def urgent(self) -> bool:
         """Whether something is to be written that nobody else will."""
-        return bool(self._out or self.requests or self._busy_lanes or self.subscriptions.indebted)
+        return bool(self._out or self.requests or self._pushes.busy or self.subscriptions.indebted)
 
     def tick(self) -> float:
         """Do what time has made due; returns in how many seconds to look again. Raises if nothing
         was heard of the broker for too long."""
         now = self._clock()
-        postponed, self.postponed = self.postponed, []
+        postponed, self._postponed = self._postponed, []
         for due, exchange in postponed:
             if now >= due:
                 exchange.lost(self)
             else:
-                self.postponed.append((due, exchange))
+                self._postponed.append((due, exchange))
         if not self.connected:
             return self._due_in(AGAIN_S)
         if now - self.due > self.heartbeat_s:
@@ -318,37 +209,9 @@ class Session:
         due_s = self.heartbeat_s / 2
         now_ms = self.now_ms()
         due_s = min(due_s, (self.subscriptions.tick(now_ms, self._out) - now_ms) / 1000)
-        if self.postponed:
+        if self._postponed:
             due_s = min(due_s, AGAIN_S)
         return self._due_in(max(due_s, 0.01))
-
-    def hurry(self, seconds: float) -> None:
-        """Something will be due then: `tick` is to be called no later."""
-        self.due = min(self.due, self._clock() + seconds)
-
-    def _due_in(self, seconds: float) -> float:
-        self.due = self._clock() + seconds
-        return seconds
-
-    def send(self, framed: bytes) -> None:
-        """A frame for the next output."""
-        self._out.append(framed)
-
-    def send_quietly(self, framed: bytes) -> None:
-        """The same, of one that is in no hurry."""
-        self._out.append(framed)
-        self.has_quiet = True
-
-    def expect(self, exchange: Exchange) -> int:
-        """A correlation for a frame that will be answered."""
-        correlation = self._correlation
-        while True:
-            correlation = correlation + 1 & 0xFFFFFFFF or 1
-            if correlation not in self._pending:
-                break
-        self._correlation = correlation
-        self._pending[correlation] = exchange
-        return correlation
 
     # -- Inside -------------------------------------------------------------------------------
 
@@ -358,7 +221,7 @@ class Session:
             return
         error = _reason(arrived)
         if isinstance(error, NotReady):
-            self.postponed.append((self._clock() + AGAIN_S, exchange))
+            self._postponed.append((self._clock() + AGAIN_S, exchange))
             self.hurry(AGAIN_S)
         else:
             exchange.refused(self, error)

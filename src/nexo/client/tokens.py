@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from nexo.client import asking, figures
+from nexo.client import requests
+from nexo.client.info import decoder
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.limits import RETENTION_MS_MAX
 from nexo.vocabulary.spoken import milliseconds
@@ -54,14 +55,14 @@ class _Travelled(msgspec.Struct, frozen=True):
     secret_access_key: str | None = None
 
 
-_read_one = figures.decoder(_Travelled)
-_read_all = figures.decoder(list[_Travelled])
+_read_one = decoder(_Travelled)
+_read_all = decoder(list[_Travelled])
 
 
 def create(name: str, allow: Iterable[str], expires: float | None, aws: bool) -> Request:
     if isinstance(allow, str):
         raise InvalidArgument("`allow` is a list of permissions", "write ['orders.*:push,pop']")
-    return asking.call(
+    return requests.call(
         "create_token",
         lambda body: _new(_read_one(body)),
         name=name,
@@ -74,14 +75,14 @@ def create(name: str, allow: Iterable[str], expires: float | None, aws: bool) ->
 
 
 def listing() -> Request:
-    return asking.call(
+    return requests.call(
         "list_tokens",
         lambda body: [token_info(each, each.access_key_id) for each in _read_all(body)],
     )
 
 
 def revoke(name: str) -> Request:
-    return asking.call("revoke_token", None, name=name)
+    return requests.call("revoke_token", None, name=name)
 
 
 def new_token(

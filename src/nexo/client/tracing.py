@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nexo.client.pushes import Push, PushBatch
-from nexo.client.values import attributes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -50,11 +49,11 @@ class Sending:
     ) -> None:
         from opentelemetry import propagate, trace
 
-        told: dict[str, Any] = _told(destination, "send")
+        facts: dict[str, Any] = _facts(destination, "send")
         if count is not None:
-            told["messaging.batch.message_count"] = count
+            facts["messaging.batch.message_count"] = count
         kind = trace.SpanKind.PRODUCER
-        self._span = tracer.start_span(f"send {destination}", kind=kind, attributes=told)
+        self._span = tracer.start_span(f"send {destination}", kind=kind, attributes=facts)
         carried = dict(attributes or {})
         propagate.inject(carried, context=trace.set_span_in_context(self._span))
         if PARENT in carried and AWS_HEADER not in carried:
@@ -72,9 +71,14 @@ class TracedPush(Push):
         self,
         sending: Sending,
         lane: tuple[Kind, str],
-        columns: tuple[bytes, int, int | None, str | None, str | None],
+        body: bytes,
+        priority: int,
+        delay_ms: int | None,
+        group: str | None,
+        deduplication_id: str | None,
+        attributes: bytes | None,
     ) -> None:
-        super().__init__(lane, *columns, attributes_of(sending.attributes))
+        super().__init__(lane, body, priority, delay_ms, group, deduplication_id, attributes)
         self._sending: Sending = sending
 
     def finish(self, result: Any) -> None:
@@ -125,18 +129,18 @@ class Record:
     """A message in the form that Lambda gives to handlers."""
 
     def __init__(self, record: dict[str, Any]) -> None:
-        told = record["attributes"]
+        system = record["attributes"]
         self.queue: str = record["eventSourceARN"].rpartition(":")[2]
         self.id: str = record["messageId"]
-        self.attempts: int = int(told["ApproximateReceiveCount"])
-        self.created_at: datetime = datetime.fromtimestamp(int(told["SentTimestamp"]) / 1000, UTC)
+        self.attempts: int = int(system["ApproximateReceiveCount"])
+        self.created_at: datetime = datetime.fromtimestamp(int(system["SentTimestamp"]) / 1000, UTC)
         self.attributes: dict[str, str] = {
             name: each["stringValue"]
             for name, each in record["messageAttributes"].items()
             if "stringValue" in each
         }
-        if "AWSTraceHeader" in told:
-            self.attributes[AWS_HEADER] = told["AWSTraceHeader"]
+        if "AWSTraceHeader" in system:
+            self.attributes[AWS_HEADER] = system["AWSTraceHeader"]
 
 
 class Handling:
@@ -151,15 +155,15 @@ class Handling:
         parents = list(_contexts(messages))
         parent = _deliver(first, parents[0]) if parents else None
         links = [trace.Link(trace.get_current_span(each).get_span_context()) for each in parents]
-        told = _told(first.queue, "process")
-        told["messaging.message.id"] = first.id
-        told["messaging.batch.message_count"] = len(messages)
-        told["nexo.attempts"] = first.attempts
+        facts = _facts(first.queue, "process")
+        facts["messaging.message.id"] = first.id
+        facts["messaging.batch.message_count"] = len(messages)
+        facts["nexo.attempts"] = first.attempts
         self._span = tracer.start_span(
             f"process {first.queue}",
             context=parent,
             kind=trace.SpanKind.CONSUMER,
-            attributes=told,
+            attributes=facts,
             links=links[1:],
         )
         self._token = context.attach(trace.set_span_in_context(self._span))
@@ -224,14 +228,14 @@ def _deliver(message: Handled, parent: Any) -> Any:
         f"deliver {message.queue}",
         context=parent,
         kind=trace.SpanKind.CONSUMER,
-        attributes=_told(message.queue, "receive"),
+        attributes=_facts(message.queue, "receive"),
         start_time=int(message.created_at.timestamp() * 1e9),
     )
     span.end(time.time_ns())
     return trace.set_span_in_context(span)
 
 
-def _told(destination: str, operation: str) -> dict[str, Any]:
+def _facts(destination: str, operation: str) -> dict[str, Any]:
     return {
         "messaging.system": "nexo",
         "messaging.destination.name": destination,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from nexo import NexoError, Worker
-    from nexo.client.worker.totals import Figures
+    from nexo.client.worker.batch import Figures
 
 TIME_LIMIT_S = 30.0
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nexo.client.worker.context import Context
 from nexo.client.worker.event import event_of
 from nexo.client.worker.function import Function
+from nexo.client.worker.invocation import Context
 from nexo.doors.sqs_http.accounts import Addresses
 from nexo.vocabulary.attributes import encode_typed
 from nexo.vocabulary.batch import batch_of

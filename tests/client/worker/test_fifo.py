@@ -6,8 +6,8 @@ import threading
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from nexo.client.worker.settling import sort
-from nexo.client.worker.verdict import Verdict
+from nexo.client.worker.batch import sort
+from nexo.client.worker.invocation import Verdict
 from tests.client.eventually import eventually
 
 if TYPE_CHECKING:

@@ -1,16 +1,15 @@
-"""`nexo.connect_async`: the asyncio client."""
+"""A broker, as an asyncio client sees it."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, Self
 
-from nexo.client import asking, tokens, tracing
+from nexo.client import requests, tokens, tracing
 from nexo.client.address import address_of, token_of
-from nexo.client.aio.connection import Connection
+from nexo.client.aio.connection import INTERRUPTION, Connection
 from nexo.client.aio.queue import AsyncQueue
 from nexo.client.aio.topic import AsyncTopic
-from nexo.client.identity import client_name
+from nexo.client.handshake import client_name
 from nexo.vocabulary.errors import NexoError
 from nexo.vocabulary.limits import LIST_PAGE_MAX
 from nexo.vocabulary.spoken import queue_params, topic_params
@@ -20,18 +19,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Unpack
 
-    from nexo.client.figures import QueueInfo, TopicInfo
+    from nexo.client.info import QueueInfo, TopicInfo
     from nexo.client.tokens import NewToken, TokenInfo
     from nexo.vocabulary.definitions import Definitions, Imported
     from nexo.vocabulary.spoken import QueueOptions, TopicOptions
 
 
 class AsyncClient:
-    """A client of one broker, on one connection that any number of tasks of one event loop share.
+    """A client of one broker, on one connection that any number of tasks share.
 
     Calls are retried while the broker is away, for `timeout` seconds; a retried push is never
-    doubled. It belongs to the event loop that first uses it, and is not for other threads or the
-    children of a fork."""
+    doubled. `connect_async` makes one."""
 
     def __init__(
         self,
@@ -62,14 +60,14 @@ class AsyncClient:
         """Create a queue. The same name with the same settings is the same queue; with others it
         is refused (`queue_exists`)."""
         params = queue_params(settings)
-        await self._connection.run(asking.call("create_queue", None, name=name, settings=params))
+        await self._connection.run(requests.call("create_queue", None, name=name, settings=params))
         return AsyncQueue(self._connection, name)
 
     async def queues(self) -> list[QueueInfo]:
         """All queues with their figures, by name."""
         found: list[QueueInfo] = []
         while True:
-            page = await self._connection.run(asking.page("list_queues", found))
+            page = await self._connection.run(requests.page("list_queues", found))
             found += page
             if len(page) < LIST_PAGE_MAX:
                 return found
@@ -81,14 +79,14 @@ class AsyncClient:
     async def create_topic(self, name: str, **settings: Unpack[TopicOptions]) -> AsyncTopic:
         """Create a topic; the same name with the same settings is the same topic."""
         params = topic_params(settings)
-        await self._connection.run(asking.call("create_topic", None, name=name, settings=params))
+        await self._connection.run(requests.call("create_topic", None, name=name, settings=params))
         return AsyncTopic(self._connection, name)
 
     async def topics(self) -> list[TopicInfo]:
         """All topics with their figures, by name."""
         found: list[TopicInfo] = []
         while True:
-            page = await self._connection.run(asking.page("list_topics", found))
+            page = await self._connection.run(requests.page("list_topics", found))
             found += page
             if len(page) < LIST_PAGE_MAX:
                 return found
@@ -101,7 +99,8 @@ class AsyncClient:
         progress: Callable[[str, int, int], None] | None = None,
     ) -> int:
         """Copy everything that the broker holds into a local file, while it goes on working;
-        returns its size. `progress` is told what is being done, the bytes so far and in all."""
+        returns its size. `progress` is called with what is being done, the bytes so far and in
+        all."""
         from nexo.client.backup import take_backup  # hashing has no place in every start
 
         steps = take_backup(file, progress, replace)
@@ -110,7 +109,7 @@ class AsyncClient:
             while True:
                 try:
                     answer = await self._connection.run(asked)
-                except (NexoError, asyncio.CancelledError) as error:  # the broker is told, too
+                except (NexoError, INTERRUPTION) as error:  # the broker hears of it too
                     asked = steps.throw(error)
                 else:
                     asked = steps.send(answer)
@@ -137,19 +136,16 @@ class AsyncClient:
     async def export_definitions(self) -> Definitions:
         """Queues, topics and bindings with all their settings, as one document. Only admins
         may."""
-        from nexo.client import definitions  # few ever ask for it
-
-        found: Definitions = await self._connection.run(definitions.exporting())
+        found: Definitions = await self._connection.run(requests.export_definitions())
         return found
 
     async def import_definitions(
         self, document: Definitions | dict[str, Any], *, dry_run: bool = False
     ) -> list[Imported]:
-        """Create and change what a document of definitions says, and tell what was done with each.
+        """Create and change what a document of definitions says, and say what was done with each.
         All is checked first, and a dry run does no more. Only admins may."""
-        from nexo.client import definitions
-
-        done: list[Imported] = await self._connection.run(definitions.importing(document, dry_run))
+        asked = requests.import_definitions(document, dry_run)
+        done: list[Imported] = await self._connection.run(asked)
         return done
 
     async def close(self) -> None:
@@ -157,33 +153,8 @@ class AsyncClient:
         await self._connection.close()
 
     async def __aenter__(self) -> Self:
-        await self._connection.open()
+        await self._connection.enter()
         return self
 
     async def __aexit__(self, *failure: object) -> None:
         await self.close()
-
-
-def connect_async(
-    url: str | None = None,
-    token: str | None = None,
-    timeout: float = 30.0,
-    *,
-    heartbeat: float = 5.0,
-    name: str | None = None,
-    tls_ca: str | None = None,
-    tls_verify: bool = True,
-) -> AsyncClient:
-    """A client of the broker at `nexo://host:port`, by default `$NEXO_URL`, else this machine. It
-    connects with `async with`, or at its first call; while the broker is away that waits for it,
-    up to `timeout` seconds. With `nexos://host:port` TLS is spoken: `tls_ca` is a PEM file of whom
-    to trust, by default `$NEXO_TLS_CA`, else whom this machine trusts."""
-    return AsyncClient(
-        url,
-        token,
-        timeout,
-        heartbeat=heartbeat,
-        name=name,
-        tls_ca=tls_ca,
-        tls_verify=tls_verify,
-    )

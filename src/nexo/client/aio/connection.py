@@ -10,20 +10,26 @@ import asyncio
 import os
 import random
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from nexo.client.aio.wire import Wire
-from nexo.client.handshake import CONNECT_S, Backoff, is_final, overdue, unreachable
+from nexo.client.handshake import CONNECT_S, Backoff, configure, is_final, overdue, unreachable
 from nexo.client.session import Session, closed
 from nexo.vocabulary.errors import InvalidArgument, NexoError, Unreachable
 
 if TYPE_CHECKING:
-    from nexo.client.address import Address
-    from nexo.client.operation import Operation
-    from nexo.client.subscribed import Subscribed
+    import socket
+    from collections.abc import Awaitable, Callable
 
+    from nexo.client.address import Address
+    from nexo.client.operation import Operation, Pieces
+    from nexo.client.receipts import AckOne
+    from nexo.client.subscriptions import SubscriptionState
+    from nexo.wire.frame import Frame
+
+INTERRUPTION: type[BaseException] = asyncio.CancelledError  # what ends a call from outside
 MERGING_WINDOW = 8  # frames of single pushes under way to one queue
 CLOSE_S = 1.0  # the last bytes may take this long
+JOINED_BYTES_MAX = 64 * 1024  # above this a copy costs more than pieces do
 
 
 class Connection:
@@ -41,7 +47,7 @@ class Connection:
             merging_window=MERGING_WINDOW,
         )
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._wire: Wire | None = None
+        self._channel: Channel | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._flushing = False
         self._waiting = 0  # calls besides these, which have time limits of their own
@@ -54,8 +60,8 @@ class Connection:
 
     # -- Callers ------------------------------------------------------------------------------
 
-    async def open(self) -> None:
-        """Connect now, so that a wrong address is told here."""
+    async def enter(self) -> None:
+        """Of an `async with` block: connect now, so that a wrong address is told here."""
         self.begin()
         connecting = self._connecting
         if connecting is not None:
@@ -69,7 +75,7 @@ class Connection:
     async def run(self, operation: Operation) -> Any:
         """Do what is asked, and wait for the answer."""
         loop = self._loop
-        if loop is None or self._wire is None:
+        if loop is None or self._channel is None:
             loop = self.begin()
         future = loop.create_future()
         operation.future = future
@@ -90,6 +96,17 @@ class Connection:
             raise
         finally:
             del self._deadlines[operation]
+
+    def ack(self, acking: AckOne) -> Awaitable[Any]:
+        """The same for an ack."""
+        return self.run(acking)
+
+    def finish(self, operation: Operation) -> None:
+        """Whoever waits for it need not wait any longer."""
+        operation.finish(None)
+
+    def if_blocking(self, step: Callable[[], Awaitable[None]]) -> None:
+        """Of what the twin does at once, and this one when something is awaited."""
 
     async def _wait(self, loop: asyncio.AbstractEventLoop, operation: Operation) -> Any:
         """For a call that the broker may take its time for."""
@@ -121,7 +138,7 @@ class Connection:
             self._loop = loop
         if self.session.closed is not None:
             raise self.session.closed
-        if self._wire is None and (self._connecting is None or self._connecting.done()):
+        if self._channel is None and (self._connecting is None or self._connecting.done()):
             self._connecting = loop.create_task(self._connect())
         return loop
 
@@ -130,13 +147,13 @@ class Connection:
             self._flushing = True
             self._loop.call_soon(self._flush)
 
-    def close_soon(self, subscribed: Subscribed) -> None:
+    def close_soon(self, state: SubscriptionState) -> None:
         """Close a subscription from wherever an object may be finalised."""
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self.close_subscription, subscribed)
+            self._loop.call_soon_threadsafe(self.close_subscription, state)
 
-    def close_subscription(self, subscribed: Subscribed) -> None:
-        self.session.subscriptions.close(subscribed)
+    def close_subscription(self, state: SubscriptionState) -> None:
+        self.session.subscriptions.close(state)
         self.write_soon()
 
     async def close(self) -> None:
@@ -152,20 +169,20 @@ class Connection:
         if self._connecting is not None:
             self._connecting.cancel()
             await asyncio.wait([self._connecting])
-        wire, self._wire = self._wire, None
+        channel, self._channel = self._channel, None
         self.session.lose()
-        if wire is not None:
-            await wire.end(CLOSE_S)
+        if channel is not None:
+            await channel.end(CLOSE_S)
 
-    # -- The wire's side ----------------------------------------------------------------------
+    # -- The channel's side ----------------------------------------------------------------------
 
-    def received(self, wire: Wire, data: bytes) -> None:
-        if wire is not self._wire:
+    def received(self, channel: Channel, data: bytes) -> None:
+        if channel is not self._channel:
             return
         try:
             self.session.receive(data)
         except NexoError as error:
-            self.lost(wire, error)
+            self.lost(channel, error)
             return
         if self.session.urgent or self.session.has_quiet:
             self.write_soon()
@@ -176,15 +193,15 @@ class Connection:
                 pause = max(0.0, self._pulse_at - time.monotonic())
                 self._pulse = self._loop.call_later(pause, self._tick)
 
-    def lost(self, wire: Wire, error: NexoError) -> None:
+    def lost(self, channel: Channel, error: NexoError) -> None:
         """A connection is over."""
-        if wire is not self._wire:
+        if channel is not self._channel:
             return
-        self._wire = None
+        self._channel = None
         self._failure = error
         self._backoff.lost(time.monotonic())
         self.session.lose()
-        wire.abort()
+        channel.abort()
         if self._pulse is not None:
             self._pulse.cancel()
         if self._deadlines or self._waiting or len(self.session.subscriptions):
@@ -198,16 +215,16 @@ class Connection:
 
     def _flush(self) -> None:
         self._flushing = False
-        wire = self._wire
-        if wire is None or not wire.writable:
+        channel = self._channel
+        if channel is None or not channel.writable:
             return
         pieces = self.session.take_output()
         if pieces:
-            wire.write(pieces)
+            channel.write(pieces)
 
     async def _connect(self) -> None:
         """Try until there is a connection."""
-        while self._wire is None and self.session.closed is None:
+        while self._channel is None and self.session.closed is None:
             pause = self._backoff.pause(time.monotonic())
             if pause > 0:
                 await asyncio.sleep(pause)
@@ -224,32 +241,32 @@ class Connection:
         loop = asyncio.get_running_loop()
         host, port, tls = self._address
         context = None if tls is None else tls.context()
-        wire = Wire(self, self.session)
+        channel = Channel(self, self.session)
         async with asyncio.timeout(CONNECT_S):
-            await loop.create_connection(lambda: wire, host, port, ssl=context)
+            await loop.create_connection(lambda: channel, host, port, ssl=context)
             try:
-                frames = await wire.greeted
+                frames = await channel.greeted
                 self.session.connect(frames[0])
             except BaseException:
-                wire.abort()
+                channel.abort()
                 raise
-        self._wire = wire
+        self._channel = channel
         self._failure = None
         self._backoff.connected(time.monotonic())
-        wire.take_over()
+        channel.take_over()
         for arrived in frames[1:]:
             self.session.dispatch(arrived)
         self._flush()
         self._tick()
 
     def _tick(self) -> None:
-        wire, loop = self._wire, self._loop
-        if wire is None or loop is None:
+        channel, loop = self._channel, self._loop
+        if channel is None or loop is None:
             return
         try:
             pause = self.session.tick()
         except NexoError as error:
-            self.lost(wire, error)
+            self.lost(channel, error)
             return
         self._flush()
         self._pulse_at = self.session.due
@@ -272,9 +289,92 @@ class Connection:
         if not operation.done:
             self.session.abandon(operation)
             failure = None
-            if self._wire is None:
+            if self._channel is None:
                 failure = self._failure or Unreachable(f"{self._address} does not answer")
             operation.fail(overdue(self._address, failure, self._timeout))
+
+
+class Channel(asyncio.Protocol):
+    """One connection to the broker, from its greeting to its end."""
+
+    def __init__(self, owner: Connection, session: Session) -> None:
+        self._owner = owner
+        self._session = session
+        self._transport: asyncio.Transport | None = None
+        self._greeting = True
+        self._ended = asyncio.get_running_loop().create_future()
+        self.greeted: asyncio.Future[list[Frame]] = asyncio.get_running_loop().create_future()
+        self.writable: bool = True
+
+    def take_over(self) -> None:
+        """The greeting is done: what comes from here on is for the connection."""
+        self._greeting = False
+
+    def write(self, pieces: Pieces) -> None:
+        if self._transport is not None:
+            if len(pieces) == 1:
+                self._transport.write(pieces[0])
+            elif sum(map(len, pieces)) < JOINED_BYTES_MAX:
+                self._transport.write(b"".join(pieces))
+            else:
+                self._transport.writelines(pieces)
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def end(self, seconds: float) -> None:
+        """Close once everything is written."""
+        if self._transport is not None:
+            self._transport.close()
+            await asyncio.wait([self._ended], timeout=seconds)
+            self.abort()
+
+    # -- The transport's side -----------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        sock: socket.socket | None = transport.get_extra_info("socket")
+        if sock is not None:
+            configure(sock)
+        self._transport.write(self._session.hello())
+
+    def data_received(self, data: bytes) -> None:
+        if not self._greeting:
+            self._owner.received(self, data)
+            return
+        if self.greeted.done():
+            return  # the broker said more than one thing, and the first was a refusal
+        try:
+            frames = self._session.read(data)
+        except NexoError as error:
+            self.greeted.set_exception(error)
+            return
+        if frames:
+            self._greeting = False
+            self.greeted.set_result(frames)
+
+    def pause_writing(self) -> None:
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        self.writable = True
+        self._owner.resumed()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        if not self._ended.done():
+            self._ended.set_result(None)
+        reason = Unreachable(f"the broker hung up{f': {error}' if error else ''}")
+        if not self.greeted.done():
+            self.greeted.set_exception(
+                Unreachable(
+                    "the broker hung up during the greeting",
+                    "is it the RPC port, and does it speak TLS (nexos://)?",
+                )
+            )
+            self.greeted.exception()  # nobody may be waiting for it any more
+        self._owner.lost(self, reason)
 
 
 def _resolve(operation: Operation) -> None:

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Self
 
 from nexo.client import tracing
-from nexo.client.held import HeldMessage, reason_of
+from nexo.client.message import HeldMessage, reason_of
 from nexo.client.receipts import refusal_with
 from nexo.vocabulary.errors import NexoError, StaleReceipt, Timeout, Unreachable
 from nexo.wire.frame import Kind
@@ -24,7 +24,7 @@ _log = logging.getLogger("nexo.client")
 
 class AsyncMessage(HeldMessage):
     """One message. Finish it with `ack` or `nack`, or work in `async with message:`, where leaving
-    acks and an exception nacks with its text as the reason."""
+    acks and an exception nacks with its text as the reason. Any task may do so."""
 
     __slots__ = ("_connection", "_handling")
 
@@ -41,7 +41,7 @@ class AsyncMessage(HeldMessage):
 
     async def ack(self) -> None:
         """The work is done. Returns when that is on disk: the message never comes again."""
-        refused: Any = await self._connection.run(self._acking())
+        refused: Any = await self._connection.ack(self._acking())
         if refused:
             raise refusal_with(refused[0][3])
 

@@ -2,47 +2,41 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from nexo.client import asking, figures
-from nexo.client.aio.message import AsyncMessage
-from nexo.client.aio.redrive import AsyncRedrive
-from nexo.client.aio.subscription import AsyncSubscription
-from nexo.client.attempt import Attempt
-from nexo.client.messages import Messages, acking, extending, giving_back, nacking, refused_ids
+from nexo.client import requests
+from nexo.client.aio.handle import AsyncQueueHandle
+from nexo.client.aio.subscription import AsyncSubscription, consume
+from nexo.client.info import read_progress, read_queue
+from nexo.client.message import (
+    Messages,
+    acking,
+    extending,
+    giving_back,
+    nacking,
+    refused_ids,
+)
 from nexo.vocabulary.limits import TIMEOUT_MS_MAX
 from nexo.vocabulary.spoken import milliseconds, queue_params
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Unpack
 
     from nexo.client.aio.connection import Connection
+    from nexo.client.aio.message import AsyncMessage
+    from nexo.client.aio.subscription import Handler
     from nexo.client.delivery import Delivery
-    from nexo.client.figures import QueueInfo
-    from nexo.client.operation import Operation
-    from nexo.client.peeked import PeekedMessage
+    from nexo.client.info import Progress, QueueInfo
+    from nexo.client.message import PeekedMessage
     from nexo.client.receipts import SettleMany
     from nexo.vocabulary.spoken import QueueOptions
 
+REDRIVE_WAIT_MS = 5_000  # one question after a redrive; many of them may be asked
 
-class AsyncQueue:
+
+class AsyncQueue(AsyncQueueHandle):
     """A handle; making one does no I/O. Any number of tasks may share it."""
-
-    message_type: type[AsyncMessage] = AsyncMessage
-
-    def __init__(self, connection: Connection, name: str, create: bool = False) -> None:
-        self._connection = connection
-        self._name = name
-        self._to_create = create
-        self._make = partial(self.message_type, connection)
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     # -- Producers ----------------------------------------------------------------------------
 
@@ -57,12 +51,10 @@ class AsyncQueue:
         group_id: str | None = None,
     ) -> str:
         """Push one message (bytes, text, or anything JSON); returns its id once it is on disk."""
-        asked = asking.push(
+        asked = requests.push(
             self._name, body, priority, delay, attributes, deduplication_id, group_id
         )
-        if self._to_create:
-            await self._create()
-        pushed: str = await self._connection.run(asked)
+        pushed: str = await self._run(asked)
         return pushed
 
     async def push_batch(
@@ -77,7 +69,7 @@ class AsyncQueue:
     ) -> Sequence[str]:
         """Push many messages as one: all of them are accepted, or none. Returns their ids, which
         are made when you look at them."""
-        asked = asking.push_batch(
+        asked = requests.push_batch(
             self._name, bodies, priority, delay, attributes, deduplication_ids, group_id
         )
         return await self._run(asked) if asked is not None else []
@@ -92,9 +84,7 @@ class AsyncQueue:
         auto_received: bool = True,
     ) -> AsyncMessage | None:
         """Take one message; None when nothing came within `wait` seconds."""
-        delivery = await self._run(
-            asking.pop(self._name, 1, wait, visibility_timeout, auto_received)
-        )
+        delivery = await self._pop(wait, visibility_timeout, auto_received)
         return None if delivery is None else self._make(delivery, delivery.parts[0], 0)
 
     async def pop_batch(
@@ -107,7 +97,7 @@ class AsyncQueue:
     ) -> Messages[AsyncMessage]:
         """Take up to `count` messages; waits up to `wait` seconds for the first one."""
         delivery = await self._run(
-            asking.pop(self._name, count, wait, visibility_timeout, auto_received)
+            requests.pop(self._name, count, wait, visibility_timeout, auto_received)
         )
         stop = 0 if delivery is None else delivery.count
         return Messages(delivery, 0, stop, self._make)
@@ -172,7 +162,7 @@ class AsyncQueue:
 
     async def consume(
         self,
-        handler: Callable[[AsyncMessage], Awaitable[object] | object],
+        handler: Handler,
         concurrency: int = 1,
         *,
         prefetch: int | None = None,
@@ -180,35 +170,30 @@ class AsyncQueue:
     ) -> None:
         """Call (and await) `handler` with each message, for ever: returning acks, an exception
         nacks with its text as the reason, and the loop goes on. With `concurrency`, in that many
-        tasks. It ends when it is cancelled, or with the queue."""
+        tasks. It ends when it is interrupted, or with the queue."""
         wanted = max(2 * concurrency, 10) if prefetch is None else prefetch
-        async with (
-            self.subscribe(wanted, auto_extend=auto_extend) as subscription,
-            asyncio.TaskGroup() as tasks,
-        ):
-            for _ in range(concurrency):
-                tasks.create_task(_work(aiter(subscription), handler))
+        await consume(self.subscribe(wanted, auto_extend=auto_extend), handler, concurrency)
 
     # -- Operators ----------------------------------------------------------------------------
 
     async def peek(self, limit: int = 10) -> list[PeekedMessage]:
         """The first messages, whatever their state; nothing is taken."""
-        seen: list[PeekedMessage] = await self._run(asking.peek(self._name, limit))
+        seen: list[PeekedMessage] = await self._run(requests.peek(self._name, limit))
         return seen
 
     async def info(self) -> QueueInfo:
-        info: QueueInfo = await self._call("queue_info", figures.read_queue)
+        info: QueueInfo = await self._call("queue_info", read_queue)
         return info
 
     async def edit(self, **settings: Unpack[QueueOptions]) -> QueueInfo:
         """Change some settings; the others stay as they are."""
         params = queue_params(settings)
-        info: QueueInfo = await self._call("edit_queue", figures.read_queue, settings=params)
+        info: QueueInfo = await self._call("edit_queue", read_queue, settings=params)
         return info
 
     async def purge(self) -> int:
         """Remove everything, in flight included; returns how many messages that were."""
-        purged: int = await self._run(asking.count_of("purge", name=self._name))
+        purged: int = await self._run(requests.count_of("purge", name=self._name))
         return purged
 
     async def pause(self) -> None:
@@ -234,13 +219,13 @@ class AsyncQueue:
         """On a dead-letter queue: move each message to where it came from, or to the queue `to`,
         with its attempts reset; at most `rate` a second. Returns how many were moved, or with
         `wait=False` the task under way."""
-        task = await self._run(asking.count_of("redrive", name=self._name, to=to, rate=rate))
+        task = await self._run(requests.count_of("redrive", name=self._name, to=to, rate=rate))
         redrive = AsyncRedrive(self._connection, task)
         return await redrive.wait() if wait else redrive
 
     async def release(self, consumer: str, dead_letter: bool = False) -> int:
         """Give back what a Spark consumer holds, or send it to the dead letters."""
-        asked = asking.count_of(
+        asked = requests.count_of(
             "release", name=self._name, consumer=consumer, dead_letter=dead_letter
         )
         released: int = await self._run(asked)
@@ -248,33 +233,21 @@ class AsyncQueue:
 
     async def delete(self) -> None:
         """Remove the queue with all its messages."""
-        await self._run(asking.delete("delete_queue", self._name))
+        await self._run(requests.delete("delete_queue", self._name))
 
     def __repr__(self) -> str:
         return f"<Queue {self._name!r}>"
 
     # -- Inside -------------------------------------------------------------------------------
 
-    async def _run(self, operation: Operation) -> Any:
-        if self._to_create:
-            await self._create()
-        return await self._connection.run(operation)
-
     async def _call(
         self, method: str, read: Callable[[memoryview], Any] | None, **params: Any
     ) -> Any:
-        return await self._run(asking.call(method, read, name=self._name, **params))
+        return await self._run(requests.call(method, read, name=self._name, **params))
 
     async def _settle(self, settling: SettleMany | None) -> list[tuple[str, str]]:
         refused = await self._run(settling) if settling is not None else None
         return refused_ids(settling, refused) if settling is not None and refused else []
-
-    async def _create(self) -> None:
-        """The first use of a handle that creates."""
-        if self._to_create:
-            asked = asking.call("create_queue", None, name=self._name, exist_ok=True)
-            await self._connection.run(asked)
-            self._to_create = False
 
     def _one(self, delivery: Delivery, start: int, _: int) -> AsyncMessage:
         return self._make(delivery, *delivery.locate(start))
@@ -303,18 +276,32 @@ class AsyncQueue:
             auto_received=auto_received,
             auto_extend=auto_extend,
             visibility_ms=visibility_ms,
-            prepare=self._create,
+            prepare=self._prepare,
         )
 
 
-async def _work(
-    messages: AsyncIterator[AsyncMessage],
-    handler: Callable[[AsyncMessage], Awaitable[object] | object],
-) -> None:
-    """One worker of `consume`."""
-    async for message in messages:
-        with Attempt(message):
-            async with message:
-                result = handler(message)
-                if inspect.isawaitable(result):
-                    await result
+class AsyncRedrive:
+    """A redrive under way."""
+
+    def __init__(self, connection: Connection, task: int) -> None:
+        self._connection = connection
+        self._task = task
+
+    async def progress(self) -> Progress:
+        """How far it is. Raises what stopped it."""
+        progress: Progress = await self._connection.run(requests.redrive_progress(self._task, 0))
+        return progress
+
+    async def cancel(self) -> Progress:
+        """Stop after the step under way; what was moved stays moved."""
+        asked = requests.call("redrive_cancel", read_progress, task=self._task)
+        progress: Progress = await self._connection.run(asked)
+        return progress
+
+    async def wait(self) -> int:
+        """Wait for its end; returns how many messages were moved."""
+        while True:
+            asked = requests.redrive_progress(self._task, REDRIVE_WAIT_MS)
+            progress: Progress = await self._connection.run(asked)
+            if progress.finished:
+                return progress.moved

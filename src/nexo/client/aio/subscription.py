@@ -1,18 +1,24 @@
-"""A subscription of an asyncio consumer: it goes on for ever, through reconnects."""
+"""Subscriptions of an asyncio consumer, to a queue or a topic: they go on for ever, through
+reconnects."""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections import deque
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
-from nexo.client.subscribed import Subscribed
+from nexo.client.message import FailureLogged
+from nexo.client.subscriptions import SubscriptionState
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from nexo.client.aio.connection import Connection
+    from nexo.client.aio.message import AsyncMessage
     from nexo.client.delivery import Delivery
+
+    Handler = Callable[[AsyncMessage], Awaitable[object] | object]
 
 Item = TypeVar("Item")
 
@@ -41,8 +47,8 @@ class AsyncSubscription(Generic[Item]):
         self._prepare = prepare
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._loops = 0
-        self._subscribed = Subscribed(
-            connection.session,
+        self._state = SubscriptionState(
+            connection.session.subscriptions,
             queue,
             prefetch,
             auto_received=auto_received,
@@ -60,13 +66,13 @@ class AsyncSubscription(Generic[Item]):
                     return await self.get()
             except TimeoutError:
                 return None
-        if not self._subscribed.number:
+        if not self._state.number:
             await self._open()
         return await self._next()
 
     async def close(self) -> None:
         """Take no more, and give back at once what was prefetched."""
-        self._connection.close_subscription(self._subscribed)
+        self._connection.close_subscription(self._state)
         self._wake()
 
     def __aiter__(self) -> _Loop[Item]:
@@ -82,18 +88,18 @@ class AsyncSubscription(Generic[Item]):
 
     async def _next(self) -> Item | None:
         """The next one, if the subscription is open: it stays closed when it was."""
-        connection, subscribed = self._connection, self._subscribed
+        connection, state = self._connection, self._state
         while True:
-            taken = subscribed.take(self._count_max)
+            taken = state.take(self._count_max)
             if connection.session.has_quiet:
                 connection.write_soon()
             if taken is not None:
                 return self._make(*taken)
             if connection.session.closed is not None:
                 return None
-            if subscribed.error is not None:
-                raise subscribed.error
-            if not subscribed.number:
+            if state.error is not None:
+                raise state.error
+            if not state.number:
                 return None
             await self._news()
 
@@ -108,11 +114,11 @@ class AsyncSubscription(Generic[Item]):
                 self._waiting.remove(news)
 
     async def _open(self) -> None:
-        if not self._subscribed.number:
+        if not self._state.number:
             await self._prepare()
-        if not self._subscribed.number:
+        if not self._state.number:
             self._connection.begin()
-            self._connection.session.subscriptions.open(self._subscribed)
+            self._connection.session.subscriptions.open(self._state)
             self._connection.write_soon()
 
     def _wake(self) -> None:
@@ -146,4 +152,23 @@ class _Loop(Generic[Item]):
         subscription = self._subscription
         subscription._loops -= 1
         if not subscription._loops:
-            subscription._connection.close_soon(subscription._subscribed)
+            subscription._connection.close_soon(subscription._state)
+
+
+async def consume(
+    subscription: AsyncSubscription[AsyncMessage], handler: Handler, concurrency: int
+) -> None:
+    """In so many tasks, until this one is cancelled."""
+    async with subscription, asyncio.TaskGroup() as tasks:
+        for _ in range(concurrency):
+            tasks.create_task(_work(aiter(subscription), handler))
+
+
+async def _work(messages: AsyncIterator[AsyncMessage], handler: Handler) -> None:
+    """One worker of `consume`."""
+    async for message in messages:
+        with FailureLogged(message):
+            async with message:
+                result = handler(message)
+                if inspect.isawaitable(result):
+                    await result

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from nexo.client import asking, figures
+from nexo.client import requests, topics
 from nexo.client.aio.message import AsyncMessage
 from nexo.client.aio.queue import AsyncQueue
-from nexo.client.following import POLL_MS, Following, start_of, time_ms_of
-from nexo.client.group import GroupContent, group_queue
+from nexo.client.info import read_topic
+from nexo.client.topics import POLL_MS, GroupContent, TopicReader, group_queue, start_of, time_ms_of
 from nexo.vocabulary.errors import Forbidden, NotReady, Timeout, Unreachable
 from nexo.vocabulary.limits import WAIT_MS_MAX
 from nexo.vocabulary.spoken import milliseconds
@@ -21,10 +22,9 @@ if TYPE_CHECKING:
 
     from nexo.client.aio.connection import Connection
     from nexo.client.aio.subscription import AsyncSubscription
-    from nexo.client.event import Event
-    from nexo.client.figures import TopicInfo
-    from nexo.client.following import StartAt
+    from nexo.client.info import TopicInfo
     from nexo.client.operation import Request
+    from nexo.client.topics import Event, StartAt
 
 
 class AsyncGroupMessage(GroupContent, AsyncMessage):
@@ -46,14 +46,14 @@ class AsyncTopic:
 
     async def publish(self, body: Any, *, attributes: dict[str, str] | None = None) -> int:
         """Publish one event (bytes, text, or anything JSON); returns its offset once on disk."""
-        offset: int = await self._connection.run(asking.publish(self._name, body, attributes))
+        offset: int = await self._connection.run(topics.publish(self._name, body, attributes))
         return offset
 
     async def publish_batch(
         self, bodies: Iterable[Any], *, attributes: dict[str, str] | None = None
     ) -> list[int]:
         """Publish many events as one; returns their offsets."""
-        asked = asking.publish_batch(self._name, bodies, attributes)
+        asked = topics.publish_batch(self._name, bodies, attributes)
         return await self._connection.run(asked) if asked is not None else []
 
     async def read(
@@ -70,7 +70,7 @@ class AsyncTopic:
         seconds if there is none yet."""
         time_ms = None if time is None else time_ms_of(time)
         wait_ms = milliseconds(wait, "wait", WAIT_MS_MAX)
-        asked = asking.read(self._name, offset, limit, strict, wait_ms, time_ms)
+        asked = topics.read(self._name, offset, limit, strict, wait_ms, time_ms)
         events, _ = await self._connection.run(asked)
         found: list[Event] = events
         return found
@@ -86,11 +86,11 @@ class AsyncTopic:
         offset, a datetime) what the topic has kept since then is in the queue at once. Bound again,
         a queue only gets another filter."""
         name = queue.name if isinstance(queue, AsyncQueue) else queue
-        await self._connection.run(asking.bind(self._name, name, start_of(start), where))
+        await self._connection.run(topics.bind(self._name, name, start_of(start), where))
 
     async def unbind(self, queue: str | AsyncQueue) -> None:
         name = queue.name if isinstance(queue, AsyncQueue) else queue
-        await self._connection.run(asking.call("unbind", None, topic=self._name, queue=name))
+        await self._connection.run(requests.call("unbind", None, topic=self._name, queue=name))
 
     @overload
     def subscribe(
@@ -110,80 +110,71 @@ class AsyncTopic:
         between dots, `>` the rest), also those that are created later.
 
         With a group the events are shared among all who name it, and each is to be acked: the group
-        is the queue `<topic>.<group>`, which begins at `start` when it is first named. It
-        begins with the loop, or with `async with`."""
+        is the queue `<topic>.<group>`, which begins at `start` when it is first named."""
         if group is None:
-            return AsyncTopicSubscription(self._connection, Following(self._name, start))
-        start_of(start)
-        name = group_queue(self._name, group)
-        return GroupQueue(self._connection, self, name, start).subscribe(prefetch)
+            return AsyncTopicSubscription(self._connection, TopicReader(self._name, start))
+        start_of(start)  # a wrong one is refused before anything is done
+        queue = GroupQueue(self._connection, group_queue(self._name, group))
+        queue._prepare_with(partial(self._join, queue.name, start))
+        return queue.subscribe(prefetch)
 
     async def info(self) -> TopicInfo:
-        asked = asking.call("topic_info", figures.read_topic, name=self._name)
+        asked = requests.call("topic_info", read_topic, name=self._name)
         info: TopicInfo = await self._connection.run(asked)
         return info
 
     async def delete(self) -> None:
         """Remove the topic with all that it keeps."""
-        await self._connection.run(asking.delete("delete_topic", self._name))
+        await self._connection.run(requests.delete("delete_topic", self._name))
 
     def __repr__(self) -> str:
-        return f"<AsyncTopic {self._name!r}>"
+        return f"<{type(self).__name__} {self._name!r}>"
+
+    async def _join(self, queue: str, start: StartAt) -> None:
+        """Bind the queue of a group, if it is not bound yet."""
+        with contextlib.suppress(Forbidden):  # who may not bind may join a group that is there
+            await self.bind(queue, start)
 
 
 class GroupQueue(AsyncQueue):
-    """The queue of a consumer group; it is bound when it is first used."""
+    """The queue of a consumer group."""
 
     message_type: type[AsyncMessage] = AsyncGroupMessage
-
-    def __init__(
-        self, connection: Connection, topic: AsyncTopic, name: str, start: StartAt
-    ) -> None:
-        super().__init__(connection, name)
-        self._topic = topic
-        self._start = start
 
     def subscribe(self, *arguments: Any, **options: Any) -> AsyncSubscription[Any]:
         return super().subscribe(*arguments, **options)
 
-    async def _create(self) -> None:
-        with contextlib.suppress(Forbidden):  # who may not bind may join a group that is there
-            await self._topic.bind(self, self._start)
-
 
 class AsyncTopicSubscription:
-    """Iterate over it with `async for`; it reads on from where it is, also after a broken
-    connection."""
+    """Iterate over it; it reads on from where it is, also after a broken connection."""
 
-    def __init__(self, connection: Connection, following: Following) -> None:
+    def __init__(self, connection: Connection, reader: TopicReader) -> None:
         self._connection = connection
-        self._following = following
+        self._reader = reader
         self._reading: Request | None = None
         self._closed = False
+        connection.if_blocking(self._open)
 
     async def get(self, timeout: float | None = None) -> Event | None:  # noqa: ASYNC109
         """The next event; None if none came for `timeout` seconds, or it was closed."""
-        ends = None if timeout is None else time.monotonic() + timeout
-        await self._open()
-        events = self._following.events
-        while not events and not self._closed:
-            wait_ms = POLL_MS
-            if ends is not None:
-                wait_ms = min(wait_ms, round((ends - time.monotonic()) * 1000))
-                if wait_ms <= 0:
-                    return None
-            await self._read(wait_ms)
+        events = self._reader.events
+        if not events:
+            await self._wait(timeout)
         return events.popleft() if events and not self._closed else None
 
     async def close(self) -> None:
         self._closed = True
-        if self._reading is not None:
-            self._reading.finish(None)
+        reading = self._reading
+        if reading is not None:
+            self._connection.finish(reading)
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Event:
+        events = self._reader.events
+        if events and not self._closed:
+            return events.popleft()
         event = await self.get()
         if event is None:
             raise StopAsyncIteration
@@ -197,12 +188,24 @@ class AsyncTopicSubscription:
         await self.close()
 
     async def _open(self) -> None:
-        opening = self._following.opening()
+        opening = self._reader.opening()
         if opening is not None:
-            self._following.opened(await self._connection.run(opening))
+            self._reader.opened(await self._connection.run(opening))
+
+    async def _wait(self, timeout: float | None) -> None:  # noqa: ASYNC109
+        """Until there is an event, or it is over."""
+        ends = None if timeout is None else time.monotonic() + timeout
+        await self._open()
+        while not self._reader.events and not self._closed:
+            wait_ms = POLL_MS
+            if ends is not None:
+                wait_ms = min(wait_ms, round((ends - time.monotonic()) * 1000))
+                if wait_ms <= 0:
+                    return
+            await self._read(wait_ms)
 
     async def _read(self, wait_ms: int) -> None:
-        reading = self._reading = self._following.read(wait_ms)
+        reading = self._reading = self._reader.read(wait_ms)
         try:
             found = await self._connection.run(reading)
         except (Unreachable, Timeout, NotReady):
@@ -210,4 +213,4 @@ class AsyncTopicSubscription:
         finally:
             self._reading = None
         if found is not None:  # else it was closed
-            self._following.take(found)
+            self._reader.take(found)

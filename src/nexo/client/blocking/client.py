@@ -1,15 +1,16 @@
-"""`nexo.connect`: the blocking client."""
+# Generated from src/nexo/client/aio/client.py: edit that file and run scripts/twins.py.
+"""A broker, as a blocking client sees it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from nexo.client import asking, tokens, tracing
+from nexo.client import requests, tokens, tracing
 from nexo.client.address import address_of, token_of
-from nexo.client.blocking.connection import Connection
+from nexo.client.blocking.connection import INTERRUPTION, Connection
 from nexo.client.blocking.queue import Queue
 from nexo.client.blocking.topic import Topic
-from nexo.client.identity import client_name
+from nexo.client.handshake import client_name
 from nexo.vocabulary.errors import NexoError
 from nexo.vocabulary.limits import LIST_PAGE_MAX
 from nexo.vocabulary.spoken import queue_params, topic_params
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Unpack
 
-    from nexo.client.figures import QueueInfo, TopicInfo
+    from nexo.client.info import QueueInfo, TopicInfo
     from nexo.client.tokens import NewToken, TokenInfo
     from nexo.vocabulary.definitions import Definitions, Imported
     from nexo.vocabulary.spoken import QueueOptions, TopicOptions
@@ -29,8 +30,7 @@ class Client:
     """A client of one broker, on one connection that any number of threads share.
 
     Calls are retried while the broker is away, for `timeout` seconds; a retried push is never
-    doubled. After a fork the child has a connection of its own: messages that it inherited can be
-    finished there, subscriptions stay the parent's."""
+    doubled. `connect` makes one."""
 
     def __init__(
         self,
@@ -61,14 +61,14 @@ class Client:
         """Create a queue. The same name with the same settings is the same queue; with others it
         is refused (`queue_exists`)."""
         params = queue_params(settings)
-        self._connection.run(asking.call("create_queue", None, name=name, settings=params))
+        self._connection.run(requests.call("create_queue", None, name=name, settings=params))
         return Queue(self._connection, name)
 
     def queues(self) -> list[QueueInfo]:
         """All queues with their figures, by name."""
         found: list[QueueInfo] = []
         while True:
-            page = self._connection.run(asking.page("list_queues", found))
+            page = self._connection.run(requests.page("list_queues", found))
             found += page
             if len(page) < LIST_PAGE_MAX:
                 return found
@@ -80,14 +80,14 @@ class Client:
     def create_topic(self, name: str, **settings: Unpack[TopicOptions]) -> Topic:
         """Create a topic; the same name with the same settings is the same topic."""
         params = topic_params(settings)
-        self._connection.run(asking.call("create_topic", None, name=name, settings=params))
+        self._connection.run(requests.call("create_topic", None, name=name, settings=params))
         return Topic(self._connection, name)
 
     def topics(self) -> list[TopicInfo]:
         """All topics with their figures, by name."""
         found: list[TopicInfo] = []
         while True:
-            page = self._connection.run(asking.page("list_topics", found))
+            page = self._connection.run(requests.page("list_topics", found))
             found += page
             if len(page) < LIST_PAGE_MAX:
                 return found
@@ -100,7 +100,8 @@ class Client:
         progress: Callable[[str, int, int], None] | None = None,
     ) -> int:
         """Copy everything that the broker holds into a local file, while it goes on working;
-        returns its size. `progress` is told what is being done, the bytes so far and in all."""
+        returns its size. `progress` is called with what is being done, the bytes so far and in
+        all."""
         from nexo.client.backup import take_backup  # hashing has no place in every start
 
         steps = take_backup(file, progress, replace)
@@ -109,7 +110,7 @@ class Client:
             while True:
                 try:
                     answer = self._connection.run(asked)
-                except (NexoError, KeyboardInterrupt) as error:  # the broker is told, too
+                except (NexoError, INTERRUPTION) as error:  # the broker hears of it too
                     asked = steps.throw(error)
                 else:
                     asked = steps.send(answer)
@@ -136,19 +137,16 @@ class Client:
     def export_definitions(self) -> Definitions:
         """Queues, topics and bindings with all their settings, as one document. Only admins
         may."""
-        from nexo.client import definitions  # few ever ask for it
-
-        found: Definitions = self._connection.run(definitions.exporting())
+        found: Definitions = self._connection.run(requests.export_definitions())
         return found
 
     def import_definitions(
         self, document: Definitions | dict[str, Any], *, dry_run: bool = False
     ) -> list[Imported]:
-        """Create and change what a document of definitions says, and tell what was done with each.
+        """Create and change what a document of definitions says, and say what was done with each.
         All is checked first, and a dry run does no more. Only admins may."""
-        from nexo.client import definitions
-
-        done: list[Imported] = self._connection.run(definitions.importing(document, dry_run))
+        asked = requests.import_definitions(document, dry_run)
+        done: list[Imported] = self._connection.run(asked)
         return done
 
     def close(self) -> None:
@@ -156,34 +154,8 @@ class Client:
         self._connection.close()
 
     def __enter__(self) -> Self:
+        self._connection.enter()
         return self
 
     def __exit__(self, *failure: object) -> None:
         self.close()
-
-
-def connect(
-    url: str | None = None,
-    token: str | None = None,
-    timeout: float = 30.0,
-    *,
-    heartbeat: float = 5.0,
-    name: str | None = None,
-    tls_ca: str | None = None,
-    tls_verify: bool = True,
-) -> Client:
-    """Connect to a broker: `nexo://host:port`, by default `$NEXO_URL`, else this machine. While it
-    is away this waits for it, up to `timeout` seconds. With `nexos://host:port` TLS is spoken:
-    `tls_ca` is a PEM file of whom to trust, by default `$NEXO_TLS_CA`, else whom this machine
-    trusts."""
-    client = Client(
-        url,
-        token,
-        timeout,
-        heartbeat=heartbeat,
-        name=name,
-        tls_ca=tls_ca,
-        tls_verify=tls_verify,
-    )
-    client._connection.open()
-    return client

@@ -17,25 +17,54 @@ import threading
 import time
 import weakref
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from nexo.client.blocking import fork
-from nexo.client.blocking.followers import Followers, wait_at
-from nexo.client.blocking.keeper import HOT_S, IDLE_READ_S, TICK_S, Keeper
-from nexo.client.blocking.line import BUFFER_BYTES, RECEIVE_S, Line, dial, readable, send_all
+from nexo.client.blocking.sockets import (
+    BUFFER_BYTES,
+    RECEIVE_S,
+    Sockets,
+    dial,
+    readable,
+    send_all,
+)
+from nexo.client.blocking.threads import (
+    HOT_S,
+    IDLE_READ_S,
+    TICK_S,
+    Followers,
+    Keeper,
+    wait_at,
+    watch_forks,
+)
 from nexo.client.handshake import CONNECT_S, Backoff, is_final, overdue, unreachable
 from nexo.client.session import Session, closed
 from nexo.vocabulary.errors import NexoError, Unreachable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from nexo.client.address import Address
-    from nexo.client.blocking.ahead import Ahead
-    from nexo.client.blocking.line import Channel
+    from nexo.client.blocking.sockets import Channel
     from nexo.client.operation import Operation
-    from nexo.client.subscribed import Subscribed
+    from nexo.client.receipts import AckOne
+    from nexo.client.subscriptions import SubscriptionState
     from nexo.wire.frame import Frame
 
+INTERRUPTION: type[BaseException] = KeyboardInterrupt  # what ends a call from outside
 MERGING_WINDOW = 2  # frames of single pushes under way to one queue; more threads are merged
+
+
+class PoppedAhead(Protocol):
+    """A message that came along with an ack, as long as nobody has come for it. All of this is
+    done under the lock of the connection."""
+
+    def expire(self, now: float) -> None:
+        """Give it back if it waits for too long."""
+
+    def give_back(self) -> None: ...
+
+    def disown(self) -> None:
+        """In the child of a fork: it is the parent's."""
 
 
 class Connection:
@@ -48,7 +77,7 @@ class Connection:
         self._heartbeat = heartbeat
         self._name = name
         self._begin()
-        fork.watch(self)
+        watch_forks(self)
 
     def _begin(self) -> None:
         self.lock: threading.Lock = threading.Lock()  # of session and all fields; not held in I/O
@@ -60,9 +89,9 @@ class Connection:
             heartbeat_s=self._heartbeat,
             merging_window=MERGING_WINDOW,
         )
-        self._line = Line()
-        self._left: deque[Subscribed] = deque()  # subscriptions whose loop was left
-        self.aheads: dict[str, Ahead] = {}  # by queue: messages that nobody has come for yet
+        self._sockets = Sockets()
+        self._left: deque[SubscriptionState] = deque()  # subscriptions whose loop was left
+        self.aheads: dict[str, PoppedAhead] = {}  # by queue: messages that nobody has come for yet
         self._view = memoryview(bytearray(BUFFER_BYTES))
         self._writing = False
         self._leading = False
@@ -80,11 +109,14 @@ class Connection:
         deadline = time.monotonic() + self._timeout
         self._leading = True  # nobody else is here yet
         try:
-            while self._line.socket is None:
+            while self._sockets.current is None:
                 if not self._lead(deadline):
                     raise overdue(self._address, self._failure, self._timeout)
         finally:
             self._resign()
+
+    def enter(self) -> None:
+        """Of a `with` block. `connect` has opened it, and whoever calls opens it again."""
 
     def run(self, operation: Operation) -> Any:
         """Do what is asked, and wait for the answer."""
@@ -92,6 +124,20 @@ class Connection:
             self.session.submit(operation)
         self.write()
         return self.wait_for(operation)
+
+    def ack(self, acking: AckOne) -> Any:
+        """The same for an ack, which may take the next pop along."""
+        ahead = acking.delivery.ahead
+        return self.run(acking) if ahead is None else ahead.ack(acking)
+
+    def finish(self, operation: Operation) -> None:
+        """Whoever waits for it need not wait any longer."""
+        with self.lock:
+            operation.finish(None)
+
+    def if_blocking(self, step: Callable[[], None]) -> None:
+        """Of what this one does at once, and the twin when something is awaited."""
+        step()
 
     def wait_for(self, operation: Operation) -> Any:
         """The answer to what was asked."""
@@ -111,7 +157,7 @@ class Connection:
             if time.monotonic() >= deadline:
                 if patient:
                     return
-                failure = self._failure if self._line.socket is None else None
+                failure = self._failure if self._sockets.current is None else None
                 raise overdue(self._address, failure, self._timeout)
             with self.lock:
                 if operation.done:
@@ -155,7 +201,7 @@ class Connection:
         self._closing.set()
         self.keeper.stir()
         with self.lock:
-            self._line.retire()
+            self._sockets.retire()
             self.session.lose()
         self._tidy()
 
@@ -163,12 +209,12 @@ class Connection:
         """Of a closed client: the last one to use the socket closes it."""
         with self.lock:
             if self.session.closed is not None and not (self._writing or self._leading):
-                self._line.close_retired()
+                self._sockets.close_retired()
 
-    def close_soon(self, subscribed: Subscribed) -> None:
+    def close_soon(self, state: SubscriptionState) -> None:
         """Close a subscription from wherever an object may be finalised: the lock may be held by
         this very thread, so it is not waited for."""
-        self._left.append(subscribed)
+        self._left.append(state)
         if self.lock.acquire(blocking=False):
             try:
                 self._close_left()
@@ -196,7 +242,7 @@ class Connection:
         lock.acquire()
         try:
             while not self._writing:
-                sock = self._line.socket
+                sock = self._sockets.current
                 pieces = self.session.take_output() if sock is not None else None
                 if sock is None or not pieces:
                     return
@@ -234,7 +280,7 @@ class Connection:
 
     def _lead(self, deadline: float) -> bool:
         """One step of the leader: read what comes, or connect. Returns whether time is left."""
-        sock = self._line.socket
+        sock = self._sockets.current
         left = deadline - time.monotonic()
         if left <= 0:
             return False
@@ -254,7 +300,7 @@ class Connection:
 
     def _received(self, sock: Channel, count: int) -> None:
         with self.lock:
-            if self._line.socket is not sock:
+            if self._sockets.current is not sock:
                 return
             session = self.session
             if not count:
@@ -275,12 +321,12 @@ class Connection:
     def read_idly(self) -> None:
         """Read what is there without waiting, if nobody else reads."""
         with self.lock:
-            sock = self._line.socket
+            sock = self._sockets.current
             if self._leading or sock is None:
                 return
             self._leading = True
         try:
-            while self._line.socket is sock and readable(sock, 0):
+            while self._sockets.current is sock and readable(sock, 0):
                 self._received(sock, sock.recv_into(self._view))
         except BlockingIOError:
             return
@@ -311,7 +357,7 @@ class Connection:
         if self._writing:
             time.sleep(0.001)  # it is about to notice that its socket is gone
             return
-        self._line.close_retired()
+        self._sockets.close_retired()
         self._backoff.tried(time.monotonic())
         try:
             self._adopt(*dial(self._address, min(CONNECT_S, left), self.session))
@@ -328,7 +374,7 @@ class Connection:
     def _adopt(self, sock: Channel, frames: list[Frame]) -> None:
         """The broker has answered the greeting."""
         with self.lock:
-            self._line.socket = sock
+            self._sockets.current = sock
             try:
                 self.session.connect(frames[0])
                 for arrived in frames[1:]:
@@ -341,8 +387,8 @@ class Connection:
 
     def _lose(self, sock: Channel, failure: NexoError) -> None:
         """Under the lock: a connection is over."""
-        if self._line.socket is sock:
-            self._line.retire()
+        if self._sockets.current is sock:
+            self._sockets.retire()
             self._failure = failure
             self._backoff.lost(time.monotonic())
             self.session.lose()
@@ -357,7 +403,7 @@ class Connection:
             self._close_left()
             for ahead in list(self.aheads.values()):
                 ahead.expire(time.monotonic())
-            sock, leading = self._line.socket, self._leading
+            sock, leading = self._sockets.current, self._leading
             subscribed = len(self.session.subscriptions) > 0
         if sock is None and subscribed and not leading:
             self._reconnect_idly()
@@ -367,8 +413,8 @@ class Connection:
             try:
                 pause = self.session.tick()
             except NexoError as error:
-                if self._line.socket is not None:
-                    self._lose(self._line.socket, error)
+                if self._sockets.current is not None:
+                    self._lose(self._sockets.current, error)
                 pause = TICK_S
         self.write()
         if subscribed and not leading:
@@ -393,13 +439,13 @@ class Connection:
 
     def forget_parent(self) -> None:
         """In the child of a fork: the socket and its answers are the parent's."""
-        line, parent = self._line, self.session
+        sockets, parent = self._sockets, self.session
         for ahead in self.aheads.values():
             ahead.disown()
         self._begin()
         parent.subscriptions.disown()
-        line.disown()
+        sockets.disown()
 
     def __del__(self) -> None:
-        if hasattr(self, "_line"):
-            self._line.disown()  # nobody can be using it
+        if hasattr(self, "_sockets"):
+            self._sockets.disown()  # nobody can be using it

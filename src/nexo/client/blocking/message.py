@@ -1,3 +1,4 @@
+# Generated from src/nexo/client/aio/message.py: edit that file and run scripts/twins.py.
 """A message in the hands of a blocking consumer."""
 
 from __future__ import annotations
@@ -6,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Self
 
 from nexo.client import tracing
-from nexo.client.held import HeldMessage, reason_of
+from nexo.client.message import HeldMessage, reason_of
 from nexo.client.receipts import refusal_with
 from nexo.vocabulary.errors import NexoError, StaleReceipt, Timeout, Unreachable
 from nexo.wire.frame import Kind
@@ -23,8 +24,8 @@ _log = logging.getLogger("nexo.client")
 
 
 class Message(HeldMessage):
-    """One message. Finish it with `ack` or `nack`, or work in `with message:`, where leaving acks
-    and an exception nacks with its text as the reason. Any thread may do so."""
+    """One message. Finish it with `ack` or `nack`, or work in `with message:`, where leaving
+    acks and an exception nacks with its text as the reason. Any thread may do so."""
 
     __slots__ = ("_connection", "_handling")
 
@@ -41,11 +42,7 @@ class Message(HeldMessage):
 
     def ack(self) -> None:
         """The work is done. Returns when that is on disk: the message never comes again."""
-        ahead = self._delivery.ahead
-        if ahead is None:
-            self._settle(self._acking())
-            return
-        refused: Any = ahead.ack(self._acking())
+        refused: Any = self._connection.ack(self._acking())
         if refused:
             raise refusal_with(refused[0][3])
 

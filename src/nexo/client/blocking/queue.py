@@ -1,51 +1,43 @@
+# Generated from src/nexo/client/aio/queue.py: edit that file and run scripts/twins.py.
 """A queue, as a blocking client sees it."""
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from nexo.client import asking, figures
-from nexo.client.attempt import Attempt
-from nexo.client.blocking.ahead import Ahead
-from nexo.client.blocking.message import Message
-from nexo.client.blocking.redrive import Redrive
-from nexo.client.blocking.subscription import Subscription
-from nexo.client.messages import Messages, acking, extending, giving_back, nacking, refused_ids
-from nexo.vocabulary.errors import NexoError
+from nexo.client import requests
+from nexo.client.blocking.handle import QueueHandle
+from nexo.client.blocking.subscription import Subscription, consume
+from nexo.client.info import read_progress, read_queue
+from nexo.client.message import (
+    Messages,
+    acking,
+    extending,
+    giving_back,
+    nacking,
+    refused_ids,
+)
 from nexo.vocabulary.limits import TIMEOUT_MS_MAX
 from nexo.vocabulary.spoken import milliseconds, queue_params
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Unpack
 
     from nexo.client.blocking.connection import Connection
+    from nexo.client.blocking.message import Message
+    from nexo.client.blocking.subscription import Handler
     from nexo.client.delivery import Delivery
-    from nexo.client.figures import QueueInfo
-    from nexo.client.operation import Operation
-    from nexo.client.peeked import PeekedMessage
+    from nexo.client.info import Progress, QueueInfo
+    from nexo.client.message import PeekedMessage
     from nexo.client.receipts import SettleMany
     from nexo.vocabulary.spoken import QueueOptions
 
+REDRIVE_WAIT_MS = 5_000  # one question after a redrive; many of them may be asked
 
-class Queue:
+
+class Queue(QueueHandle):
     """A handle; making one does no I/O. Any number of threads may share it."""
-
-    message_type: type[Message] = Message
-
-    def __init__(self, connection: Connection, name: str, create: bool = False) -> None:
-        self._connection = connection
-        self._name = name
-        self._to_create = create
-        self._make = partial(self.message_type, connection)
-        self._ahead = Ahead(connection, name)
-
-    @property
-    def name(self) -> str:
-        return self._name
 
     # -- Producers ----------------------------------------------------------------------------
 
@@ -60,7 +52,7 @@ class Queue:
         group_id: str | None = None,
     ) -> str:
         """Push one message (bytes, text, or anything JSON); returns its id once it is on disk."""
-        asked = asking.push(
+        asked = requests.push(
             self._name, body, priority, delay, attributes, deduplication_id, group_id
         )
         pushed: str = self._run(asked)
@@ -78,7 +70,7 @@ class Queue:
     ) -> Sequence[str]:
         """Push many messages as one: all of them are accepted, or none. Returns their ids, which
         are made when you look at them."""
-        asked = asking.push_batch(
+        asked = requests.push_batch(
             self._name, bodies, priority, delay, attributes, deduplication_ids, group_id
         )
         return self._run(asked) if asked is not None else []
@@ -93,16 +85,8 @@ class Queue:
         auto_received: bool = True,
     ) -> Message | None:
         """Take one message; None when nothing came within `wait` seconds."""
-        usual = visibility_timeout is None and auto_received
-        delivery = self._ahead.take(usual)
-        if delivery is None:
-            asked = asking.pop(self._name, 1, wait, visibility_timeout, auto_received)
-            delivery = self._run(asked)
-            if delivery is None:
-                return None
-        if usual:
-            delivery.ahead = self._ahead
-        return self._make(delivery, delivery.parts[0], 0)
+        delivery = self._pop(wait, visibility_timeout, auto_received)
+        return None if delivery is None else self._make(delivery, delivery.parts[0], 0)
 
     def pop_batch(
         self,
@@ -113,7 +97,9 @@ class Queue:
         auto_received: bool = True,
     ) -> Messages[Message]:
         """Take up to `count` messages; waits up to `wait` seconds for the first one."""
-        delivery = self._run(asking.pop(self._name, count, wait, visibility_timeout, auto_received))
+        delivery = self._run(
+            requests.pop(self._name, count, wait, visibility_timeout, auto_received)
+        )
         stop = 0 if delivery is None else delivery.count
         return Messages(delivery, 0, stop, self._make)
 
@@ -175,50 +161,38 @@ class Queue:
 
     def consume(
         self,
-        handler: Callable[[Message], object],
+        handler: Handler,
         concurrency: int = 1,
         *,
         prefetch: int | None = None,
         auto_extend: bool = False,
     ) -> None:
-        """Call `handler` with each message, for ever: returning acks, an exception nacks with its
-        text as the reason, and the loop goes on. With `concurrency`, in that many threads. It
-        ends with an exception that is no `Exception` (as Ctrl-C is), or with the queue, once the
-        other threads have finished what they are at."""
+        """Call `handler` with each message, for ever: returning acks, an exception
+        nacks with its text as the reason, and the loop goes on. With `concurrency`, in that many
+        threads. It ends when it is interrupted, or with the queue."""
         wanted = max(2 * concurrency, 10) if prefetch is None else prefetch
-        threads: list[threading.Thread] = []
-        try:
-            with self.subscribe(wanted, auto_extend=auto_extend) as subscription:
-                for _ in range(concurrency - 1):
-                    work = partial(_work_along, iter(subscription), handler)
-                    thread = threading.Thread(target=work, name="nexo-consumer", daemon=True)
-                    thread.start()
-                    threads.append(thread)
-                _work(iter(subscription), handler)
-        finally:
-            for thread in threads:
-                thread.join()
+        consume(self.subscribe(wanted, auto_extend=auto_extend), handler, concurrency)
 
     # -- Operators ----------------------------------------------------------------------------
 
     def peek(self, limit: int = 10) -> list[PeekedMessage]:
         """The first messages, whatever their state; nothing is taken."""
-        seen: list[PeekedMessage] = self._run(asking.peek(self._name, limit))
+        seen: list[PeekedMessage] = self._run(requests.peek(self._name, limit))
         return seen
 
     def info(self) -> QueueInfo:
-        info: QueueInfo = self._call("queue_info", figures.read_queue)
+        info: QueueInfo = self._call("queue_info", read_queue)
         return info
 
     def edit(self, **settings: Unpack[QueueOptions]) -> QueueInfo:
         """Change some settings; the others stay as they are."""
         params = queue_params(settings)
-        info: QueueInfo = self._call("edit_queue", figures.read_queue, settings=params)
+        info: QueueInfo = self._call("edit_queue", read_queue, settings=params)
         return info
 
     def purge(self) -> int:
         """Remove everything, in flight included; returns how many messages that were."""
-        purged: int = self._run(asking.count_of("purge", name=self._name))
+        purged: int = self._run(requests.count_of("purge", name=self._name))
         return purged
 
     def pause(self) -> None:
@@ -244,13 +218,13 @@ class Queue:
         """On a dead-letter queue: move each message to where it came from, or to the queue `to`,
         with its attempts reset; at most `rate` a second. Returns how many were moved, or with
         `wait=False` the task under way."""
-        task = self._run(asking.count_of("redrive", name=self._name, to=to, rate=rate))
+        task = self._run(requests.count_of("redrive", name=self._name, to=to, rate=rate))
         redrive = Redrive(self._connection, task)
         return redrive.wait() if wait else redrive
 
     def release(self, consumer: str, dead_letter: bool = False) -> int:
         """Give back what a Spark consumer holds, or send it to the dead letters."""
-        asked = asking.count_of(
+        asked = requests.count_of(
             "release", name=self._name, consumer=consumer, dead_letter=dead_letter
         )
         released: int = self._run(asked)
@@ -258,33 +232,19 @@ class Queue:
 
     def delete(self) -> None:
         """Remove the queue with all its messages."""
-        self._run(asking.delete("delete_queue", self._name))
+        self._run(requests.delete("delete_queue", self._name))
 
     def __repr__(self) -> str:
         return f"<Queue {self._name!r}>"
 
     # -- Inside -------------------------------------------------------------------------------
 
-    def _run(self, operation: Operation) -> Any:
-        if self._to_create:
-            self._create()
-        if self._ahead.asked is not None:
-            self._ahead.cancel()
-        return self._connection.run(operation)
-
     def _call(self, method: str, read: Callable[[memoryview], Any] | None, **params: Any) -> Any:
-        return self._run(asking.call(method, read, name=self._name, **params))
+        return self._run(requests.call(method, read, name=self._name, **params))
 
     def _settle(self, settling: SettleMany | None) -> list[tuple[str, str]]:
         refused = self._run(settling) if settling is not None else None
         return refused_ids(settling, refused) if settling is not None and refused else []
-
-    def _create(self) -> None:
-        """The first use of a handle that creates."""
-        if self._to_create:
-            asked = asking.call("create_queue", None, name=self._name, exist_ok=True)
-            self._connection.run(asked)
-            self._to_create = False
 
     def _one(self, delivery: Delivery, start: int, _: int) -> Message:
         return self._make(delivery, *delivery.locate(start))
@@ -313,18 +273,32 @@ class Queue:
             auto_received=auto_received,
             auto_extend=auto_extend,
             visibility_ms=visibility_ms,
-            prepare=self._create,
+            prepare=self._prepare,
         )
 
 
-def _work(messages: Iterator[Message], handler: Callable[[Message], object]) -> None:
-    """One worker of `consume`."""
-    for message in messages:
-        with Attempt(message), message:
-            handler(message)
+class Redrive:
+    """A redrive under way."""
 
+    def __init__(self, connection: Connection, task: int) -> None:
+        self._connection = connection
+        self._task = task
 
-def _work_along(messages: Iterator[Message], handler: Callable[[Message], object]) -> None:
-    """The same in another thread; what ends the subscription is told by the first."""
-    with contextlib.suppress(NexoError):
-        _work(messages, handler)
+    def progress(self) -> Progress:
+        """How far it is. Raises what stopped it."""
+        progress: Progress = self._connection.run(requests.redrive_progress(self._task, 0))
+        return progress
+
+    def cancel(self) -> Progress:
+        """Stop after the step under way; what was moved stays moved."""
+        asked = requests.call("redrive_cancel", read_progress, task=self._task)
+        progress: Progress = self._connection.run(asked)
+        return progress
+
+    def wait(self) -> int:
+        """Wait for its end; returns how many messages were moved."""
+        while True:
+            asked = requests.redrive_progress(self._task, REDRIVE_WAIT_MS)
+            progress: Progress = self._connection.run(asked)
+            if progress.finished:
+                return progress.moved

@@ -1,20 +1,29 @@
-"""A subscription of a blocking consumer: it goes on for ever, through reconnects."""
+"""Subscriptions of a blocking consumer, to a queue or a topic: they go on for ever, through
+reconnects."""
 
 from __future__ import annotations
 
+import contextlib
 import math
+import threading
 import time
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
+from nexo.client.message import FailureLogged
 from nexo.client.operation import Operation
-from nexo.client.subscribed import Subscribed
+from nexo.client.subscriptions import SubscriptionState
+from nexo.vocabulary.errors import NexoError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from nexo.client.blocking.connection import Connection
+    from nexo.client.blocking.message import Message
     from nexo.client.delivery import Delivery
+
+    Handler = Callable[[Message], object]
 
 Item = TypeVar("Item")
 
@@ -43,8 +52,8 @@ class Subscription(Generic[Item]):
         self._prepare = prepare
         self._waiting: deque[Operation] = deque()
         self._loops = 0
-        self._subscribed = Subscribed(
-            connection.session,
+        self._state = SubscriptionState(
+            connection.session.subscriptions,
             queue,
             prefetch,
             auto_received=auto_received,
@@ -63,7 +72,7 @@ class Subscription(Generic[Item]):
     def close(self) -> None:
         """Take no more, and give back at once what was prefetched."""
         with self._connection.lock:
-            self._connection.session.subscriptions.close(self._subscribed)
+            self._connection.session.subscriptions.close(self._state)
             self._wake()
         self._connection.write()
 
@@ -81,18 +90,18 @@ class Subscription(Generic[Item]):
 
     def _next(self, deadline: float) -> Item | None:
         """The next one, if the subscription is open: it stays closed when it was."""
-        connection, subscribed = self._connection, self._subscribed
+        connection, state = self._connection, self._state
         while True:
             news: Operation | None = None
             with connection.lock:
-                taken = subscribed.take(self._count_max)
+                taken = state.take(self._count_max)
                 quiet = connection.session.has_quiet
                 if taken is None:
                     if connection.session.closed is not None:
                         return None
-                    if subscribed.error is not None:
-                        raise subscribed.error
-                    if not subscribed.number:
+                    if state.error is not None:
+                        raise state.error
+                    if not state.number:
                         return None
                     news = Operation()
                     self._waiting.append(news)
@@ -106,13 +115,12 @@ class Subscription(Generic[Item]):
                 return None
 
     def _open(self) -> None:
-        if self._subscribed.number:
+        if self._state.number:
             return
         self._prepare()
         with self._connection.lock:
-            if not self._subscribed.number:
-                self._subscribed.session = self._connection.session
-                self._connection.session.subscriptions.open(self._subscribed)
+            if not self._state.number:
+                self._connection.session.subscriptions.open(self._state)
         self._connection.write()
 
     def _await(self, news: Operation, deadline: float) -> None:
@@ -148,4 +156,34 @@ class _Loop(Generic[Item]):
         subscription = self._subscription
         subscription._loops -= 1
         if not subscription._loops:
-            subscription._connection.close_soon(subscription._subscribed)
+            subscription._connection.close_soon(subscription._state)
+
+
+def consume(subscription: Subscription[Message], handler: Handler, concurrency: int) -> None:
+    """In so many threads, this one included. An exception that is no `Exception` (as Ctrl-C is)
+    ends it, once the other threads have finished what they are at."""
+    threads: list[threading.Thread] = []
+    try:
+        with subscription:
+            for _ in range(concurrency - 1):
+                work = partial(_work_along, iter(subscription), handler)
+                thread = threading.Thread(target=work, name="nexo-consumer", daemon=True)
+                thread.start()
+                threads.append(thread)
+            _work(iter(subscription), handler)
+    finally:
+        for thread in threads:
+            thread.join()
+
+
+def _work(messages: Iterator[Message], handler: Handler) -> None:
+    """One worker of `consume`."""
+    for message in messages:
+        with FailureLogged(message), message:
+            handler(message)
+
+
+def _work_along(messages: Iterator[Message], handler: Handler) -> None:
+    """The same in another thread; what ends the subscription is raised by the first."""
+    with contextlib.suppress(NexoError):
+        _work(messages, handler)

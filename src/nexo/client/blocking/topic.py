@@ -1,30 +1,31 @@
+# Generated from src/nexo/client/aio/topic.py: edit that file and run scripts/twins.py.
 """A topic, as a blocking client sees it."""
 
 from __future__ import annotations
 
 import contextlib
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from nexo.client import asking, figures
+from nexo.client import requests, topics
 from nexo.client.blocking.message import Message
 from nexo.client.blocking.queue import Queue
-from nexo.client.following import POLL_MS, Following, start_of, time_ms_of
-from nexo.client.group import GroupContent, group_queue
+from nexo.client.info import read_topic
+from nexo.client.topics import POLL_MS, GroupContent, TopicReader, group_queue, start_of, time_ms_of
 from nexo.vocabulary.errors import Forbidden, NotReady, Timeout, Unreachable
 from nexo.vocabulary.limits import WAIT_MS_MAX
 from nexo.vocabulary.spoken import milliseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from datetime import datetime
 
     from nexo.client.blocking.connection import Connection
     from nexo.client.blocking.subscription import Subscription
-    from nexo.client.event import Event
-    from nexo.client.figures import TopicInfo
-    from nexo.client.following import StartAt
+    from nexo.client.info import TopicInfo
     from nexo.client.operation import Request
+    from nexo.client.topics import Event, StartAt
 
 
 class GroupMessage(GroupContent, Message):
@@ -46,14 +47,14 @@ class Topic:
 
     def publish(self, body: Any, *, attributes: dict[str, str] | None = None) -> int:
         """Publish one event (bytes, text, or anything JSON); returns its offset once on disk."""
-        offset: int = self._connection.run(asking.publish(self._name, body, attributes))
+        offset: int = self._connection.run(topics.publish(self._name, body, attributes))
         return offset
 
     def publish_batch(
         self, bodies: Iterable[Any], *, attributes: dict[str, str] | None = None
     ) -> list[int]:
         """Publish many events as one; returns their offsets."""
-        asked = asking.publish_batch(self._name, bodies, attributes)
+        asked = topics.publish_batch(self._name, bodies, attributes)
         return self._connection.run(asked) if asked is not None else []
 
     def read(
@@ -70,7 +71,7 @@ class Topic:
         seconds if there is none yet."""
         time_ms = None if time is None else time_ms_of(time)
         wait_ms = milliseconds(wait, "wait", WAIT_MS_MAX)
-        asked = asking.read(self._name, offset, limit, strict, wait_ms, time_ms)
+        asked = topics.read(self._name, offset, limit, strict, wait_ms, time_ms)
         events, _ = self._connection.run(asked)
         found: list[Event] = events
         return found
@@ -86,11 +87,11 @@ class Topic:
         offset, a datetime) what the topic has kept since then is in the queue at once. Bound again,
         a queue only gets another filter."""
         name = queue.name if isinstance(queue, Queue) else queue
-        self._connection.run(asking.bind(self._name, name, start_of(start), where))
+        self._connection.run(topics.bind(self._name, name, start_of(start), where))
 
     def unbind(self, queue: str | Queue) -> None:
         name = queue.name if isinstance(queue, Queue) else queue
-        self._connection.run(asking.call("unbind", None, topic=self._name, queue=name))
+        self._connection.run(requests.call("unbind", None, topic=self._name, queue=name))
 
     @overload
     def subscribe(self, group: None = None, start: StartAt = "latest") -> TopicSubscription: ...
@@ -110,23 +111,28 @@ class Topic:
         With a group the events are shared among all who name it, and each is to be acked: the group
         is the queue `<topic>.<group>`, which begins at `start` when it is first named."""
         if group is None:
-            return TopicSubscription(self._connection, Following(self._name, start))
+            return TopicSubscription(self._connection, TopicReader(self._name, start))
+        start_of(start)  # a wrong one is refused before anything is done
         queue = GroupQueue(self._connection, group_queue(self._name, group))
-        with contextlib.suppress(Forbidden):  # who may not bind may join a group that is there
-            self.bind(queue, start)
+        queue._prepare_with(partial(self._join, queue.name, start))
         return queue.subscribe(prefetch)
 
     def info(self) -> TopicInfo:
-        asked = asking.call("topic_info", figures.read_topic, name=self._name)
+        asked = requests.call("topic_info", read_topic, name=self._name)
         info: TopicInfo = self._connection.run(asked)
         return info
 
     def delete(self) -> None:
         """Remove the topic with all that it keeps."""
-        self._connection.run(asking.delete("delete_topic", self._name))
+        self._connection.run(requests.delete("delete_topic", self._name))
 
     def __repr__(self) -> str:
-        return f"<Topic {self._name!r}>"
+        return f"<{type(self).__name__} {self._name!r}>"
+
+    def _join(self, queue: str, start: StartAt) -> None:
+        """Bind the queue of a group, if it is not bound yet."""
+        with contextlib.suppress(Forbidden):  # who may not bind may join a group that is there
+            self.bind(queue, start)
 
 
 class GroupQueue(Queue):
@@ -141,49 +147,64 @@ class GroupQueue(Queue):
 class TopicSubscription:
     """Iterate over it; it reads on from where it is, also after a broken connection."""
 
-    def __init__(self, connection: Connection, following: Following) -> None:
+    def __init__(self, connection: Connection, reader: TopicReader) -> None:
         self._connection = connection
-        self._following = following
+        self._reader = reader
         self._reading: Request | None = None
         self._closed = False
-        self._open()
+        connection.if_blocking(self._open)
 
     def get(self, timeout: float | None = None) -> Event | None:
         """The next event; None if none came for `timeout` seconds, or it was closed."""
-        ends = None if timeout is None else time.monotonic() + timeout
-        events = self._following.events
-        while not events and not self._closed:
-            wait_ms = POLL_MS
-            if ends is not None:
-                wait_ms = min(wait_ms, round((ends - time.monotonic()) * 1000))
-                if wait_ms <= 0:
-                    return None
-            self._read(wait_ms)
+        events = self._reader.events
+        if not events:
+            self._wait(timeout)
         return events.popleft() if events and not self._closed else None
 
     def close(self) -> None:
         self._closed = True
-        with self._connection.lock:
-            if self._reading is not None:
-                self._reading.finish(None)
+        reading = self._reading
+        if reading is not None:
+            self._connection.finish(reading)
 
-    def __iter__(self) -> Iterator[Event]:
-        while (event := self.get()) is not None:
-            yield event
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Event:
+        events = self._reader.events
+        if events and not self._closed:
+            return events.popleft()
+        event = self.get()
+        if event is None:
+            raise StopIteration
+        return event
 
     def __enter__(self) -> Self:
+        self._open()
         return self
 
     def __exit__(self, *failure: object) -> None:
         self.close()
 
     def _open(self) -> None:
-        opening = self._following.opening()
+        opening = self._reader.opening()
         if opening is not None:
-            self._following.opened(self._connection.run(opening))
+            self._reader.opened(self._connection.run(opening))
+
+    def _wait(self, timeout: float | None) -> None:
+        """Until there is an event, or it is over."""
+        ends = None if timeout is None else time.monotonic() + timeout
+        self._open()
+        while not self._reader.events and not self._closed:
+            wait_ms = POLL_MS
+            if ends is not None:
+                wait_ms = min(wait_ms, round((ends - time.monotonic()) * 1000))
+                if wait_ms <= 0:
+                    return
+            self._read(wait_ms)
 
     def _read(self, wait_ms: int) -> None:
-        reading = self._reading = self._following.read(wait_ms)
+        reading = self._reading = self._reader.read(wait_ms)
         try:
             found = self._connection.run(reading)
         except (Unreachable, Timeout, NotReady):
@@ -191,4 +212,4 @@ class TopicSubscription:
         finally:
             self._reading = None
         if found is not None:  # else it was closed
-            self._following.take(found)
+            self._reader.take(found)

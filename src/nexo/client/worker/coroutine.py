@@ -11,8 +11,7 @@ import threading
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any
 
-from nexo.client.worker.invocation import perform_async, timed_out
-from nexo.client.worker.verdict import Verdict
+from nexo.client.worker.invocation import Verdict, perform_async, timed_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +24,7 @@ CLOSE_S = 5.0  # for what handlers left behind to notice that it is cancelled
 _log = logging.getLogger("nexo.worker")
 
 
-class LoopCaller:
+class LoopInvoker:
     """Any number of slots may call it at once."""
 
     def __init__(self, handler: Callable[..., Any], function: Function) -> None:

@@ -25,7 +25,7 @@ from nexo.vocabulary.sqs import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nexo.client.held import HeldMessage
+    from nexo.client.message import HeldMessage
     from nexo.client.worker.function import Function
     from nexo.vocabulary.attributes import Typed
 
@@ -89,9 +89,9 @@ def _system(
 
 def _shown(typed: Typed) -> dict[str, Any]:
     kind, value = typed
-    told: dict[str, Any] = {"stringListValues": [], "binaryListValues": [], "dataType": kind}
+    shown: dict[str, Any] = {"stringListValues": [], "binaryListValues": [], "dataType": kind}
     if isinstance(value, str):
-        told["stringValue"] = value
+        shown["stringValue"] = value
     else:
-        told["binaryValue"] = b64encode(value).decode()
-    return told
+        shown["binaryValue"] = b64encode(value).decode()
+    return shown

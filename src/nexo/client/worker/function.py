@@ -5,12 +5,11 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from nexo.client.held import reason_of
-from nexo.client.worker.caught import Caught
+from nexo.client.message import reason_of
 from nexo.vocabulary.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -27,6 +26,27 @@ class Function(msgspec.Struct, frozen=True):
     timeout_s: float
     account: str = ACCOUNT
     region: str = REGION
+
+
+class Caught:
+    """What a handler raises is an outcome of the work, never the end of the worker.
+
+    For the length of a `with` block; `error` is what was raised in it, be it `sys.exit()` or the
+    panic of an extension. Only what is named here goes on: what others raise to stop this."""
+
+    error: BaseException | None = None
+
+    def __init__(self, *goes_on: type[BaseException]) -> None:
+        self._goes_on = goes_on
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, trace: object) -> bool:
+        if error is None or isinstance(error, self._goes_on):
+            return False
+        self.error = error
+        return True
 
 
 def find_handler(reference: str) -> Callable[..., Any]:

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nexo.client.worker.function import Function, find_handler, is_coroutine_function
-from nexo.client.worker.invocation import Invocation, perform, perform_async, timed_out
-from nexo.client.worker.verdict import Verdict
+from nexo.client.worker.invocation import Invocation, Verdict, perform, perform_async, timed_out
 from nexo.vocabulary.errors import InvalidArgument, NotReady
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ def check_picklable(task: Task) -> None:
         ) from None
 
 
-class ProcessCaller:
+class ProcessInvoker:
     def __init__(self, task: Task) -> None:
         self._task = task
         self._process: Any = None
@@ -70,8 +69,8 @@ class ProcessCaller:
             return _read_verdict(self._pipe.recv_bytes())
         except (EOFError, OSError):
             status = self._end()
-            told = {"request_id": invocation.request_id, "messages": len(invocation.ids)}
-            _log.error("the handler's process ended", extra={**told, "exit_code": status})
+            facts = {"request_id": invocation.request_id, "messages": len(invocation.ids)}
+            _log.error("the handler's process ended", extra={**facts, "exit_code": status})
             return Verdict(error=f"the handler's process ended with exit code {status}")
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nexo.client.worker.function import Function
-    from nexo.client.worker.verdict import Verdict
+    from nexo.client.worker.invocation import Verdict
 
 STUCK_MAX = 32  # handlers left to themselves before the worker takes no more
 
@@ -45,8 +45,8 @@ class Stuck:
         """A worker whose handlers all hang must not fill the machine with threads."""
         with self._changed:
             if self._count >= STUCK_MAX and not self._ending:
-                told = {"stuck": self._count}
-                _log.error("no more is taken until handlers that hang come back", extra=told)
+                facts = {"stuck": self._count}
+                _log.error("no more is taken until handlers that hang come back", extra=facts)
                 self._changed.wait_for(lambda: self._count < STUCK_MAX or self._ending)
 
     def end(self) -> None:
@@ -55,7 +55,7 @@ class Stuck:
             self._changed.notify_all()
 
 
-class ThreadCaller:
+class ThreadInvoker:
     def __init__(self, handler: Callable[..., Any], function: Function, stuck: Stuck) -> None:
         self._handler = handler
         self._function = function

@@ -13,7 +13,8 @@ import threading
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from nexo.client.worker.coroutine import LoopCaller
+from nexo.client.worker.batch import Intake, Totals, settle
+from nexo.client.worker.coroutine import LoopInvoker
 from nexo.client.worker.event import event_of
 from nexo.client.worker.function import (
     ACCOUNT,
@@ -23,11 +24,8 @@ from nexo.client.worker.function import (
     find_handler,
     is_coroutine_function,
 )
-from nexo.client.worker.intake import Intake
 from nexo.client.worker.invocation import Invocation
-from nexo.client.worker.settling import settle
-from nexo.client.worker.thread import Stuck, ThreadCaller
-from nexo.client.worker.totals import Totals
+from nexo.client.worker.thread import Stuck, ThreadInvoker
 from nexo.vocabulary.errors import InvalidArgument, NexoError
 from nexo.vocabulary.limits import PREFETCH_MAX
 
@@ -38,8 +36,8 @@ if TYPE_CHECKING:
     from nexo.client.blocking.client import Client
     from nexo.client.blocking.message import Message
     from nexo.client.blocking.queue import Queue
-    from nexo.client.worker.invocation import Caller
-    from nexo.client.worker.totals import Figures
+    from nexo.client.worker.batch import Figures
+    from nexo.client.worker.invocation import Invoker
 
 BATCH_SIZE_MAX = 10_000  # Lambda's
 CONCURRENCY_MAX = 1_000  # a connection has at most so many subscriptions, and FIFO needs as many
@@ -118,11 +116,11 @@ class Worker:
         SIGTERM and Ctrl-C are such a stop, and a second one interrupts."""
         self._fifo = self._queue.info().settings.fifo
         intakes = self._intakes()
-        callers = self._callers()
+        invokers = self._invokers()
         slots = [
             threading.Thread(
                 target=self._work,
-                args=(number, intakes[number % len(intakes)], callers[number % len(callers)]),
+                args=(number, intakes[number % len(intakes)], invokers[number % len(invokers)]),
                 name=f"nexo-slot-{number}",
                 daemon=True,
             )
@@ -139,8 +137,8 @@ class Worker:
         finally:
             for number, former in before.items():
                 signal.signal(number, former)
-            for caller in callers:
-                caller.close()
+            for invoker in invokers:
+                invoker.close()
         return self.figures
 
     def stop(self) -> None:
@@ -184,7 +182,7 @@ class Worker:
     def _begun(self) -> list[Message]:
         return [message for batch in list(self._under_way.values()) for message in batch]
 
-    def _work(self, number: int, intake: Intake, caller: Caller) -> None:
+    def _work(self, number: int, intake: Intake, invoker: Invoker) -> None:
         """One slot."""
         failure: BaseException | None = RuntimeError("a slot ended; its traceback was printed")
         try:
@@ -195,7 +193,7 @@ class Worker:
                     break
                 self._totals.begin(len(batch))
                 self._under_way[number] = batch
-                verdict = caller.call(self._invocation(batch))
+                verdict = invoker.call(self._invocation(batch))
                 del self._under_way[number]
                 settled = settle(self._queue, batch, verdict, self._fifo)
                 self._totals.end(len(batch), settled)
@@ -217,15 +215,15 @@ class Worker:
             return [Intake(self._queue, size, size, window_s) for _ in range(self._concurrency)]
         return [Intake(self._queue, self._prefetch, size, window_s)]
 
-    def _callers(self) -> list[Caller]:
+    def _invokers(self) -> list[Invoker]:
         slots = range(self._concurrency)
         if self._task is not None:
-            from nexo.client.worker.process import ProcessCaller
+            from nexo.client.worker.process import ProcessInvoker
 
-            return [ProcessCaller(self._task) for _ in slots]
+            return [ProcessInvoker(self._task) for _ in slots]
         if is_coroutine_function(self._handler):
-            return [LoopCaller(self._handler, self._function)]
-        return [ThreadCaller(self._handler, self._function, self._stuck) for _ in slots]
+            return [LoopInvoker(self._handler, self._function)]
+        return [ThreadInvoker(self._handler, self._function, self._stuck) for _ in slots]
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:
         for each in SIGNALS:

@@ -1,4 +1,4 @@
-"""The figures of queues, topics and redrives, as the broker tells them."""
+"""What the broker knows of a queue, a topic or a redrive, as its answers say it."""
 
 from __future__ import annotations
 

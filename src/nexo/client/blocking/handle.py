@@ -1,7 +1,7 @@
-"""The next message of a busy loop, asked for along with the ack of the last.
+"""What a queue handle does for each of its calls: create the queue first, and pop ahead.
 
 A loop of `pop` and `ack` pays two round trips a message, one of them only to hear what the broker
-could have told with the first. Once such a loop is known to be one (`CYCLES` times in a row, each
+could have said with the first. Once such a loop is known to be one (`CYCLES` times in a row, each
 pop right after its ack and soon after the pop before), the ack takes the next pop along. What it
 brings is not received until the user comes for it; if that does not happen within milliseconds, or
 the user does anything else with the queue, it goes back as if it had never left. If the connection
@@ -12,16 +12,21 @@ seen it.
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from nexo.client.asking import Pop
-from nexo.client.blocking.keeper import HOT_S
+from nexo.client import requests
+from nexo.client.blocking.message import Message
+from nexo.client.blocking.threads import HOT_S
 from nexo.vocabulary.limits import POP_BYTES_MAX
 from nexo.wire import commands
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from nexo.client.blocking.connection import Connection
     from nexo.client.delivery import Delivery
+    from nexo.client.operation import Operation
     from nexo.client.receipts import AckOne
 
 CYCLES = 64
@@ -29,6 +34,58 @@ BUSY_S = 0.005  # from an ack to the next pop, in a busy loop
 KEPT_S = 0.005  # how long a message waits here for the user
 LATE_S = 0.05  # after this long it is not handed out: this process stood still
 CANCEL_S = 1.0  # how long an answer that is not wanted any more is waited for
+
+
+class QueueHandle:
+    """The part of `Queue` that its twin does otherwise; making one does no I/O."""
+
+    message_type: type[Message] = Message
+
+    def __init__(self, connection: Connection, name: str, create: bool = False) -> None:
+        self._connection = connection
+        self._name = name
+        self._to_create = create
+        self._make = partial(self.message_type, connection)
+        self._ahead = Ahead(connection, name)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def _run(self, operation: Operation) -> Any:
+        if self._to_create:
+            self._create()
+        if self._ahead.asked is not None:
+            self._ahead.cancel()
+        return self._connection.run(operation)
+
+    def _pop(
+        self, wait: float, visibility_timeout: float | None, auto_received: bool
+    ) -> Delivery | None:
+        """One message, which may have come along with the last ack."""
+        usual = visibility_timeout is None and auto_received
+        delivery = self._ahead.take(usual)
+        if delivery is None:
+            asked = requests.pop(self._name, 1, wait, visibility_timeout, auto_received)
+            delivery = self._run(asked)
+        if usual and delivery is not None:
+            delivery.ahead = self._ahead
+        return delivery
+
+    def _create(self) -> None:
+        """The first use of a handle that creates."""
+        if self._to_create:
+            asked = requests.call("create_queue", None, name=self._name, exist_ok=True)
+            self._connection.run(asked)
+            self._to_create = False
+
+    def _prepare(self) -> None:
+        """What has to be done before a subscription can be opened."""
+        self._create()
+
+    def _prepare_with(self, step: Callable[[], None]) -> None:
+        """Something else that has to be done first."""
+        step()
 
 
 class Ahead:
@@ -40,7 +97,7 @@ class Ahead:
         self._cycles = 0
         self._popped_at = 0.0
         self._acked_at = 0.0
-        self.asked: Pop | None = None
+        self.asked: requests.Pop | None = None
 
     def take(self, usual: bool) -> Delivery | None:
         """The message that was asked for, if there is one; `usual` pops have no wishes that it
@@ -79,7 +136,7 @@ class Ahead:
                 connection.session.submit(acking)
                 if self._cycles >= CYCLES and self._queue not in connection.aheads:
                     wanted = commands.Pop(self._queue, 1, POP_BYTES_MAX, ahead=True)
-                    self.asked = Pop(wanted, auto_received=False)
+                    self.asked = requests.Pop(wanted, auto_received=False)
                     connection.aheads[self._queue] = self
                     connection.session.submit(self.asked)
                     along = True
@@ -121,13 +178,13 @@ class Ahead:
         self.asked = None
         self._cycles = 0
 
-    def _forget(self) -> Pop | None:
+    def _forget(self) -> requests.Pop | None:
         asked, self.asked = self.asked, None
         if asked is not None:
             self._connection.aheads.pop(self._queue, None)
         return asked
 
-    def _receive(self, asked: Pop) -> Delivery | None:
+    def _receive(self, asked: requests.Pop) -> Delivery | None:
         """Under the lock: the user has come for it, unless it is the broker's again."""
         delivery: Delivery | None = asked.outcome()
         if delivery is None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nexo.client.worker.verdict import LISTED, read_answer
+from nexo.client.worker.invocation import LISTED, read_answer
 
 IDS = ["a", "b", "c"]
 

@@ -6,23 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nexo.client import figures, tracing
-from nexo.client.event import read_events, read_followed
+from nexo.client import info, tracing
+from nexo.client.message import read_peeked
 from nexo.client.operation import Request
-from nexo.client.peeked import read_peeked
 from nexo.client.pushes import Push, PushBatch
-from nexo.client.values import attributes_of, body_of, check_priority
-from nexo.vocabulary.allowed import check_allowed
+from nexo.vocabulary.attributes import encode_attributes
 from nexo.vocabulary.batch import batch_of
 from nexo.vocabulary.errors import InvalidArgument, QueueNotFound, TopicNotFound
 from nexo.vocabulary.limits import (
-    BATCH_MESSAGES_MAX,
     DELAY_MS_MAX,
-    INTEGER_MAX,
     LIST_PAGE_MAX,
     PEEK_MESSAGES_MAX,
     POP_BYTES_MAX,
     POP_MESSAGES_MAX,
+    PRIORITY_MAX,
     TIMEOUT_MS_MAX,
     WAIT_MS_MAX,
 )
@@ -33,14 +30,13 @@ from nexo.wire.frame import Frame, Kind, frame_parts
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from nexo.client.operation import Pieces
-    from nexo.client.session import Session
+    from nexo.client.delivery import Delivery
+    from nexo.client.operation import Pieces, Traffic
+    from nexo.vocabulary.definitions import Definitions
     from nexo.vocabulary.errors import NexoError
-    from nexo.vocabulary.start import Start
 
-_read_int = figures.decoder(int)
-_read_starts = figures.decoder(dict[str, int])
-READ_BYTES_MAX = 8 * 1024 * 1024
+_encode_json = msgspec.json.Encoder().encode
+_read_int = info.decoder(int)
 
 
 class Pop(Request):
@@ -58,19 +54,19 @@ class Pop(Request):
         self._ends = 0
         self.wait_s: float = pop.wait_ms / 1000
 
-    def pieces(self, correlation: int, session: Session) -> Pieces:
+    def pieces(self, correlation: int, traffic: Traffic) -> Pieces:
         self.tries += 1
         pop = self._pop
         if pop.wait_ms:
-            now_ms = session.local_ms()
+            now_ms = traffic.local_ms()
             if self.tries == 1:
                 self._ends = now_ms + pop.wait_ms
             else:
                 pop = msgspec.structs.replace(pop, wait_ms=max(0, self._ends - now_ms))
         return frame_parts(Kind.POP, correlation, commands.pack_pop(pop), [])
 
-    def answered(self, session: Session, answer: Frame) -> None:
-        delivery = session.delivery(
+    def answered(self, traffic: Traffic, answer: Frame) -> None:
+        delivery = traffic.delivery(
             self._pop.queue,
             answer,
             auto_received=self._auto_received,
@@ -78,17 +74,17 @@ class Pop(Request):
         )
         if delivery is not None:
             if self.abandoned:
-                session.give_back(delivery)
+                traffic.give_back(delivery)
                 delivery = None
             elif self._auto_received:
-                session.receive_quietly(delivery)
+                traffic.receive_quietly(delivery)
         self.finish(delivery)
 
-    def abandon(self, session: Session) -> None:
+    def abandon(self) -> Delivery | None:
+        """The answer may have come when its caller had gone."""
         self.abandoned = True
-        unseen = self.take_result()
-        if unseen is not None:  # the answer came, and its caller had gone
-            session.give_back(unseen)
+        unseen: Delivery | None = self.take_result()
+        return unseen
 
 
 class _Deletion(Request):
@@ -96,15 +92,29 @@ class _Deletion(Request):
 
     __slots__ = ()
 
-    def refused(self, session: Session, error: NexoError) -> None:
+    def refused(self, traffic: Traffic, error: NexoError) -> None:
         if self.tries > 1 and isinstance(error, (QueueNotFound, TopicNotFound)):
             self.finish(None)
         else:
             self.fail(error)
 
 
-class _Read(Request):
+class LongRequest(Request):
+    """One that the broker may take up to `wait_ms` for, on purpose."""
+
     __slots__ = ("wait_s",)
+
+    def __init__(
+        self,
+        kind: Kind,
+        head: bytes,
+        decode: Callable[[Frame], Any],
+        body: Pieces | None = None,
+        *,
+        wait_ms: int,
+    ) -> None:
+        super().__init__(kind, head, decode, body)
+        self.wait_s: float = wait_ms / 1000
 
 
 def push(
@@ -125,7 +135,8 @@ def push(
         deduplication_id,
     )
     if tracing.tracer is not None:
-        return tracing.TracedPush(tracing.Sending(queue, attributes), lane, columns)
+        sending = tracing.Sending(queue, attributes)
+        return tracing.TracedPush(sending, lane, *columns, attributes_of(sending.attributes))
     return Push(lane, *columns, attributes_of(attributes) if attributes else None)
 
 
@@ -171,21 +182,6 @@ def push_batch(
     return PushBatch((Kind.PUSH, queue), batch)
 
 
-def publish(topic: str, body: Any, attributes: dict[str, str] | None) -> Push:
-    asked = push(topic, body, 0, None, attributes, None, None)
-    asked.lane = (Kind.PUBLISH, topic)
-    return asked
-
-
-def publish_batch(
-    topic: str, bodies: Iterable[Any], attributes: dict[str, str] | None
-) -> PushBatch | None:
-    asked = push_batch(topic, bodies, 0, None, attributes, None, None)
-    if asked is not None:
-        asked.lane = (Kind.PUBLISH, topic)
-    return asked
-
-
 def pop(
     queue: str, count: int, wait: float, visibility_timeout: float | None, auto_received: bool
 ) -> Pop:
@@ -200,36 +196,6 @@ def pop(
     return Pop(commands.Pop(queue, count, POP_BYTES_MAX, wait_ms, visibility_ms), auto_received)
 
 
-def read(
-    topic: str, offset: int, limit: int, strict: bool, wait_ms: int = 0, time_ms: int | None = None
-) -> Request:
-    """The result is the events and the offset to go on at."""
-    check_allowed("limit", limit, 1, BATCH_MESSAGES_MAX)
-    check_allowed("offset", offset, 0, INTEGER_MAX)
-    wanted = commands.Read(topic, offset, limit, READ_BYTES_MAX, strict, wait_ms, time_ms)
-    reading = _Read(Kind.READ, commands.pack(wanted), lambda answer: read_events(topic, answer))
-    reading.wait_s = wait_ms / 1000
-    return reading
-
-
-def follow(pattern: str, offsets: dict[str, int], limit: int, wait_ms: int) -> Request:
-    """The result is the events and the offsets to go on at, of those topics that had any."""
-    wanted = commands.Follow(pattern, offsets, limit, READ_BYTES_MAX, wait_ms)
-    reading = _Read(Kind.FOLLOW, commands.pack(wanted), read_followed)
-    reading.wait_s = wait_ms / 1000
-    return reading
-
-
-def starts(pattern: str, start: Start) -> Request:
-    """The result is where to begin in each topic that the pattern stands for now."""
-    return call("starts", _read_starts, pattern=pattern, start=msgspec.to_builtins(start))
-
-
-def bind(topic: str, queue: str, start: Start, where: dict[str, str] | None) -> Request:
-    travelling = msgspec.to_builtins(start)
-    return call("bind", None, topic=topic, queue=queue, where=where, start=travelling, create=True)
-
-
 def call(method: str, read_body: Callable[[memoryview], Any] | None, **params: Any) -> Request:
     """A named call; `read_body` makes the result of its answer."""
     body: Pieces = [commands.pack(commands.Call(method, params))]
@@ -240,9 +206,9 @@ def call(method: str, read_body: Callable[[memoryview], Any] | None, **params: A
     return Request(Kind.CALL, b"", decode, body)
 
 
-def page(method: str, found: list[figures.QueueInfo] | list[figures.TopicInfo]) -> Request:
+def page(method: str, found: list[info.QueueInfo] | list[info.TopicInfo]) -> Request:
     """Those that come behind what is found, as many as one answer has; fewer are the last."""
-    read_body = figures.read_queues if method == "list_queues" else figures.read_topics
+    read_body = info.read_queues if method == "list_queues" else info.read_topics
     after = found[-1].name if found else ""
     return call(method, read_body, after=after, limit=LIST_PAGE_MAX)
 
@@ -263,8 +229,56 @@ def peek(queue: str, limit: int) -> Request:
 
 
 def redrive_progress(task: int, wait_ms: int) -> Request:
-    asked = _Read(Kind.CALL, b"", lambda answer: figures.read_progress(answer.body))
-    call_body = commands.Call("redrive_progress", {"task": task, "wait_ms": wait_ms})
-    asked.body = [commands.pack(call_body)]
-    asked.wait_s = wait_ms / 1000
-    return asked
+    wanted = commands.Call("redrive_progress", {"task": task, "wait_ms": wait_ms})
+    body: Pieces = [commands.pack(wanted)]
+    return LongRequest(
+        Kind.CALL, b"", lambda answer: info.read_progress(answer.body), body, wait_ms=wait_ms
+    )
+
+
+def export_definitions() -> Request:
+    from nexo.vocabulary.definitions import Definitions  # few ever ask for it
+
+    return call("export_definitions", info.decoder(Definitions))
+
+
+def import_definitions(definitions: Definitions | dict[str, Any], dry_run: bool) -> Request:
+    from nexo.vocabulary.definitions import Imported
+
+    document = msgspec.to_builtins(definitions)
+    read_body = info.decoder(list[Imported])
+    return call("import_definitions", read_body, definitions=document, dry_run=dry_run)
+
+
+def body_of(body: Any) -> bytes:
+    """Bytes as they are, text as UTF-8, anything else as JSON."""
+    if type(body) is bytes:
+        return body
+    if isinstance(body, str):
+        return body.encode()
+    if isinstance(body, (bytes, bytearray, memoryview)):
+        return bytes(body)
+    try:
+        return _encode_json(body)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArgument(
+            f"a body of type {type(body).__name__} is neither bytes, text nor JSON: {error}",
+            "encode it yourself and push the bytes",
+        ) from None
+
+
+def attributes_of(attributes: dict[str, str] | None) -> bytes | None:
+    if not attributes:
+        return None
+    for name, value in attributes.items():
+        if {type(name), type(value)} != {str}:
+            raise InvalidArgument(
+                f"attribute {name!r:.40} is {value!r:.40}", "names and values are texts"
+            )
+    return encode_attributes(attributes)
+
+
+def check_priority(priority: int) -> int:
+    if type(priority) is not int or not 0 <= priority <= PRIORITY_MAX:
+        raise InvalidArgument(f"priority is {priority!r:.40}, allowed is 0 to {PRIORITY_MAX}")
+    return priority
