@@ -10,6 +10,7 @@ those read last are about to be used. Chunks that somebody is working on are pin
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from nexo.engine.process import give_memory_back
@@ -87,6 +88,7 @@ class Memory:
         self._bookkeeping: dict[Holder, int] = {}  # when it was last counted
         self._uncounted: dict[Holder, None] = {}  # those that have changed since …
         self._notes = 0  # … and how often
+        self._counting: dict[Holder, None] = {}  # their turn comes, one in a step
         self._read_back: dict[Chunk, tuple[Holder, Log]] = {}  # the latest last
         self._read_back_kept = 0  # how many were left when the consumed ones were last swept
         self._pins: dict[Chunk, int] = {}
@@ -151,14 +153,24 @@ class Memory:
             self._bookkeeping[holder] = size
 
     def _count_changed(self) -> None:
-        changed, self._uncounted, self._notes = self._uncounted, {}, 0
-        for holder in changed:
+        self._notes = 0
+        if self._uncounted and not self._counting:
+            self._counting, self._uncounted = self._uncounted, {}
+            asyncio.get_running_loop().call_soon(self._count_next)
+
+    def _count_next(self) -> None:
+        """One in each turn of the event loop: a queue may have hundreds of priorities."""
+        if self._counting:
+            holder = next(iter(self._counting))
+            del self._counting[holder]
             self.count(holder)
+            asyncio.get_running_loop().call_soon(self._count_next)
 
     def forget(self, holder: Holder) -> None:
         self._total -= self._bytes.pop(holder, 0)
         self.bookkeeping_bytes -= self._bookkeeping.pop(holder, 0)
         self._uncounted.pop(holder, None)
+        self._counting.pop(holder, None)
 
     def reset(self, holder: Holder) -> None:
         """The state of an actor was loaded anew: nothing of the old one counts."""
@@ -177,6 +189,7 @@ class Memory:
         self._total = 0
         self._bookkeeping.clear()
         self._uncounted.clear()
+        self._counting.clear()
         self.bookkeeping_bytes = 0
         self._read_back.clear()
         self._failing.clear()

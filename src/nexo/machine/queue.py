@@ -209,13 +209,13 @@ class Queue:
         size = len(self.leases) * LEASE_BYTES + len(self.scheduled) * SCHEDULED_BYTES
         if self.recent is not None:
             size += len(self.recent) * KEY_BYTES
-        for lane in self.lanes:
-            chunks = len(lane.log.chunks)
-            size += chunks * CHUNK_BYTES
-            if isinstance(lane.line, Line):
-                size += max(0, len(lane.line) - chunks) * SPAN_BYTES
-            else:
-                size += lane.line.groups * GROUP_BYTES + lane.line.count * GROUPED_MESSAGE_BYTES
+        chunks = sum(map(len, [lane.log.chunks for lane in self.lanes]))
+        spans = sum(map(len, [lane.line for lane in self.lanes if isinstance(lane.line, Line)]))
+        size += chunks * CHUNK_BYTES + max(0, spans - chunks) * SPAN_BYTES
+        if self.busy is not None:
+            for lane in self.lanes:
+                if isinstance(lane.line, GroupedLine):
+                    size += lane.line.groups * GROUP_BYTES + lane.line.count * GROUPED_MESSAGE_BYTES
         return size
 
     def has_ready(self) -> bool:
