@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route, Router
 
 from nexo.doors.admin_http.intake import JSON, check_origin, read_content, read_path, read_query
@@ -21,10 +21,13 @@ from nexo.doors.admin_http.refusals import NoSuchResource, WrongMethod
 from nexo.doors.admin_http.routes import OPERATIONS
 from nexo.doors.admin_http.values import Refused, refusal_of
 from nexo.doors.http.body import Gone
+from nexo.engine.definitions import Packed
 from nexo.vocabulary.errors import NexoError
 from nexo.vocabulary.limits import ADMIN_JSON_VALUES_MAX
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from starlette.types import Receive, Scope, Send
 
     from nexo.access.caller import Caller
@@ -82,6 +85,8 @@ class AdminApp:
             status, value = answered
         if operation.answer is None:
             return Response(status_code=status, headers=_NO_STORE)
+        if isinstance(value, Packed):
+            return _in_pieces(status, value)
         return _json(status, value)
 
     async def _content(
@@ -164,6 +169,16 @@ async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
 
 def _json(status: int, value: Any) -> Response:
     return Response(encode(value), status, headers=_NO_STORE, media_type=JSON)
+
+
+def _in_pieces(status: int, packed: Packed) -> Response:
+    async def pieces() -> AsyncIterator[bytes | memoryview]:
+        for piece in packed.pieces:
+            yield piece
+
+    size = sum(map(len, packed.pieces))
+    headers = {**_NO_STORE, "content-length": str(size)}
+    return StreamingResponse(pieces(), status, headers=headers, media_type=JSON)
 
 
 def _check(operation: Operation, call: Call) -> None:

@@ -11,8 +11,11 @@ from nexo.doors.console import wording
 from nexo.doors.console.badges import badges
 from nexo.doors.console.bodies import preview
 from nexo.doors.console.live import Frame, made_of, streamed
+from nexo.doors.console.queues import CHOSEN_MS, FILTER_CHARS_MAX
 from nexo.doors.console.settings_form import given_topic_settings, topic_fields
 from nexo.doors.console.visit import as_pairs, at, whole_number
+from nexo.engine.listing import steps
+from nexo.engine.topic_actor import TopicActor
 from nexo.vocabulary import spoken
 from nexo.vocabulary.attributes import decode_attributes, encode_attributes
 from nexo.vocabulary.batch import batch_of
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from nexo.doors.console.visit import Visit
-    from nexo.engine.topic_actor import TopicActor, TopicInfo
+    from nexo.engine.topic_actor import TopicInfo
     from nexo.vocabulary.errors import NexoError
 
 TOPICS_SHOWN = 500
@@ -75,47 +78,69 @@ class Published(msgspec.Struct, frozen=True):
     attributes: str
 
 
+class Chosen(msgspec.Struct, frozen=True):
+    """The topics that a page shows, those of users first, then the broker's own."""
+
+    actors: list[TopicActor]
+    matching: int
+
+    def infos(self, visit: Visit) -> list[TopicInfo]:
+        """Of those that are still there."""
+        topics = visit.engine.topics
+        return [each.info() for each in self.actors if topics.get(each.name) is each]
+
+    def made_of(self, infos: list[TopicInfo]) -> str:
+        return made_of([(info.name, info.bound_queues) for info in infos], self.matching)
+
+
 async def topics(visit: Visit) -> Response:
-    text = visit.query("filter")[:100].lower()
-    infos = _infos(visit, text)
+    chosen = await choose(visit)
+    infos = chosen.infos(visit)
     return await visit.page(
         "topics.html",
         {"rows": "topics_rows.html"},
-        infos=infos[:TOPICS_SHOWN],
-        made_of=_made_of(infos),
+        infos=infos,
+        made_of=chosen.made_of(infos),
         known=visit.known,
         fields=topic_fields(TopicSettings(), {}),
-        matching=len(infos),
-        text=text,
+        matching=chosen.matching,
+        text=_text(visit),
         shown_max=TOPICS_SHOWN,
     )
 
 
 async def live_topics(visit: Visit) -> Response:
-    text = visit.query("filter")[:100].lower()
+    engine = visit.engine
+    chosen, chosen_ms, count = await choose(visit), engine.now_ms(), len(engine.topics)
 
-    def frame() -> Frame:
-        values, infos = badges(visit), _infos(visit, text)
-        for info in infos[:TOPICS_SHOWN]:
+    async def frame() -> Frame:
+        nonlocal chosen, chosen_ms, count
+        if len(engine.topics) != count or engine.now_ms() > chosen_ms + CHOSEN_MS:
+            chosen, chosen_ms, count = await choose(visit), engine.now_ms(), len(engine.topics)
+        values, infos = badges(visit), chosen.infos(visit)
+        for info in infos:
             values |= _live(info)
-        return Frame(values, {"rows": _made_of(infos)})
+        return Frame(values, {"rows": chosen.made_of(infos)})
 
     return streamed(visit.house.pulse.stream(visit.caller, frame))
 
 
-def _infos(visit: Visit, text: str) -> list[TopicInfo]:
-    """Those of users first, then the broker's own."""
-    found = [
-        actor.info()
-        for name, actor in visit.engine.topics.items()
-        if text in name.lower() and visit.caller.knows(name)
-    ]
-    found.sort(key=lambda info: (info.name.startswith(RESERVED_PREFIX), info.name))
-    return found
+async def choose(visit: Visit) -> Chosen:
+    """Looked for some at a time: there may be very many."""
+    text, matching = _text(visit), 0
+    shown: tuple[list[TopicActor], list[TopicActor]] = ([], [])
+    async for actors in steps(visit.engine.topics):
+        for actor in actors:
+            if text in actor.name.lower() and visit.caller.knows(actor.name):
+                matching += 1
+                of_these = shown[actor.name.startswith(RESERVED_PREFIX)]
+                if len(of_these) < TOPICS_SHOWN:
+                    of_these.append(actor)
+    return Chosen([*shown[0], *shown[1]][:TOPICS_SHOWN], matching)
 
 
-def _made_of(infos: list[TopicInfo]) -> str:
-    return made_of([(info.name, info.bound_queues) for info in infos])
+def _text(visit: Visit) -> str:
+    return visit.query("filter")[:FILTER_CHARS_MAX].lower()
 
 
 def _live(info: TopicInfo) -> dict[str, str]:

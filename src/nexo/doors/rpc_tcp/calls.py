@@ -15,6 +15,7 @@ from nexo.doors.rpc_tcp.needs import check_call, visible
 from nexo.doors.rpc_tcp.redrive_calls import REDRIVE_CALLS
 from nexo.doors.rpc_tcp.snapshot_calls import SNAPSHOT_CALLS
 from nexo.doors.rpc_tcp.token_calls import TOKEN_CALLS
+from nexo.engine.definitions import Packed
 from nexo.vocabulary import allowed
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.limits import BATCH_MESSAGES_MAX, POP_BYTES_MAX, RPC_CALL_BYTES_MAX
@@ -174,6 +175,8 @@ async def call(connection: Connection, correlation: int, wanted: commands.Called
         result = visible(caller, method, result)
     if isinstance(result, WithParts):
         connection.reply_with(correlation, result.head, encode_parts(wire_parts(result.parts)))
+    elif isinstance(result, Packed):
+        connection.reply_with(correlation, b"", result.pieces)
     else:
         connection.reply_with(correlation, b"", [commands.pack(result)])
 

@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nexo.engine.definitions import export_definitions, import_definitions
+from nexo.engine.definitions import (
+    MSGPACK,
+    export_definitions,
+    import_definitions,
+    packed_definitions,
+)
 from nexo.vocabulary.definitions import Definitions
 
 if TYPE_CHECKING:
@@ -27,7 +32,7 @@ class ImportDefinitions(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 
 async def _export(engine: Engine, _: ExportDefinitions) -> Any:
-    return await export_definitions(engine)
+    return await packed_definitions(await export_definitions(engine), MSGPACK)
 
 
 async def _import(engine: Engine, wanted: ImportDefinitions) -> Any:
