@@ -12,11 +12,21 @@ import pytest
 
 from nexo.doors.console import history
 from nexo.doors.console import queues as table
+from nexo.doors.console import topics as topics_page
 from nexo.doors.metrics_http import app as metrics
 from nexo.doors.metrics_http.app import queue_lines, whole_lines
 from nexo.doors.rpc_tcp.calls import list_queues, list_topics
+from nexo.engine.definitions import (
+    JSON,
+    MSGPACK,
+    STEP_DEFINITIONS,
+    export_definitions,
+    packed_definitions,
+)
 from nexo.engine.listing import Named, page, steps
+from nexo.vocabulary.definitions import Definitions
 from nexo.vocabulary.limits import LIST_STEP_NAMES
+from nexo.vocabulary.settings import QueueSettings
 from nexo.wire.calls import ListQueues, ListTopics
 from tests.engine.rig import Rig, numbered
 from tests.work import steps_of
@@ -24,6 +34,7 @@ from tests.work import steps_of
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from nexo.engine.definitions import Form
     from nexo.engine.engine import Engine
 
     Knows = Callable[[str], bool]
@@ -233,3 +244,44 @@ async def test_the_table_of_the_console_is_chosen_in_steps(
     assert (chosen.known, chosen.matching) == (len(known), len(found))
     assert chosen.pages == (-(-len(found) // 10) if sort == "name" else 4)
     assert await with_turns(table.choose(visit)) >= 3
+
+
+@pytest.mark.parametrize("text", ["", "t00", "nexo.", "nothing"])
+async def test_the_topics_of_the_console_are_chosen_in_steps(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setattr(topics_page, "TOPICS_SHOWN", 250)
+    engine = await rig.start()
+    names = [f"t{number:04d}" for number in range(3 * LIST_STEP_NAMES)]
+    await asyncio.gather(*[engine.create_topic(name) for name in names])
+    archived = QueueSettings(archive=True)
+    await asyncio.gather(*[engine.create_queue(f"q{number}", archived) for number in range(20)])
+    visit: Any = SimpleNamespace(
+        engine=engine,
+        caller=SimpleNamespace(knows=lambda name: name != "t0001"),
+        query=lambda field, default="": text,
+    )
+    chosen = await topics_page.choose(visit)
+    own = sorted(f"nexo.archive.q{number}" for number in range(20))
+    expected = [name for name in names + own if text in name and name != "t0001"]
+    assert chosen.matching == len(expected)
+    assert [info.name for info in chosen.infos(visit)] == expected[:250]
+    before = chosen.made_of(chosen.infos(visit))
+    assert await with_turns(topics_page.choose(visit)) >= 3
+    if "t0002" in expected:
+        await engine.delete_topic("t0002")
+        assert chosen.made_of(chosen.infos(visit)) != before
+
+
+@pytest.mark.parametrize("form", [JSON, MSGPACK])
+@pytest.mark.parametrize("count", [0, 1, 3 * STEP_DEFINITIONS])
+async def test_definitions_are_packed_in_steps(rig: Rig, form: Form, count: int) -> None:
+    engine = await filled(rig, count)
+    await engine.create_topic("t")
+    if count:
+        await engine.bind("t", "q0000", {"kind": "wanted"})
+    found, given, again = [await export_definitions(engine) for _ in range(3)]
+    encoded = b"".join((await packed_definitions(given, form)).pieces)
+    decode = msgspec.json.decode if form is JSON else msgspec.msgpack.decode
+    assert decode(encoded, type=Definitions) == found
+    assert await with_turns(packed_definitions(again, form)) >= count // STEP_DEFINITIONS

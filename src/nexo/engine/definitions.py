@@ -12,6 +12,8 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+import msgspec
+
 from nexo.engine.listing import steps
 from nexo.engine.topics import check_bindable
 from nexo.vocabulary import limits
@@ -49,6 +51,44 @@ if TYPE_CHECKING:
 STEP_DEFINITIONS = 250  # that are made before others get their turn
 
 
+class Packed(NamedTuple):
+    """A document in pieces. They are never joined: to copy tens of megabytes is a long step."""
+
+    pieces: list[bytes | memoryview]
+
+
+class Form(NamedTuple):
+    """What stands around and between definitions in a document of a form."""
+
+    encode: Callable[[object], bytes]
+    head: bytes
+    opening: Callable[[str, int], bytes]  # of a list, by its name and how many it has
+    between: bytes
+    closing: bytes
+    tail: bytes
+
+
+JSON = Form(
+    msgspec.json.Encoder().encode,
+    b'{"version":1',
+    lambda name, _: b',"' + name.encode() + b'":[',
+    b",",
+    b"]",
+    b"}",
+)
+_pack = msgspec.msgpack.Encoder().encode
+MSGPACK = Form(
+    _pack,
+    b"\x84" + _pack("version") + _pack(1),  # a map of four fields
+    lambda name, count: (
+        _pack(name) + b"\xdd" + count.to_bytes(4, "big")
+    ),  # the longest kind of list
+    b"",
+    b"",
+    b"",
+)
+
+
 class _Step(NamedTuple):
     """What is to be told of a definition, and what makes it so; None: it is so already."""
 
@@ -77,6 +117,25 @@ async def export_definitions(engine: Engine) -> Definitions:
         known = {each.name for each in queues}
         bindings = [each for each in bindings if each.queue in known]
     return Definitions(queues=queues, topics=topics, bindings=bindings)
+
+
+async def packed_definitions(found: Definitions, form: Form) -> Packed:
+    """The document as a door sends it, encoded some at a time: there may be very many, and to
+    let go of them is work too. So the one that is given is used up."""
+    pieces: list[bytes | memoryview] = [form.head]
+    for name in ("queues", "topics", "bindings"):
+        definitions: list[object] = getattr(found, name)
+        definitions.reverse()
+        pieces.append(form.opening(name, len(definitions)))
+        between = b""
+        while definitions:
+            some = definitions[-STEP_DEFINITIONS:]
+            del definitions[-STEP_DEFINITIONS:]
+            pieces.append(between + form.between.join(map(form.encode, reversed(some))))
+            between = form.between
+            await asyncio.sleep(0)
+        pieces.append(form.closing)
+    return Packed([*pieces, form.tail])
 
 
 async def import_definitions(

@@ -39,7 +39,6 @@ USERS = {
     "GIVE_BACK_STEP_SPANS": ("nexo.engine.queue_actor",),
     "UNWRITTEN_CHANGES_MAX": ("nexo.engine.queue_actor",),
     "MOVE_RUNS": ("nexo.engine.moves",),
-    "EVENTS_PUBLISHED_MAX": ("nexo.engine.events",),
 }
 
 _CHOICES = {
@@ -65,7 +64,6 @@ _CHOICES = {
     "GIVE_BACK_STEP_SPANS": (1, 3, 500),
     "UNWRITTEN_CHANGES_MAX": (1, 20, 2_000),
     "MOVE_RUNS": (1, 3, 200),
-    "EVENTS_PUBLISHED_MAX": (2, 40, 2_500),
 }
 
 

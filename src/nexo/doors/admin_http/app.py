@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route, Router
 
 from nexo.access.operations import check, operation_of
@@ -36,10 +36,13 @@ from nexo.doors.admin_http.request import (
 from nexo.doors.admin_http.tokens import TOKENS
 from nexo.doors.admin_http.topics import TOPICS
 from nexo.doors.http.body import Gone
+from nexo.engine.definitions import Packed
 from nexo.vocabulary.errors import NexoError
 from nexo.vocabulary.limits import ADMIN_JSON_VALUES_MAX
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from starlette.types import Receive, Scope, Send
 
     from nexo.access import operations
@@ -109,6 +112,8 @@ class AdminApp:
             status, value = answered
         if operation.answer is None:
             return Response(status_code=status, headers=_NO_STORE)
+        if isinstance(value, Packed):
+            return _in_pieces(status, value)
         return _json(status, value)
 
     async def _content(
@@ -191,6 +196,16 @@ async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
 
 def _json(status: int, value: Any) -> Response:
     return Response(encode(value), status, headers=_NO_STORE, media_type=JSON)
+
+
+def _in_pieces(status: int, packed: Packed) -> Response:
+    async def pieces() -> AsyncIterator[bytes | memoryview]:
+        for piece in packed.pieces:
+            yield piece
+
+    size = sum(map(len, packed.pieces))
+    headers = {**_NO_STORE, "content-length": str(size)}
+    return StreamingResponse(pieces(), status, headers=headers, media_type=JSON)
 
 
 def _access(operation: Operation, call: Call) -> operations.Operation:

@@ -8,7 +8,13 @@ import msgspec
 from msgspec import Meta
 
 from nexo.doors.admin_http.operation import Operation
-from nexo.engine.definitions import export_definitions, import_definitions
+from nexo.engine.definitions import (
+    JSON,
+    Packed,
+    export_definitions,
+    import_definitions,
+    packed_definitions,
+)
 from nexo.vocabulary.definitions import Definitions, Imported
 
 if TYPE_CHECKING:
@@ -28,8 +34,8 @@ class Import(msgspec.Struct, frozen=True):
     definitions: list[Imported]
 
 
-async def _export(call: Call) -> Definitions:
-    return await export_definitions(call.engine)
+async def _export(call: Call) -> Packed:
+    return await packed_definitions(await export_definitions(call.engine), JSON)
 
 
 async def _import(call: Call) -> Import:

@@ -10,10 +10,13 @@ from nexo.access.permissions import READ, Action
 from nexo.doors.console import formatting
 from nexo.doors.console.message import batch_of_form, preview
 from nexo.doors.console.pages import badges
+from nexo.doors.console.queues import CHOSEN_MS, FILTER_CHARS_MAX
 from nexo.doors.console.request import as_pairs, at, whole_number
 from nexo.doors.console.settings_form import given_topic_settings, topic_fields
 from nexo.doors.console.streams import Frame, made_of, streamed
+from nexo.engine.listing import steps
 from nexo.engine.looking import counts
+from nexo.engine.topic_actor import TopicActor
 from nexo.vocabulary import spoken
 from nexo.vocabulary.attributes import decode_attributes
 from nexo.vocabulary.errors import InvalidArgument
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from nexo.doors.console.request import Call
-    from nexo.engine.topic_actor import TopicActor, TopicInfo
+    from nexo.engine.topic_actor import TopicInfo
     from nexo.vocabulary.errors import NexoError
 
 TOPICS_SHOWN = 500
@@ -77,47 +80,69 @@ class Published(msgspec.Struct, frozen=True):
     attributes: str
 
 
+class Chosen(msgspec.Struct, frozen=True):
+    """The topics that a page shows, those of users first, then the broker's own."""
+
+    actors: list[TopicActor]
+    matching: int
+
+    def infos(self, call: Call) -> list[TopicInfo]:
+        """Of those that are still there."""
+        topics = call.engine.topics
+        return [each.info() for each in self.actors if topics.get(each.name) is each]
+
+    def made_of(self, infos: list[TopicInfo]) -> str:
+        return made_of([(info.name, info.bound_queues) for info in infos], self.matching)
+
+
 async def topics(call: Call) -> Response:
-    text = call.query("filter")[:100].lower()
-    infos = _infos(call, text)
+    chosen = await choose(call)
+    infos = chosen.infos(call)
     return await call.page(
         "topics.html",
         {"rows": "topics_rows.html"},
-        infos=infos[:TOPICS_SHOWN],
-        made_of=_made_of(infos),
+        infos=infos,
+        made_of=chosen.made_of(infos),
         known=call.known,
         fields=topic_fields(TopicSettings(), {}),
-        matching=len(infos),
-        text=text,
+        matching=chosen.matching,
+        text=_text(call),
         shown_max=TOPICS_SHOWN,
     )
 
 
 async def live_topics(call: Call) -> Response:
-    text = call.query("filter")[:100].lower()
+    engine = call.engine
+    chosen, chosen_ms, count = await choose(call), engine.now_ms(), len(engine.topics)
 
-    def frame() -> Frame:
-        values, infos = badges(call), _infos(call, text)
-        for info in infos[:TOPICS_SHOWN]:
+    async def frame() -> Frame:
+        nonlocal chosen, chosen_ms, count
+        if len(engine.topics) != count or engine.now_ms() > chosen_ms + CHOSEN_MS:
+            chosen, chosen_ms, count = await choose(call), engine.now_ms(), len(engine.topics)
+        values, infos = badges(call), chosen.infos(call)
+        for info in infos:
             values |= _live(info)
-        return Frame(values, {"rows": _made_of(infos)})
+        return Frame(values, {"rows": chosen.made_of(infos)})
 
     return streamed(call.shared.pulse.stream(call.caller, frame))
 
 
-def _infos(call: Call, text: str) -> list[TopicInfo]:
-    """Those of users first, then the broker's own."""
-    found = [
-        actor.info()
-        for name, actor in call.engine.topics.items()
-        if text in name.lower() and call.caller.knows(name)
-    ]
-    found.sort(key=lambda info: (info.name.startswith(RESERVED_PREFIX), info.name))
-    return found
+async def choose(call: Call) -> Chosen:
+    """Looked for some at a time: there may be very many."""
+    text, matching = _text(call), 0
+    shown: tuple[list[TopicActor], list[TopicActor]] = ([], [])
+    async for actors in steps(call.engine.topics):
+        for actor in actors:
+            if text in actor.name.lower() and call.caller.knows(actor.name):
+                matching += 1
+                of_these = shown[actor.name.startswith(RESERVED_PREFIX)]
+                if len(of_these) < TOPICS_SHOWN:
+                    of_these.append(actor)
+    return Chosen([*shown[0], *shown[1]][:TOPICS_SHOWN], matching)
 
 
-def _made_of(infos: list[TopicInfo]) -> str:
-    return made_of([(info.name, info.bound_queues) for info in infos])
+def _text(call: Call) -> str:
+    return call.query("filter")[:FILTER_CHARS_MAX].lower()
 
 
 def _live(info: TopicInfo) -> dict[str, str]:

@@ -12,7 +12,13 @@ import msgspec
 from nexo.access.tokens import access_key_id
 from nexo.doors.rpc_tcp.access import check_call, operation_of_call, visible
 from nexo.doors.rpc_tcp.deliveries import wire_parts
-from nexo.engine.definitions import export_definitions, import_definitions
+from nexo.engine.definitions import (
+    MSGPACK,
+    Packed,
+    export_definitions,
+    import_definitions,
+    packed_definitions,
+)
 from nexo.engine.listing import steps
 from nexo.engine.types import Chosen, Wanted
 from nexo.vocabulary import allowed
@@ -68,6 +74,8 @@ async def call(connection: Connection, correlation: int, wanted: commands.Called
         result = visible(caller, params, result)
     if isinstance(result, WithParts):
         connection.reply_with(correlation, result.head, encode_parts(wire_parts(result.parts)))
+    elif isinstance(result, Packed):
+        connection.reply_with(correlation, b"", result.pieces)
     else:
         connection.reply_with(correlation, b"", [commands.pack(result)])
 
@@ -370,7 +378,7 @@ def _token_figures(defined: TokenDefined) -> calls.TokenFigures:
 
 
 async def _export_definitions(engine: Engine, _: calls.ExportDefinitions) -> Any:
-    return await export_definitions(engine)
+    return await packed_definitions(await export_definitions(engine), MSGPACK)
 
 
 async def _import_definitions(engine: Engine, wanted: calls.ImportDefinitions) -> Any:
