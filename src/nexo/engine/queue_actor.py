@@ -268,8 +268,7 @@ class QueueActor(Actor):
     def purge(self) -> asyncio.Future[int]:
         self.check_in_service()
         self.flush()
-        count = self.clear_out()
-        return self.changed(count)
+        return self.changed(self.clear_out())
 
     def clear_out(self) -> int:
         """Everything is gone. What it took is given back some at a time."""
