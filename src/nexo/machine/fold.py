@@ -238,6 +238,9 @@ class _Folding:
     def _carve(self, first: int, end: int) -> list[Free]:
         """Take a range out of the free spans."""
         at = max(0, bisect_right(self._firsts, first) - 1)
+        if at < len(self._free) and self._free[at].first == first and self._free[at].end == end:
+            del self._firsts[at]  # all of one: the usual case
+            return [self._free.pop(at)]
         carved, found = [], 0
         while at < len(self._free) and self._free[at].first < end:
             span = self._free[at]
@@ -260,9 +263,12 @@ class _Folding:
 
     def _carve_lease(self, lease: int, first: int, end: int) -> list[Leased]:
         """Take a range off a lease."""
+        held = self._leases.get(lease, [])
+        if len(held) == 1 and held[0].first == first and held[0].end == end:
+            return self._leases.pop(lease)
         carved: list[Leased] = []
         left: list[Leased] = []
-        for span in self._leases.get(lease, ()):
+        for span in held:
             low, high = max(first, span.first), min(end, span.end)
             if low >= high:
                 left.append(span)
