@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from nexo.doors.admin_http.app import AdminApp
-from nexo.doors.console.app import ConsoleApp
 from nexo.doors.http.front import Front, Guarded, NoOtherSites
 from nexo.doors.http.server import HttpDoor
 from nexo.doors.metrics_http.app import MetricsApp
@@ -13,6 +13,10 @@ from nexo.doors.sqs_http.app import SqsApp
 from nexo.server.lake import LakeFolder
 
 if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+    from nexo.access.guard import Guard
+    from nexo.doors.console.app import ConsoleApp
     from nexo.doors.metrics_http.app import Surroundings
     from nexo.engine.engine import Engine
     from nexo.server.broker import BrokerSurroundings
@@ -20,6 +24,51 @@ if TYPE_CHECKING:
     from nexo.server.security import Security
 
 METRICS = "nexo.metrics"  # what a token must be allowed to peek at
+CONSOLE_AFTER_S = 1.0  # the console is loaded this long after a start, or when somebody wants it
+
+
+class LateConsole:
+    """The console, which nobody needs for a broker to be ready: its modules are a sixth of all."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        guard: Guard,
+        surroundings: BrokerSurroundings,
+        lake: LakeFolder | None,
+    ) -> None:
+        self._given = engine, guard, surroundings, lake
+        self._loading: asyncio.Task[ConsoleApp] | None = None
+        self._timer = asyncio.get_running_loop().call_later(CONSOLE_AFTER_S, self._load)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        console = await asyncio.shield(self._load())
+        await console(scope, receive, send)
+
+    def close(self) -> None:
+        self._timer.cancel()
+        if self._loading is None:
+            return
+        if self._loading.done():
+            self._loading.result().close()
+        else:
+            self._loading.cancel()
+
+    def _load(self) -> asyncio.Task[ConsoleApp]:
+        if self._loading is None:
+            self._loading = asyncio.get_running_loop().create_task(self._loaded())
+        return self._loading
+
+    async def _loaded(self) -> ConsoleApp:
+        """In a thread: the event loop goes on."""
+        console_app = await asyncio.to_thread(_console_app)
+        return console_app(*self._given)
+
+
+def _console_app() -> type[ConsoleApp]:
+    from nexo.doors.console.app import ConsoleApp
+
+    return ConsoleApp
 
 
 class HttpService:
@@ -37,7 +86,7 @@ class HttpService:
         self.front = Front(self._sqs, {}, lambda: engine.trouble)
         served = NoOtherSites(self.front) if security.is_for_this_machine else self.front
         self._door = HttpDoor(served, security.tls)
-        self._console: ConsoleApp | None = None
+        self._console: LateConsole | None = None
         self._lake = LakeFolder(configuration.lake) if configuration.lake is not None else None
 
     def show_metrics(self, engine: Engine, surroundings: Surroundings) -> None:
@@ -50,7 +99,7 @@ class HttpService:
 
     def open_console(self, engine: Engine, surroundings: BrokerSurroundings) -> None:
         """It asks for the token by itself: people sign in with a form, not with a header."""
-        self._console = ConsoleApp(engine, self._guard, surroundings, self._lake)
+        self._console = LateConsole(engine, self._guard, surroundings, self._lake)
         self.front.mount("/console", self._console)
 
     @property
