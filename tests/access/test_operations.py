@@ -70,8 +70,16 @@ def test_every_name_of_a_request_counts() -> None:
 
 def test_the_default_dead_letter_queue_is_the_queues_own() -> None:
     assert dead_letters_elsewhere("orders", "{name}_dlq") is None
+    assert dead_letters_elsewhere("orders", "orders_dlq") is None
     assert dead_letters_elsewhere("orders", "failed") == "failed"
     assert dead_letters_elsewhere("orders", "{name}-failed") == "orders-failed"
+
+
+def test_what_an_operation_is_not_about_lets_nobody_through() -> None:
+    push = OPERATIONS["push"]
+    assert push.actions_on(On.QUEUE) == {"push"}
+    with pytest.raises(Forbidden):
+        holder("*:*").check_any(push.actions_on(On.TOPIC), "news")
 
 
 def test_what_has_no_row_is_refused() -> None:

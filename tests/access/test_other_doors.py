@@ -16,6 +16,8 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from nexo.doors.sqs_http.actions import ACTIONS
+from nexo.vocabulary.settings import QueueSettings
+from tests.access.speaker import Speaker, code_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +52,7 @@ SQS_ROWS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "GetQueueAttributes": (URL, ALL),
     "GetQueueUrl": ({"QueueName": "orders"}, ALL),
     "ListDeadLetterSourceQueues": (URL, ALL),
-    "ListMessageMoveTasks": ({"SourceArn": ARN + "orders"}, ALL),
+    "ListMessageMoveTasks": ({"SourceArn": ARN + "orders"}, {"manage"}),
     "ListQueueTags": (URL, ALL),
     "ListQueues": ({}, set()),
     "PurgeQueue": (URL, {"manage"}),
@@ -198,6 +200,58 @@ def test_dead_letters_are_pushed_by_who_sends_them(broker: GuardedBroker) -> Non
     policy = json.dumps({"deadLetterTargetArn": ARN + "orders", "maxReceiveCount": 1})
     params = {"QueueName": "mine", "Attributes": {"RedrivePolicy": policy}}
     assert signed(broker, broker.mint("mine:*", aws=True), "CreateQueue", params) == "AccessDenied"
+
+
+def test_the_dead_letter_queue_of_its_own_name_is_the_queues_own(broker: GuardedBroker) -> None:
+    """As over RPC: whoever manages a queue may let its dead letters go to `<queue>_dlq`."""
+    for name in ("mine-1", "mine-1_dlq"):
+        broker.wait_for(broker.engine.create_queue(name))
+    policy = json.dumps({"deadLetterTargetArn": ARN + "mine-1_dlq", "maxReceiveCount": 1})
+    url = {"QueueUrl": "http://localhost/000000000000/mine-1"}
+    params = {**url, "Attributes": {"RedrivePolicy": policy}}
+    minted = broker.mint("mine-1:manage", aws=True)
+    assert signed(broker, minted, "SetQueueAttributes", params) == "ok"
+    with Speaker(broker.ports.rpc, broker.token("mine-1:manage")) as speaker:
+        settings = {"dead_letter": "mine-1_dlq"}
+        assert code_of(speaker.call("edit_queue", name="mine-1", settings=settings)) == "ok"
+
+
+@pytest.mark.parametrize(
+    ("allow", "target", "is_allowed"),
+    [
+        (["letters:manage"], None, True),
+        (["letters:manage", "target:push"], "target", True),
+        (["letters:manage", "target:pop,peek,manage"], "target", False),
+        (["letters:push,pop,peek", "target:push"], "target", False),
+        (["letters:push,pop,peek"], None, False),
+    ],
+)
+def test_all_doors_agree_on_a_redrive(
+    broker: GuardedBroker, allow: list[str], target: str | None, is_allowed: bool
+) -> None:
+    broker.wait_for(_letters(broker))
+    minted, token = broker.mint(*allow, aws=True), broker.token(*allow)
+    start = {"SourceArn": ARN + "letters"}
+    start |= {} if target is None else {"DestinationArn": ARN + target}
+    over_sqs = signed(broker, minted, "StartMessageMoveTask", start)
+    over_sqs_seen = signed(broker, minted, "ListMessageMoveTasks", {"SourceArn": ARN + "letters"})
+    task = broker.wait_for(broker.engine.tasks.begin("letters", None, None))
+    with Speaker(broker.ports.rpc, token) as speaker:
+        over_rpc = code_of(speaker.call("redrive", name="letters", to=target))
+        over_rpc_seen = code_of(speaker.call("redrive_progress", task=task))
+    may_see = "letters:manage" in allow
+    assert (over_sqs != "AccessDenied", over_rpc != "forbidden") == (is_allowed, is_allowed)
+    assert (over_sqs_seen == "ok", over_rpc_seen == "ok") == (may_see, may_see)
+
+
+async def _letters(broker: GuardedBroker) -> None:
+    for name, settings in (
+        ("letters", None),
+        ("target", None),
+        ("source", QueueSettings(dead_letter="letters")),
+    ):
+        if name not in broker.engine.queues:
+            await broker.engine.create_queue(name, settings)
 
 
 def test_management_over_sqs_is_told_to_the_audit_log(broker: GuardedBroker) -> None:

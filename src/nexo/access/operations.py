@@ -58,6 +58,11 @@ class Operation(NamedTuple):
     needs: tuple[Need, ...] = ()
     is_audited: bool = False
 
+    def actions_on(self, on: On) -> frozenset[Action]:
+        """One of these is needed there. If it has no such need it is not about such a name, and
+        nobody is let through by asking for it."""
+        return next((need.actions for need in self.needs if need.on is on), frozenset())
+
 
 class Named(msgspec.Struct, frozen=True):
     """The names that stand in one request."""
@@ -183,7 +188,8 @@ def check(caller: Caller, operation: Operation, named: Named) -> None:
 def dead_letters_elsewhere(queue: str, template: str) -> str | None:
     """The dead-letter queue that a setting names, if it is not the one that a queue has by default:
     who sends dead letters there pushes to it."""
-    return None if template == _DEAD_LETTER_DEFAULT else dead_letter_name(queue, template)
+    named = dead_letter_name(queue, template)
+    return None if named == dead_letter_name(queue, _DEAD_LETTER_DEFAULT) else named
 
 
 def check_redrive_known(caller: Caller, source: str, task: int) -> None:

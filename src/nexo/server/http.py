@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from nexo.access.operations import OPERATIONS
 from nexo.doors.admin_http.app import AdminApp
 from nexo.doors.http.front import Front, Guarded, NoOtherSites
 from nexo.doors.http.server import HttpDoor
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from nexo.server.configuration import Configuration
     from nexo.server.security import Security
 
-METRICS = "nexo.metrics"  # what a token must be allowed to peek at
 CONSOLE_AFTER_S = 1.0  # the console is loaded this long after a start, or when somebody wants it
 
 
@@ -91,7 +91,7 @@ class HttpService:
 
     def show_metrics(self, engine: Engine, surroundings: Surroundings) -> None:
         app = MetricsApp(engine, surroundings)
-        self.front.mount("/metrics", Guarded(app, self._guard, "metrics", METRICS))
+        self.front.mount("/metrics", Guarded(app, self._guard, "metrics", OPERATIONS["metrics"]))
 
     def open_admin(self, engine: Engine, surroundings: BrokerSurroundings) -> None:
         app = AdminApp(engine, self._guard, surroundings)

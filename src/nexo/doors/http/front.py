@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from nexo.access.permissions import Action
+from nexo.access.operations import Named, check
 from nexo.vocabulary.errors import Forbidden, NexoError, RateLimited, Unauthorized
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from nexo.access.caller import Caller
     from nexo.access.guard import Guard
+    from nexo.access.operations import Operation
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -89,21 +90,22 @@ class Front:
 
 
 class Guarded:
-    """An app for those who may. `name` is what the caller must be allowed to `peek` at; None: any
-    token will do, and the app looks at what it allows: it finds the caller in `scope["state"]`, as
-    `caller`."""
+    """An app for those who may do this one operation of the broker; None: any token will do, and
+    the app looks at what it allows: it finds the caller in `scope["state"]`, as `caller`."""
 
-    def __init__(self, app: App, guard: Guard, door: str, name: str | None = None) -> None:
+    def __init__(
+        self, app: App, guard: Guard, door: str, operation: Operation | None = None
+    ) -> None:
         self._app = app
         self._guard = guard
         self._door = door
-        self._name = name
+        self._operation = operation
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             caller = caller_of(self._guard, scope, self._door)
-            if self._name is not None:
-                caller.check(Action.PEEK, self._name)
+            if self._operation is not None:
+                check(caller, self._operation, Named())
         except NexoError as error:
             await refuse(send, error)
             return

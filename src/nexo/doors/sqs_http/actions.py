@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nexo.access.permissions import ANY
-from nexo.access.permissions import Action as Permitted
+from nexo.access.operations import OPERATIONS, On
 from nexo.doors.sqs_http import shapes
 from nexo.doors.sqs_http.accounts import GetCallerIdentityRequest, get_caller_identity
 from nexo.doors.sqs_http.delete_message import (
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Awaitable, Callable
 
+    from nexo.access.operations import Operation
     from nexo.doors.sqs_http.accounts import Addresses, Caller
     from nexo.doors.sqs_http.app import Request
     from nexo.doors.sqs_http.queues import Pauses
@@ -55,22 +55,18 @@ if TYPE_CHECKING:
 
 class Action:
     """`decode` takes JSON; `check` refuses a request that lacks what it must have. Who calls it
-    must be allowed one of what it `needs` on the queue."""
+    must be allowed what its `operation` needs."""
 
-    __slots__ = ("_required", "decode", "handler", "name", "needs", "request")
+    __slots__ = ("_required", "decode", "handler", "name", "operation", "request")
 
     def __init__(self, name: str, request: type[shapes.Shape], handler: Handler) -> None:
         self.name = name
-        self.needs = _NEEDS.get(name, _MANAGE)
+        self.operation = OPERATIONS[_OPERATIONS[name]]
         self.request = request
         self.handler = handler
         self.decode: Callable[[bytes], shapes.Shape] = msgspec.json.Decoder(request).decode
         words = dict(zip(request.__struct_encode_fields__, request.__struct_fields__, strict=True))
         self._required = [(words[name], name) for name in shapes.REQUIRED.get(request, ())]
-
-    @property
-    def is_management(self) -> bool:
-        return self.needs is _MANAGE
 
     @property
     def is_change(self) -> bool:
@@ -86,7 +82,16 @@ class Action:
 class Call:
     """One call of an action: who calls, from where, and the way to the queue that is meant."""
 
-    __slots__ = ("addresses", "caller", "engine", "is_query", "needs", "pauses", "request", "waits")
+    __slots__ = (
+        "addresses",
+        "caller",
+        "engine",
+        "is_query",
+        "operation",
+        "pauses",
+        "request",
+        "waits",
+    )
 
     def __init__(
         self,
@@ -97,7 +102,7 @@ class Call:
         caller: Caller,
         request: Request,
         is_query: bool,
-        needs: frozenset[Permitted],
+        operation: Operation,
     ) -> None:
         self.engine = engine
         self.addresses = addresses
@@ -106,7 +111,7 @@ class Call:
         self.caller = caller
         self.request = request
         self.is_query = is_query
-        self.needs = needs  # one of these the caller must be allowed
+        self.operation = operation  # what it is, in the words of all doors
 
     def queue(self, queue_url: str | None) -> QueueActor:
         """The queue that a request names."""
@@ -122,33 +127,43 @@ class Call:
             raise no_such_queue()
         return found
 
-    def check(self, name: str, needs: frozenset[Permitted] | None = None) -> None:
-        """`needs` are other ones than those of the action, where it names a second queue."""
+    def check(self, name: str, on: On = On.QUEUE) -> None:
+        """Raise unless the caller may do what the action does with the queue of this name; `on`
+        says what it is to the action, which may name a second one."""
         rights = self.caller.rights
         if rights.is_bound:
-            rights.check_any(needs or self.needs, name)
+            rights.check_any(self.operation.actions_on(on), name)
 
     def url_of(self, name: str) -> str:
         return self.addresses.url_of(name, self.request.origin)
 
 
-_MANAGE = frozenset({Permitted.MANAGE})
-_PUSH, _POP = frozenset({Permitted.PUSH}), frozenset({Permitted.POP})
-_NEEDS = {
-    "ChangeMessageVisibility": _POP,
-    "ChangeMessageVisibilityBatch": _POP,
-    "DeleteMessage": _POP,
-    "DeleteMessageBatch": _POP,
-    "GetQueueAttributes": ANY,
-    "GetQueueUrl": ANY,
-    "ListDeadLetterSourceQueues": ANY,
-    "ListMessageMoveTasks": ANY,
-    "ListQueueTags": ANY,
-    "ListQueues": ANY,
-    "ReceiveMessage": _POP,
-    "SendMessage": _PUSH,
-    "SendMessageBatch": _PUSH,
-    "GetCallerIdentity": ANY,
+# What each action is, in the words of all doors. Tags and policies are kept with the settings.
+_OPERATIONS = {
+    "AddPermission": "edit_queue",
+    "CancelMessageMoveTask": "redrive_cancel",
+    "ChangeMessageVisibility": "extend",
+    "ChangeMessageVisibilityBatch": "extend",
+    "CreateQueue": "create_queue",
+    "DeleteMessage": "ack",
+    "DeleteMessageBatch": "ack",
+    "DeleteQueue": "delete_queue",
+    "GetQueueAttributes": "queue_info",
+    "GetQueueUrl": "queue_info",
+    "ListDeadLetterSourceQueues": "queue_info",
+    "ListMessageMoveTasks": "redrive_progress",
+    "ListQueueTags": "queue_info",
+    "ListQueues": "list_queues",
+    "PurgeQueue": "purge",
+    "ReceiveMessage": "pop",
+    "RemovePermission": "edit_queue",
+    "SendMessage": "push",
+    "SendMessageBatch": "push",
+    "SetQueueAttributes": "edit_queue",
+    "StartMessageMoveTask": "redrive",
+    "TagQueue": "edit_queue",
+    "UntagQueue": "edit_queue",
+    "GetCallerIdentity": "list_queues",  # it tells callers only who they are
 }
 _HANDLERS: dict[str, Handler] = {
     "AddPermission": add_permission,

@@ -289,9 +289,9 @@ class SqsApp:
             caller,
             request,
             is_query,
-            action.needs,
+            action.operation,
         )
-        if not (action.is_management and self._guard.is_required):
+        if not (action.operation.is_audited and self._guard.is_required):
             return await action.handler(call, wanted)
         resource = str(getattr(wanted, "queue_url", None) or getattr(wanted, "queue_name", ""))
         with self._guard.tell(caller.rights, request.peer, DOOR, action.name, resource):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from nexo.access.permissions import Action
+from nexo.access.operations import On
 from nexo.doors.sqs_http.errors import SqsError, invalid, invalid_value, not_found
 from nexo.doors.sqs_http.queues import has_source
 from nexo.doors.sqs_http.shapes import (
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from nexo.engine.queue_actor import QueueActor
     from nexo.engine.types import MoveTask
 
-PUSH = frozenset({Action.PUSH})
 RATE_MAX = 500
 RESULTS_MAX = 10
 
@@ -49,7 +48,7 @@ async def start_message_move_task(
         raise invalid("Source queue must be configured as a Dead Letter Queue.")
     to = None
     if request.destination_arn is not None:
-        target = _queue(call, request.destination_arn, "DestinationArn", PUSH)
+        target = _queue(call, request.destination_arn, "DestinationArn", On.TARGET)
         to = target.name
         if target.settings.fifo != source.settings.fifo:
             raise invalid("Destination queue must be same type of queue as the source.")
@@ -118,15 +117,13 @@ def _shown(
     )
 
 
-def _queue(
-    call: Call, arn: str, parameter: str, needs: frozenset[Action] | None = None
-) -> QueueActor:
+def _queue(call: Call, arn: str, parameter: str, on: On = On.QUEUE) -> QueueActor:
     """The queue of an ARN, if the caller may do with it what the action does. Asked in this
     order, so that who may not learns nothing of whether there is such a queue."""
     name = call.addresses.named_by(arn)
     if name is None:
         raise invalid_value(arn, parameter, "Must be an ARN of a queue.")
-    call.check(name, needs)
+    call.check(name, on)
     found = call.engine.queues.get(name)
     if found is None:
         raise not_found(parameter)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nexo.access.permissions import Action
+from nexo.access.operations import On, dead_letters_elsewhere
 from nexo.doors.sqs_http.errors import SqsError, invalid_attribute, invalid_value
 from nexo.doors.sqs_http.shapes import ACTIONS
 from nexo.vocabulary.limits import SQS_POLICY_DEPTH_MAX
@@ -143,7 +143,8 @@ def redrive_policy(call: Call, name: str, fifo: bool, text: str) -> tuple[int, s
             f"Invalid value for maxReceiveCount: {policy['maxReceiveCount']!s:.100}, valid values "
             f"are from 1 to {RECEIVES_MAX} both inclusive."
         )
-    call.caller.rights.check(Action.PUSH, target)  # its dead letters are pushed there
+    if dead_letters_elsewhere(name, target) is not None:
+        call.check(target, On.DEAD_LETTERS)
     if call.addresses.place_of(target)[0] != call.addresses.place_of(name)[0]:
         raise refused("Dead letter target must be in the same account and region as the source.")
     found = call.engine.queues.get(target)
