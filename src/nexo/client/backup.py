@@ -9,8 +9,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from nexo.client import requests
 from nexo.vocabulary.errors import (
     DataCorrupt,
@@ -20,29 +18,17 @@ from nexo.vocabulary.errors import (
     Unreachable,
 )
 from nexo.vocabulary.limits import BACKUP_PIECE_BYTES_MAX
+from nexo.wire import calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from nexo.client.operation import Operation
+    from nexo.wire.calls import BackupProgress
 
     Report = Callable[[str, int, int], None]  # what is being done, bytes so far, bytes in all
 
 WAIT_MS = 200  # one question after the progress
-
-
-class _Progress(msgspec.Struct, frozen=True):
-    """As the broker tells it."""
-
-    backup: int
-    copied_bytes: int
-    total_bytes: int
-    done: bool
-    sha256: str = ""
-
-
-_read_progress = msgspec.msgpack.Decoder(_Progress).decode
-_read_piece = msgspec.msgpack.Decoder(bytes).decode
 
 
 def take_backup(
@@ -52,7 +38,7 @@ def take_backup(
     target = Path(file)
     if target.exists() and not replace:
         raise InvalidArgument(f"{target} is there already", "choose another name, or say replace")
-    progress = yield requests.call("backup", _read_progress)
+    progress = yield requests.call(calls.BeginBackup())
     try:
         size = yield from _take(target, progress, report)
     except (GeneratorExit, Unreachable):
@@ -65,23 +51,20 @@ def take_backup(
     return size
 
 
-def _end(progress: _Progress) -> Generator[Operation, Any, None]:
+def _end(progress: BackupProgress) -> Generator[Operation, Any, None]:
     with contextlib.suppress(NexoError):  # it is forgotten by itself, if somewhat later
-        yield requests.call("backup_end", None, backup=progress.backup)
+        yield requests.call(calls.EndBackup(progress.backup))
 
 
 def _take(
-    target: Path, progress: _Progress, report: Report | None
+    target: Path, progress: BackupProgress, report: Report | None
 ) -> Generator[Operation, Any, int]:
     part = target.with_name(f"{target.name}.part")
     try:
         while not progress.done:
             if report is not None:
                 report("copying", progress.copied_bytes, progress.total_bytes)
-            waiting = requests.call(
-                "backup_progress", _read_progress, backup=progress.backup, wait_ms=WAIT_MS
-            )
-            progress = yield waiting
+            progress = yield requests.call(calls.AwaitBackup(progress.backup, WAIT_MS))
         yield from _fetch(progress, part, report)
         part.replace(target)
         _synchronize(target.parent)
@@ -95,7 +78,7 @@ def _take(
 
 
 def _fetch(
-    progress: _Progress, part: Path, report: Report | None
+    progress: BackupProgress, part: Path, report: Report | None
 ) -> Generator[Operation, Any, None]:
     digest, offset = hashlib.sha256(), 0
     part.unlink(missing_ok=True)
@@ -103,13 +86,8 @@ def _fetch(
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as writing:
         while True:
-            piece = yield requests.call(
-                "backup_read",
-                _read_piece,
-                backup=progress.backup,
-                offset=offset,
-                size=BACKUP_PIECE_BYTES_MAX,
-            )
+            wanted = calls.ReadBackup(progress.backup, offset, BACKUP_PIECE_BYTES_MAX)
+            piece = yield requests.call(wanted)
             if not piece:
                 break
             writing.write(piece)

@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
 import msgspec
 
-from nexo.client.info import decoder
 from nexo.client.receipts import AckOne, SettleAlone, SettleMany
 from nexo.vocabulary.attributes import decode_attributes
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.identity import message_id, priority_of
 from nexo.vocabulary.limits import DELAY_MS_MAX, REASON_CHARS_MAX, TIMEOUT_MS_MAX
-from nexo.vocabulary.message import Message
 from nexo.vocabulary.spoken import milliseconds
 from nexo.vocabulary.states import State
 from nexo.wire import commands
@@ -32,11 +30,11 @@ if TYPE_CHECKING:
 
     from nexo.client.delivery import Delivery, Range
     from nexo.vocabulary import batch
+    from nexo.vocabulary.message import Message
     from nexo.wire.columns import WirePart
 
 _log = logging.getLogger("nexo.client")
 _decode_json = msgspec.json.Decoder().decode
-_read_messages = decoder(list[Message])
 
 
 class Content:
@@ -254,10 +252,6 @@ class PeekedMessage(Content):
 
     def __repr__(self) -> str:
         return f"<PeekedMessage {self.id} of {self.queue!r}, {self.state.name}: {self.body!r:.60}>"
-
-
-def read_peeked(queue: str, body: memoryview) -> list[PeekedMessage]:
-    return [PeekedMessage(queue, seen) for seen in _read_messages(body)]
 
 
 M = TypeVar("M", bound=HeldMessage)

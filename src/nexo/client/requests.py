@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from nexo.client import info, tracing
-from nexo.client.message import read_peeked
+from nexo.client.message import PeekedMessage
 from nexo.client.operation import Request
 from nexo.client.pushes import Push, PushBatch
 from nexo.vocabulary.attributes import encode_attributes
@@ -24,7 +24,7 @@ from nexo.vocabulary.limits import (
     WAIT_MS_MAX,
 )
 from nexo.vocabulary.spoken import milliseconds
-from nexo.wire import commands
+from nexo.wire import calls, commands
 from nexo.wire.frame import Frame, Kind, frame_parts
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from nexo.vocabulary.errors import NexoError
 
 _encode_json = msgspec.json.Encoder().encode
-_read_int = info.decoder(int)
+Reply = TypeVar("Reply")
 
 
 class Pop(Request):
@@ -196,58 +196,55 @@ def pop(
     return Pop(commands.Pop(queue, count, POP_BYTES_MAX, wait_ms, visibility_ms), auto_received)
 
 
-def call(method: str, read_body: Callable[[memoryview], Any] | None, **params: Any) -> Request:
-    """A named call; `read_body` makes the result of its answer."""
-    body: Pieces = [commands.pack(commands.Call(method, params))]
+def call(wanted: calls.Request[Reply], read: Callable[[Reply], Any] | None = None) -> Request:
+    """A named call. The result is what was answered, or what `read` makes of it."""
+    kind = type(wanted)
 
     def decode(answer: Frame) -> Any:
-        return None if read_body is None else read_body(answer.body)
+        reply = calls.read(kind, answer)
+        return reply if read is None else read(reply)
 
-    return Request(Kind.CALL, b"", decode, body)
+    return Request(Kind.CALL, b"", decode, [calls.encode(wanted)])
 
 
-def page(method: str, found: list[info.QueueInfo] | list[info.TopicInfo]) -> Request:
+def queues_behind(found: list[info.QueueInfo]) -> Request:
     """Those that come behind what is found, as many as one answer has; fewer are the last."""
-    read_body = info.read_queues if method == "list_queues" else info.read_topics
-    after = found[-1].name if found else ""
-    return call(method, read_body, after=after, limit=LIST_PAGE_MAX)
+    wanted = calls.ListQueues(found[-1].name if found else "", LIST_PAGE_MAX)
+    return call(wanted, lambda page: [info.read_queue(each) for each in page])
 
 
-def delete(method: str, name: str) -> Request:
-    body: Pieces = [commands.pack(commands.Call(method, {"name": name}))]
-    return _Deletion(Kind.CALL, b"", lambda _: None, body)
+def topics_behind(found: list[info.TopicInfo]) -> Request:
+    wanted = calls.ListTopics(found[-1].name if found else "", LIST_PAGE_MAX)
+    return call(wanted, lambda page: [info.read_topic(each) for each in page])
 
 
-def count_of(method: str, **params: Any) -> Request:
-    return call(method, _read_int, **params)
+def delete(wanted: calls.DeleteQueue | calls.DeleteTopic) -> Request:
+    return _Deletion(Kind.CALL, b"", lambda _: None, [calls.encode(wanted)])
 
 
 def peek(queue: str, limit: int) -> Request:
     if not 0 < limit <= PEEK_MESSAGES_MAX:
         raise InvalidArgument(f"a peek shows 1 to {PEEK_MESSAGES_MAX} messages, not {limit}")
-    return call("peek", lambda body: read_peeked(queue, body), name=queue, limit=limit)
-
-
-def redrive_progress(task: int, wait_ms: int) -> Request:
-    wanted = commands.Call("redrive_progress", {"task": task, "wait_ms": wait_ms})
-    body: Pieces = [commands.pack(wanted)]
-    return LongRequest(
-        Kind.CALL, b"", lambda answer: info.read_progress(answer.body), body, wait_ms=wait_ms
+    return call(
+        calls.Peek(queue, limit), lambda seen: [PeekedMessage(queue, each) for each in seen]
     )
 
 
-def export_definitions() -> Request:
-    from nexo.vocabulary.definitions import Definitions  # few ever ask for it
+def redrive_progress(task: int, wait_ms: int) -> Request:
+    def decode(answer: Frame) -> info.Progress:
+        return info.read_progress(calls.read(calls.AwaitRedrive, answer))
 
-    return call("export_definitions", info.decoder(Definitions))
+    body: Pieces = [calls.encode(calls.AwaitRedrive(task, wait_ms))]
+    return LongRequest(Kind.CALL, b"", decode, body, wait_ms=wait_ms)
+
+
+def export_definitions() -> Request:
+    return call(calls.ExportDefinitions())
 
 
 def import_definitions(definitions: Definitions | dict[str, Any], dry_run: bool) -> Request:
-    from nexo.vocabulary.definitions import Imported
-
-    document = msgspec.to_builtins(definitions)
-    read_body = info.decoder(list[Imported])
-    return call("import_definitions", read_body, definitions=document, dry_run=dry_run)
+    document: Any = definitions  # also one that was read from a file: the broker checks it
+    return call(calls.ImportDefinitions(document, dry_run))
 
 
 def body_of(body: Any) -> bytes:

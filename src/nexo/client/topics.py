@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from nexo.client import info, requests
+from nexo.client import requests
 from nexo.client.message import Content, HeldMessage, time_of
 from nexo.vocabulary.allowed import check_allowed
 from nexo.vocabulary.attributes import decode_attributes
@@ -22,7 +22,7 @@ from nexo.vocabulary.errors import InvalidArgument, TopicNotFound
 from nexo.vocabulary.limits import BATCH_MESSAGES_MAX, INTEGER_MAX
 from nexo.vocabulary.patterns import compiled, is_pattern
 from nexo.vocabulary.start import EARLIEST, LATEST, Start
-from nexo.wire import commands
+from nexo.wire import calls, commands
 from nexo.wire.columns import WirePart, decode_parts
 from nexo.wire.frame import Kind, ProtocolError
 
@@ -40,7 +40,6 @@ POLL_MS = 20_000  # how long one read waits
 READ_BYTES_MAX = 8 * 1024 * 1024
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _GROUP = re.compile(r"[A-Za-z0-9_-]+")
-_read_starts = info.decoder(dict[str, int])
 _read_next = msgspec.msgpack.Decoder(int).decode
 
 
@@ -141,14 +140,11 @@ def follow(pattern: str, offsets: dict[str, int], limit: int, wait_ms: int) -> R
 
 def starts(pattern: str, start: Start) -> Request:
     """The result is where to begin in each topic that the pattern stands for now."""
-    return requests.call("starts", _read_starts, pattern=pattern, start=msgspec.to_builtins(start))
+    return requests.call(calls.Starts(pattern, start))
 
 
 def bind(topic: str, queue: str, start: Start, where: dict[str, str] | None) -> Request:
-    travelling = msgspec.to_builtins(start)
-    return requests.call(
-        "bind", None, topic=topic, queue=queue, where=where, start=travelling, create=True
-    )
+    return requests.call(calls.Bind(topic, queue, where, start, create=True))
 
 
 class TopicReader:

@@ -13,6 +13,7 @@ from nexo.client.handshake import client_name
 from nexo.vocabulary.errors import NexoError
 from nexo.vocabulary.limits import LIST_PAGE_MAX
 from nexo.vocabulary.spoken import queue_params, topic_params
+from nexo.wire import calls
 
 if TYPE_CHECKING:
     import os
@@ -59,15 +60,15 @@ class AsyncClient:
     async def create_queue(self, name: str, **settings: Unpack[QueueOptions]) -> AsyncQueue:
         """Create a queue. The same name with the same settings is the same queue; with others it
         is refused (`queue_exists`)."""
-        params = queue_params(settings)
-        await self._connection.run(requests.call("create_queue", None, name=name, settings=params))
+        given: Any = queue_params(settings)  # the broker knows the defaults of the others
+        await self._connection.run(requests.call(calls.CreateQueue(name, given)))
         return AsyncQueue(self._connection, name)
 
     async def queues(self) -> list[QueueInfo]:
         """All queues with their figures, by name."""
         found: list[QueueInfo] = []
         while True:
-            page = await self._connection.run(requests.page("list_queues", found))
+            page = await self._connection.run(requests.queues_behind(found))
             found += page
             if len(page) < LIST_PAGE_MAX:
                 return found
@@ -78,15 +79,15 @@ class AsyncClient:
 
     async def create_topic(self, name: str, **settings: Unpack[TopicOptions]) -> AsyncTopic:
         """Create a topic; the same name with the same settings is the same topic."""
-        params = topic_params(settings)
-        await self._connection.run(requests.call("create_topic", None, name=name, settings=params))
+        given: Any = topic_params(settings)
+        await self._connection.run(requests.call(calls.CreateTopic(name, given)))
         return AsyncTopic(self._connection, name)
 
     async def topics(self) -> list[TopicInfo]:
         """All topics with their figures, by name."""
         found: list[TopicInfo] = []
         while True:
-            page = await self._connection.run(requests.page("list_topics", found))
+            page = await self._connection.run(requests.topics_behind(found))
             found += page
             if len(page) < LIST_PAGE_MAX:
                 return found

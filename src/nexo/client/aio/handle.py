@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from nexo.client import requests
 from nexo.client.aio.message import AsyncMessage
+from nexo.wire import calls
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -51,7 +52,7 @@ class AsyncQueueHandle:
     async def _create(self) -> None:
         """The first use of a handle that creates."""
         if self._to_create:
-            asked = requests.call("create_queue", None, name=self._name, exist_ok=True)
+            asked = requests.call(calls.CreateQueue(self._name, exist_ok=True))
             await self._connection.run(asked)
             self._to_create = False
 

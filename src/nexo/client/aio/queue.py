@@ -18,6 +18,7 @@ from nexo.client.message import (
 )
 from nexo.vocabulary.limits import TIMEOUT_MS_MAX
 from nexo.vocabulary.spoken import milliseconds, queue_params
+from nexo.wire import calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -182,26 +183,28 @@ class AsyncQueue(AsyncQueueHandle):
         return seen
 
     async def info(self) -> QueueInfo:
-        info: QueueInfo = await self._call("queue_info", read_queue)
+        asked = requests.call(calls.DescribeQueue(self._name), read_queue)
+        info: QueueInfo = await self._run(asked)
         return info
 
     async def edit(self, **settings: Unpack[QueueOptions]) -> QueueInfo:
         """Change some settings; the others stay as they are."""
         params = queue_params(settings)
-        info: QueueInfo = await self._call("edit_queue", read_queue, settings=params)
+        asked = requests.call(calls.EditQueue(self._name, params), read_queue)
+        info: QueueInfo = await self._run(asked)
         return info
 
     async def purge(self) -> int:
         """Remove everything, in flight included; returns how many messages that were."""
-        purged: int = await self._run(requests.count_of("purge", name=self._name))
+        purged: int = await self._run(requests.call(calls.Purge(self._name)))
         return purged
 
     async def pause(self) -> None:
         """Stop deliveries, not pushes."""
-        await self._call("pause", None)
+        await self._run(requests.call(calls.Pause(self._name)))
 
     async def resume(self) -> None:
-        await self._call("resume", None)
+        await self._run(requests.call(calls.Resume(self._name)))
 
     @overload
     async def redrive(
@@ -219,31 +222,24 @@ class AsyncQueue(AsyncQueueHandle):
         """On a dead-letter queue: move each message to where it came from, or to the queue `to`,
         with its attempts reset; at most `rate` a second. Returns how many were moved, or with
         `wait=False` the task under way."""
-        task = await self._run(requests.count_of("redrive", name=self._name, to=to, rate=rate))
+        task = await self._run(requests.call(calls.Redrive(self._name, to, rate)))
         redrive = AsyncRedrive(self._connection, task)
         return await redrive.wait() if wait else redrive
 
     async def release(self, consumer: str, dead_letter: bool = False) -> int:
         """Give back what a Spark consumer holds, or send it to the dead letters."""
-        asked = requests.count_of(
-            "release", name=self._name, consumer=consumer, dead_letter=dead_letter
-        )
+        asked = requests.call(calls.Release(self._name, consumer, dead_letter))
         released: int = await self._run(asked)
         return released
 
     async def delete(self) -> None:
         """Remove the queue with all its messages."""
-        await self._run(requests.delete("delete_queue", self._name))
+        await self._run(requests.delete(calls.DeleteQueue(self._name)))
 
     def __repr__(self) -> str:
         return f"<Queue {self._name!r}>"
 
     # -- Inside -------------------------------------------------------------------------------
-
-    async def _call(
-        self, method: str, read: Callable[[memoryview], Any] | None, **params: Any
-    ) -> Any:
-        return await self._run(requests.call(method, read, name=self._name, **params))
 
     async def _settle(self, settling: SettleMany | None) -> list[tuple[str, str]]:
         refused = await self._run(settling) if settling is not None else None
@@ -294,7 +290,7 @@ class AsyncRedrive:
 
     async def cancel(self) -> Progress:
         """Stop after the step under way; what was moved stays moved."""
-        asked = requests.call("redrive_cancel", read_progress, task=self._task)
+        asked = requests.call(calls.CancelRedrive(self._task), read_progress)
         progress: Progress = await self._connection.run(asked)
         return progress
 

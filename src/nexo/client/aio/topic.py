@@ -15,6 +15,7 @@ from nexo.client.topics import POLL_MS, GroupContent, TopicReader, group_queue, 
 from nexo.vocabulary.errors import Forbidden, NotReady, Timeout, Unreachable
 from nexo.vocabulary.limits import WAIT_MS_MAX
 from nexo.vocabulary.spoken import milliseconds
+from nexo.wire import calls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -90,7 +91,7 @@ class AsyncTopic:
 
     async def unbind(self, queue: str | AsyncQueue) -> None:
         name = queue.name if isinstance(queue, AsyncQueue) else queue
-        await self._connection.run(requests.call("unbind", None, topic=self._name, queue=name))
+        await self._connection.run(requests.call(calls.Unbind(self._name, name)))
 
     @overload
     def subscribe(
@@ -119,13 +120,13 @@ class AsyncTopic:
         return queue.subscribe(prefetch)
 
     async def info(self) -> TopicInfo:
-        asked = requests.call("topic_info", read_topic, name=self._name)
+        asked = requests.call(calls.DescribeTopic(self._name), read_topic)
         info: TopicInfo = await self._connection.run(asked)
         return info
 
     async def delete(self) -> None:
         """Remove the topic with all that it keeps."""
-        await self._connection.run(requests.delete("delete_topic", self._name))
+        await self._connection.run(requests.delete(calls.DeleteTopic(self._name)))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._name!r}>"

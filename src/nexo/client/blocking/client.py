@@ -14,6 +14,7 @@ from nexo.client.handshake import client_name
 from nexo.vocabulary.errors import NexoError
 from nexo.vocabulary.limits import LIST_PAGE_MAX
 from nexo.vocabulary.spoken import queue_params, topic_params
+from nexo.wire import calls
 
 if TYPE_CHECKING:
     import os
@@ -60,15 +61,15 @@ class Client:
     def create_queue(self, name: str, **settings: Unpack[QueueOptions]) -> Queue:
         """Create a queue. The same name with the same settings is the same queue; with others it
         is refused (`queue_exists`)."""
-        params = queue_params(settings)
-        self._connection.run(requests.call("create_queue", None, name=name, settings=params))
+        given: Any = queue_params(settings)  # the broker knows the defaults of the others
+        self._connection.run(requests.call(calls.CreateQueue(name, given)))
         return Queue(self._connection, name)
 
     def queues(self) -> list[QueueInfo]:
         """All queues with their figures, by name."""
         found: list[QueueInfo] = []
         while True:
-            page = self._connection.run(requests.page("list_queues", found))
+            page = self._connection.run(requests.queues_behind(found))
             found += page
             if len(page) < LIST_PAGE_MAX:
                 return found
@@ -79,15 +80,15 @@ class Client:
 
     def create_topic(self, name: str, **settings: Unpack[TopicOptions]) -> Topic:
         """Create a topic; the same name with the same settings is the same topic."""
-        params = topic_params(settings)
-        self._connection.run(requests.call("create_topic", None, name=name, settings=params))
+        given: Any = topic_params(settings)
+        self._connection.run(requests.call(calls.CreateTopic(name, given)))
         return Topic(self._connection, name)
 
     def topics(self) -> list[TopicInfo]:
         """All topics with their figures, by name."""
         found: list[TopicInfo] = []
         while True:
-            page = self._connection.run(requests.page("list_topics", found))
+            page = self._connection.run(requests.topics_behind(found))
             found += page
             if len(page) < LIST_PAGE_MAX:
                 return found

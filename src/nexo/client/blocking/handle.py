@@ -19,7 +19,7 @@ from nexo.client import requests
 from nexo.client.blocking.message import Message
 from nexo.client.blocking.threads import HOT_S
 from nexo.vocabulary.limits import POP_BYTES_MAX
-from nexo.wire import commands
+from nexo.wire import calls, commands
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,7 +75,7 @@ class QueueHandle:
     def _create(self) -> None:
         """The first use of a handle that creates."""
         if self._to_create:
-            asked = requests.call("create_queue", None, name=self._name, exist_ok=True)
+            asked = requests.call(calls.CreateQueue(self._name, exist_ok=True))
             self._connection.run(asked)
             self._to_create = False
 

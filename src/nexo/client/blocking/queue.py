@@ -19,6 +19,7 @@ from nexo.client.message import (
 )
 from nexo.vocabulary.limits import TIMEOUT_MS_MAX
 from nexo.vocabulary.spoken import milliseconds, queue_params
+from nexo.wire import calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -181,26 +182,28 @@ class Queue(QueueHandle):
         return seen
 
     def info(self) -> QueueInfo:
-        info: QueueInfo = self._call("queue_info", read_queue)
+        asked = requests.call(calls.DescribeQueue(self._name), read_queue)
+        info: QueueInfo = self._run(asked)
         return info
 
     def edit(self, **settings: Unpack[QueueOptions]) -> QueueInfo:
         """Change some settings; the others stay as they are."""
         params = queue_params(settings)
-        info: QueueInfo = self._call("edit_queue", read_queue, settings=params)
+        asked = requests.call(calls.EditQueue(self._name, params), read_queue)
+        info: QueueInfo = self._run(asked)
         return info
 
     def purge(self) -> int:
         """Remove everything, in flight included; returns how many messages that were."""
-        purged: int = self._run(requests.count_of("purge", name=self._name))
+        purged: int = self._run(requests.call(calls.Purge(self._name)))
         return purged
 
     def pause(self) -> None:
         """Stop deliveries, not pushes."""
-        self._call("pause", None)
+        self._run(requests.call(calls.Pause(self._name)))
 
     def resume(self) -> None:
-        self._call("resume", None)
+        self._run(requests.call(calls.Resume(self._name)))
 
     @overload
     def redrive(
@@ -218,29 +221,24 @@ class Queue(QueueHandle):
         """On a dead-letter queue: move each message to where it came from, or to the queue `to`,
         with its attempts reset; at most `rate` a second. Returns how many were moved, or with
         `wait=False` the task under way."""
-        task = self._run(requests.count_of("redrive", name=self._name, to=to, rate=rate))
+        task = self._run(requests.call(calls.Redrive(self._name, to, rate)))
         redrive = Redrive(self._connection, task)
         return redrive.wait() if wait else redrive
 
     def release(self, consumer: str, dead_letter: bool = False) -> int:
         """Give back what a Spark consumer holds, or send it to the dead letters."""
-        asked = requests.count_of(
-            "release", name=self._name, consumer=consumer, dead_letter=dead_letter
-        )
+        asked = requests.call(calls.Release(self._name, consumer, dead_letter))
         released: int = self._run(asked)
         return released
 
     def delete(self) -> None:
         """Remove the queue with all its messages."""
-        self._run(requests.delete("delete_queue", self._name))
+        self._run(requests.delete(calls.DeleteQueue(self._name)))
 
     def __repr__(self) -> str:
         return f"<Queue {self._name!r}>"
 
     # -- Inside -------------------------------------------------------------------------------
-
-    def _call(self, method: str, read: Callable[[memoryview], Any] | None, **params: Any) -> Any:
-        return self._run(requests.call(method, read, name=self._name, **params))
 
     def _settle(self, settling: SettleMany | None) -> list[tuple[str, str]]:
         refused = self._run(settling) if settling is not None else None
@@ -291,7 +289,7 @@ class Redrive:
 
     def cancel(self) -> Progress:
         """Stop after the step under way; what was moved stays moved."""
-        asked = requests.call("redrive_cancel", read_progress, task=self._task)
+        asked = requests.call(calls.CancelRedrive(self._task), read_progress)
         progress: Progress = self._connection.run(asked)
         return progress
 

@@ -16,6 +16,7 @@ from nexo.client.topics import POLL_MS, GroupContent, TopicReader, group_queue, 
 from nexo.vocabulary.errors import Forbidden, NotReady, Timeout, Unreachable
 from nexo.vocabulary.limits import WAIT_MS_MAX
 from nexo.vocabulary.spoken import milliseconds
+from nexo.wire import calls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -91,7 +92,7 @@ class Topic:
 
     def unbind(self, queue: str | Queue) -> None:
         name = queue.name if isinstance(queue, Queue) else queue
-        self._connection.run(requests.call("unbind", None, topic=self._name, queue=name))
+        self._connection.run(requests.call(calls.Unbind(self._name, name)))
 
     @overload
     def subscribe(self, group: None = None, start: StartAt = "latest") -> TopicSubscription: ...
@@ -118,13 +119,13 @@ class Topic:
         return queue.subscribe(prefetch)
 
     def info(self) -> TopicInfo:
-        asked = requests.call("topic_info", read_topic, name=self._name)
+        asked = requests.call(calls.DescribeTopic(self._name), read_topic)
         info: TopicInfo = self._connection.run(asked)
         return info
 
     def delete(self) -> None:
         """Remove the topic with all that it keeps."""
-        self._connection.run(requests.delete("delete_topic", self._name))
+        self._connection.run(requests.delete(calls.DeleteTopic(self._name)))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._name!r}>"
