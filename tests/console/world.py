@@ -4,13 +4,12 @@ not, topics with groups, a Spark query that holds a batch."""
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from nexo.client import requests
 from nexo.client.address import address_of
 from nexo.client.blocking.connection import Connection
+from nexo.wire import calls
 
 if TYPE_CHECKING:
     from nexo import Client
@@ -96,16 +95,11 @@ def claim(url: str, queue: str, consumer: str, count: int) -> None:
     """What the driver of a Spark query does: finish one batch, hold the next."""
     connection = Connection(address_of(url, None, True), None, 10.0, 5.0, "driver")
 
-    def call(method: str, **params: Any) -> Any:
-        return connection.run(requests.call(method, msgspec.msgpack.decode, **params))
-
     try:
-        who = {"name": queue, "consumer": consumer}
-        epoch = call("claim_open", **who)
-        claimed = {"count": count, "timeout_ms": 600_000, "bytes_max": 10**6, "wait_ms": 0}
-        call("claim", **who, epoch=epoch, after=0, **claimed)
-        call("claim_seal", **who, epoch=epoch, number=1)
-        call("claim", **who, epoch=epoch, after=1, **claimed)
-        call("claim_seal", **who, epoch=epoch, number=2)
+        epoch = connection.run(requests.call(calls.OpenClaims(queue, consumer)))
+        for number in (1, 2):
+            wanted = calls.Claim(queue, consumer, epoch, number - 1, count, 600_000, 10**6)
+            connection.run(requests.call(wanted))
+            connection.run(requests.call(calls.SealClaim(queue, consumer, epoch, number)))
     finally:
         connection.close()
