@@ -21,6 +21,7 @@ from nexo.machine.settle import collect, settle
 from nexo.machine.snapshot import QueueSnapshot, SnapshotInSteps, load_snapshot
 from nexo.machine.topic import Topic
 from nexo.machine.topic_image import TopicSnapshot, image_of_topic, read_topic_snapshot
+from nexo.machine.unreadable import set_aside
 from nexo.simulation.squeeze import squeezed
 from nexo.vocabulary.batch import Batch, batch_of
 from nexo.vocabulary.limits import LEASE_BITS
@@ -185,6 +186,48 @@ def test_what_changes_meanwhile_is_in_it_once(fifo: bool) -> None:
         commit(queue, making)
         making.step(50)
     assert_same(loaded(queue, making.encoded), queue)
+
+
+def finished(queue: Queue, making: QueueSnapshot) -> None:
+    while not making.is_done:
+        making.step(1_000)
+    assert fold(read_snapshot(bytes(making.encoded)), []) == fold(image_of(queue), [])
+
+
+@pytest.mark.parametrize("entries", range(1, 6))
+def test_a_chunk_that_grows_while_the_pen_is_in_it_or_at_its_end(entries: int) -> None:
+    queue = new_queue()
+    push(queue, msgspec.structs.replace(batch(6), groups="g"), NOW_MS, "p", 1)
+    commit(queue)
+    making = QueueSnapshot(queue)
+    making.step(entries)
+    if making.is_done:
+        return
+    push(queue, batch(3), NOW_MS)
+    commit(queue, making)
+    finished(queue, making)
+
+
+@pytest.mark.parametrize("entries", [1, 2, 3, 5, 8])
+def test_a_change_on_both_sides_of_the_pen(entries: int) -> None:
+    queue = new_queue()
+    push(queue, msgspec.structs.replace(batch(60), groups="g"), NOW_MS)
+    commit(queue)
+    making = QueueSnapshot(queue)
+    making.step(entries)
+    assert not making.is_done
+    delivery = pop(queue, 58, NOW_MS, one_ack=True)
+    commit(queue, making)
+    ack(queue, delivery.lease, 2, 55, NOW_MS)
+    commit(queue, making)
+    finished(queue, making)
+
+
+def test_what_cannot_be_read_is_in_it() -> None:
+    queue = chunks(3)
+    commit(queue)
+    assert set_aside(queue, queue.lanes[0].log.chunks[32])
+    finished(queue, QueueSnapshot(queue))
 
 
 def test_a_purge_begins_it_anew() -> None:
