@@ -100,7 +100,10 @@ def test_a_migration_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
     old.open()
     old.commit(change(Write(1, b"a")))
     old.close()
-    broken = Layout(version=2, migrations={1: "DELETE FROM record; INSERT INTO nowhere VALUES (1)"})
+    broken = Layout(
+        version=NEXT.version,
+        migrations={FORMAT_VERSION: "DELETE FROM record; INSERT INTO nowhere VALUES (1)"},
+    )
     with pytest.raises(ReadOnly, match="nowhere"):
         SqliteJournal(tmp_path, layout=broken).open()
     old.open()
@@ -113,7 +116,9 @@ def test_a_version_without_a_way_up_is_refused(tmp_path: Path) -> None:
     old.open()
     old.close()
     with pytest.raises(VersionMismatch, match="no longer migrate"):
-        SqliteJournal(tmp_path, layout=Layout(version=3, migrations={2: ""})).open()
+        SqliteJournal(
+            tmp_path, layout=Layout(FORMAT_VERSION + 2, migrations={FORMAT_VERSION + 1: ""})
+        ).open()
 
 
 def test_a_foreign_database_is_refused_and_left_alone(tmp_path: Path) -> None:

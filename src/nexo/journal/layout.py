@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     import apsw
 
 APPLICATION_ID = 0x4E65786F  # "Nexo", in the file's header: `file journal.db` shows it
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 SCHEMA = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
 
 # From the old version: the statements that lead to the next one.
-MIGRATIONS: dict[int, str] = {}
+MIGRATIONS: dict[int, str] = {
+    1: "",  # snapshots may be in pieces; those in one piece are read as before
+}
 
 
 class Layout(msgspec.Struct, frozen=True):
