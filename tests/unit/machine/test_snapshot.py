@@ -191,7 +191,7 @@ def test_what_changes_meanwhile_is_in_it_once(fifo: bool) -> None:
 def finished(queue: Queue, making: QueueSnapshot) -> None:
     while not making.is_done:
         making.step(1_000)
-    assert fold(read_snapshot(bytes(making.encoded)), []) == fold(image_of(queue), [])
+    assert_same(loaded(queue, making.encoded), queue)
 
 
 @pytest.mark.parametrize("entries", range(1, 6))
