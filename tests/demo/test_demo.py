@@ -10,6 +10,7 @@ import sys
 import time
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,12 +28,37 @@ ROOT = Path(__file__).resolve().parents[2]
 NEXO = [sys.executable, "-c", "from nexo.cli.main import main; main()"]
 
 
-@pytest.mark.timeout(400)  # two starts of Spark, on machines that have other things to do
+@pytest.mark.timeout(400)  # a start of Spark, on machines that have other things to do
+def test_the_demo(tmp_path: Path) -> None:
+    told, progress = _run_demo(tmp_path, "--seconds", "25")
+    assert told["kills"] == 0
+    positions = told["positions"]
+    assert positions["confirmed"] > 1_000
+    assert positions["in_lake"] >= positions["confirmed"]
+    assert positions["waiting"] == 0
+    first_s = min(float(each) for each in re.findall(r"([\d.]+) s  confirmed +[1-9]", progress))
+    assert first_s < 20, "something to see comes soon"
+
+
+@pytest.mark.soak  # the same again, with two starts of Spark more
+@pytest.mark.timeout(400)
 def test_the_demo_with_chaos(tmp_path: Path) -> None:
+    told, progress = _run_demo(tmp_path, "--seconds", "45", "--chaos")
+    assert told["kills"] == 3, progress
+    positions, alerts = told["positions"], told["alerts"]
+    assert positions["confirmed"] > 3_000
+    assert positions["in_lake"] >= positions["confirmed"]
+    assert positions["waiting"] == 0
+    assert alerts["acked"] > 10, progress
+    for victim in ("the broker", "Spark", "worker 1"):
+        assert f"{victim} was killed with -9" in progress
+
+
+def _run_demo(tmp_path: Path, *asked: str) -> tuple[dict[str, Any], str]:
+    """The account that it gives at the end, and what it said meanwhile."""
     folder = tmp_path / "demo"
-    asked = ("--seconds", "45", "--chaos", "--free-ports", "--json", "--folder", str(folder))
     done = subprocess.run(
-        [*NEXO, "demo", *asked],
+        [*NEXO, "demo", *asked, "--free-ports", "--json", "--folder", str(folder)],
         cwd=tmp_path,  # it must not need the folder that it was started in
         capture_output=True,
         text=True,
@@ -40,19 +66,10 @@ def test_the_demo_with_chaos(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr + _logs(folder)
-    told = json.loads(done.stdout)
+    told: dict[str, Any] = json.loads(done.stdout)
     assert told["holds"]
-    assert told["kills"] == 3, done.stderr
-    positions, alerts = told["positions"], told["alerts"]
-    assert positions["confirmed"] > 3_000
-    assert positions["in_lake"] >= positions["confirmed"]
-    assert positions["waiting"] == 0
-    assert alerts["acked"] > 10, done.stderr
-    for victim in ("the broker", "Spark", "worker 1"):
-        assert f"{victim} was killed with -9" in done.stderr
     assert _left_behind(folder) == []
-    first_s = min(float(each) for each in re.findall(r"([\d.]+) s  confirmed +[1-9]", done.stderr))
-    assert first_s < 20, "something to see comes soon"
+    return told, done.stderr
 
 
 def test_wrong_usage(tmp_path: Path) -> None:

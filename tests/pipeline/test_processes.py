@@ -118,6 +118,7 @@ def test_a_replay_killed_somewhere(spark: SparkSession, place: Place, seed: int)
     assert [message.text for message in target.pop_batch(10_000)] == bodies
 
 
+@pytest.mark.soak  # `tests/spark/test_cluster.py` has a cluster each time
 @pytest.mark.timeout(600)
 def test_on_a_cluster(place: Place) -> None:
     """The same command with --master, from a queue to the lake, on executors of their own."""

@@ -59,6 +59,7 @@ def test_spark_connect(place: Place) -> None:
     place.assert_empty(30)
 
 
+@pytest.mark.soak  # 30 s for a page that hardly changes
 @pytest.mark.timeout(400)
 def test_the_declarative_pipeline_of_the_page(place: Place) -> None:
     page = PAGE.read_text(encoding="utf-8")
