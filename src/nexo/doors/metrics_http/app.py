@@ -130,6 +130,7 @@ def whole_lines(engine: Engine, surroundings: Surroundings, usage: Usage) -> str
         (f.UNSETTLED, engine.committer.unsettled_bytes),
         (f.PAYLOAD_MEMORY, memory.resident_bytes),
         (f.PAYLOAD_LIMIT, memory.payload_limit_bytes),
+        (f.BOOKKEEPING, memory.bookkeeping_bytes),
         (f.RESIDENT, _resident_bytes()),
         (f.CPU, time.process_time()),
         (f.STARTED, _STARTED_S),
@@ -188,7 +189,6 @@ def queue_lines(engine: Engine) -> Iterator[str]:
         yield ""
     shown = ranked.busiest()
     yield header(f.UNSHOWN) + sample(f.UNSHOWN, ranked.others)
-    yield header(f.BOOKKEEPING) + sample(f.BOOKKEEPING, ranked.bookkeeping_bytes)
     # The format wants a family in one piece, so figures are taken first and told after.
     gauges: list[list[str]] = [[header(family)] for family in _GAUGES]
     totals = [header(f.MESSAGES)]
@@ -209,14 +209,12 @@ class _Ranked:
 
     def __init__(self) -> None:
         self.others = 0
-        self.bookkeeping_bytes = 0  # of all
         self.together: tuple[list[float], list[int]] = [0.0] * len(_GAUGES), [0] * len(_TOTALS)
         self._kept: list[tuple[int, QueueActor]] = []  # how busy each is
         self._least = -1  # whoever is no busier than this is one of the rest
 
     def add(self, actors: list[QueueActor]) -> None:
         for actor in actors:
-            self.bookkeeping_bytes += actor.bookkeeping_bytes
             told = counts(actor)
             business = told.delivered + told.pushed
             if business > self._least:
