@@ -12,6 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import settings
 
+# A broker loads it in a thread. Rewritten for pytest as it is loaded, it must be there before:
+# Python 3.11 may fail when two threads take a module apart at once.
+import nexo.doors.console.app  # noqa: F401
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 

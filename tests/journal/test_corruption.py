@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import apsw
 import pytest
 
+from nexo.journal.layout import FORMAT_VERSION
 from nexo.journal.port import Stored, Write
 from nexo.journal.sqlite import SqliteJournal
 from nexo.journal.verify import Severity, verify
@@ -166,7 +167,8 @@ def test_rows_are_compared_with_what_the_owners_refer_to(tmp_path: Path) -> None
     ]
     counts = (report.rows, report.messages, report.payload_bytes, report.owners, report.records)
     assert counts == (3, 4, 4, 2, 3)
-    assert (report.format_version, report.boot_epoch, report.last_row) == (1, 1, 3)
+    told = (report.format_version, report.boot_epoch, report.last_row)
+    assert told == (FORMAT_VERSION, 1, 3)
 
 
 def test_complaints_of_the_fold_are_findings(tmp_path: Path) -> None:

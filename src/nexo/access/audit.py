@@ -219,6 +219,9 @@ def _lines_backwards(path: Path, bytes_max: int) -> Iterator[bytes]:
             if bytes_max >= 0:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - bytes_max))
             lines = file.read().splitlines()
-    except FileNotFoundError:
+    except (
+        FileNotFoundError,
+        NotADirectoryError,
+    ):  # the journal says what is wrong with the folder
         return
     yield from reversed(lines)
