@@ -14,6 +14,7 @@ from nexo.engine.backups import restore
 from nexo.journal.backup import JournalCopy
 from nexo.journal.sqlite import JOURNAL_FILE
 from nexo.testing import broker
+from tests.client.eventually import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,6 @@ from nexo.doors.http.front import Front, Guarded, NoOtherSites
 from nexo.doors.http.server import HttpDoor
 from nexo.doors.metrics_http.app import MetricsApp
 from nexo.doors.sqs_http.app import SqsApp
-from nexo.server.lake import LakeFolder
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from nexo.engine.engine import Engine
     from nexo.server.broker import BrokerSurroundings
     from nexo.server.configuration import Configuration
+    from nexo.server.lake import LakeFolder
     from nexo.server.security import Security
 
 CONSOLE_AFTER_S = 1.0  # the console is loaded this long after a start, or when somebody wants it
@@ -35,7 +35,7 @@ class LateConsole:
         engine: Engine,
         guard: Guard,
         surroundings: BrokerSurroundings,
-        lake: LakeFolder | None,
+        lake: str | None,
     ) -> None:
         self._given = engine, guard, surroundings, lake
         self._loading: asyncio.Task[ConsoleApp] | None = None
@@ -61,14 +61,17 @@ class LateConsole:
 
     async def _loaded(self) -> ConsoleApp:
         """In a thread: the event loop goes on."""
-        console_app = await asyncio.to_thread(_console_app)
-        return console_app(*self._given)
+        console_app, lake_folder = await asyncio.to_thread(_modules)
+        engine, guard, surroundings, lake = self._given
+        folder = lake_folder(lake) if lake is not None else None
+        return console_app(engine, guard, surroundings, folder)
 
 
-def _console_app() -> type[ConsoleApp]:
+def _modules() -> tuple[type[ConsoleApp], type[LakeFolder]]:
     from nexo.doors.console.app import ConsoleApp
+    from nexo.server.lake import LakeFolder
 
-    return ConsoleApp
+    return ConsoleApp, LakeFolder
 
 
 class HttpService:
@@ -87,7 +90,7 @@ class HttpService:
         served = NoOtherSites(self.front) if security.is_for_this_machine else self.front
         self._door = HttpDoor(served, security.tls)
         self._console: LateConsole | None = None
-        self._lake = LakeFolder(configuration.lake) if configuration.lake is not None else None
+        self._lake = configuration.lake
 
     def show_metrics(self, engine: Engine, surroundings: Surroundings) -> None:
         app = MetricsApp(engine, surroundings)
