@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from nexo.machine import late
+from nexo.machine import late_receipts
 from nexo.machine.ack import extend
 from nexo.vocabulary.errors import StaleReceipt
 from nexo.vocabulary.limits import ATTEMPTS_REMEMBERED_MAX, ATTEMPTS_REMEMBERED_MS
@@ -50,7 +50,7 @@ class ReceiveAttempts:
             return None
         delivery, first = known.delivery, known.delivery.parts[0].first
         if not self._is_untouched(known):
-            if late.has_timed_out(queue, delivery.lease, first):
+            if late_receipts.has_timed_out(queue, delivery.lease, first):
                 return None
             raise StaleReceipt(f"the messages of attempt {attempt!r} were touched since")
         if visibility_ms is None:

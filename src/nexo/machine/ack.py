@@ -11,10 +11,10 @@ from bisect import bisect_right, insort
 from typing import TYPE_CHECKING
 
 from nexo.machine import life
-from nexo.machine.pop import tell
+from nexo.machine.events import add_event
 from nexo.machine.span import Span, by_first
 from nexo.vocabulary import limits
-from nexo.vocabulary.changes import Moved, Removed
+from nexo.vocabulary.changes import DeadlineSet, Removed
 from nexo.vocabulary.errors import InvalidArgument, StaleReceipt, WrongState
 from nexo.vocabulary.states import Cause, EventKind, State
 
@@ -43,12 +43,12 @@ def ack(queue: Queue, lease: int, first: int, end: int, now_ms: int) -> list[int
         spans = detach(queue, lease, chosen)
         applied = [bound for span in spans for bound in (span.first, span.end)]
     if queue.events is not None:  # while their chunks still know when they came
-        _tell_all(queue, EventKind.ACKED, spans, now_ms)
+        _add_events(queue, EventKind.ACKED, spans, now_ms)
     for span in spans:
         count = span.end - span.first
         queue.totals.acked += count
-        queue.land(span)
-        queue.bury(span.chunk, count)
+        queue.end_flight(span)
+        queue.remove(span.chunk, count)
     queue.changes.append(Removed(lease, Cause.ACKED, tuple(applied)))
     return applied
 
@@ -62,7 +62,7 @@ def received(queue: Queue, lease: int, first: int, end: int, now_ms: int) -> lis
         # One delivery, one visibility timeout: the spans of a lease agree on it.
         _receive(queue, lease, fresh, now_ms + fresh[0].visibility_ms)
         if queue.events is not None:
-            _tell_all(queue, EventKind.RECEIVED, fresh, now_ms)
+            _add_events(queue, EventKind.RECEIVED, fresh, now_ms)
     return [bound for span in chosen for bound in (span.first, span.end)]
 
 
@@ -169,7 +169,7 @@ def _keep(recut: list[Span], span: Span, start: int) -> None:
 def _receive(queue: Queue, lease: int, chosen: list[Span], deadline_ms: int) -> None:
     set_deadline(queue, lease, chosen, RECEIVED, deadline_ms)
     ranges = tuple([bound for span in chosen for bound in (span.first, span.end)])
-    queue.changes.append(Moved(lease, ranges, RECEIVED, deadline_ms))
+    queue.changes.append(DeadlineSet(lease, ranges, RECEIVED, deadline_ms))
 
 
 def set_deadline(
@@ -184,9 +184,9 @@ def set_deadline(
         queue.watch(lease, deadline_ms, chosen[0].first, chosen[-1].end)
 
 
-def _tell_all(queue: Queue, kind: EventKind, spans: list[Span], now_ms: int) -> None:
+def _add_events(queue: Queue, kind: EventKind, spans: list[Span], now_ms: int) -> None:
     for span in spans:
-        tell(queue, kind, span, now_ms)
+        add_event(queue, kind, span, now_ms)
 
 
 def _wrong(queue: Queue, span: Span, action: str) -> WrongState:

@@ -11,9 +11,9 @@ from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 from nexo.machine.chunk import Growing
+from nexo.machine.events import add_pushed
 from nexo.machine.log import Piece
 from nexo.machine.push import place
-from nexo.machine.settle import tell_pushed
 from nexo.vocabulary.attributes import matches
 from nexo.vocabulary.batch import size_of
 from nexo.vocabulary.changes import Published, Pushed
@@ -118,7 +118,7 @@ def push_kept(queue: Queue, piece: Piece, now_ms: int) -> None:
     due_ms = now_ms + queue.settings.delay_ms if queue.settings.delay_ms else 0
     place(queue, chunk, chunk.first, chunk.end, due_ms)
     if queue.events is not None:
-        tell_pushed(queue, chunk.first, chunk.end, now_ms, piece.created_first_ms)
+        add_pushed(queue, chunk.first, chunk.end, now_ms, piece.created_first_ms)
     queue.changes.append(
         Pushed(
             piece.rows[0],

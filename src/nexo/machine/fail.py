@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from nexo.machine import life
 from nexo.machine.ack import attach, detach, holding
+from nexo.machine.events import add_event
 from nexo.machine.groups import END
-from nexo.machine.pop import tell
 from nexo.machine.queue import Doomed
 from nexo.machine.span import History
 from nexo.vocabulary import limits
-from nexo.vocabulary.changes import Moved, Returned
+from nexo.vocabulary.changes import DeadlineSet, Returned
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.states import Cause, EventKind, State
 
@@ -90,14 +90,14 @@ def fail(
     assert history is not None, "a delivery counts as an attempt"
     reason = (reason or REASONS[cause])[: limits.REASON_CHARS_MAX]
     if settings.max_attempts is not None and history.attempts >= settings.max_attempts:
-        doom(queue, lease, span, now_ms, reason, cause)
+        mark_doomed(queue, lease, span, now_ms, reason, cause)
         return
     if delay_ms is None:
         delay_ms = backoff_ms(settings.backoff, history.attempts, span.first)
     come_back(queue, lease, span, now_ms, cause, now_ms + delay_ms if delay_ms else 0, reason)
 
 
-def doom(
+def mark_doomed(
     queue: Queue, lease: int, span: Span, now_ms: int, reason: str, cause: Cause = Cause.RELEASED
 ) -> None:
     """Out of attempts: the messages stay in flight until the move to the dead letters is done.
@@ -106,7 +106,7 @@ def doom(
     _count(queue, span, now_ms, cause, reason)
     span.state = State.DOOMED
     span.deadline_ms = now_ms
-    overdue = Moved(lease, (span.first, span.end), State.RECEIVED, now_ms, failed=cause)
+    overdue = DeadlineSet(lease, (span.first, span.end), State.RECEIVED, now_ms, failed=cause)
     queue.changes.append(overdue)
     attach(queue, lease, span)
     queue.doomed.append(Doomed(lease, span, reason, now_ms))
@@ -125,7 +125,7 @@ def come_back(
     _count(queue, span, now_ms, cause, reason)
     assert span.history is not None
     span.history = history_after(span.history, cause, now_ms)
-    queue.land(span)
+    queue.end_flight(span)
     queue.changes.append(Returned(lease, cause, now_ms, due_ms, (span.first, span.end)))
     span.consumer = ""
     span.deadline_ms = 0
@@ -143,7 +143,7 @@ def _count(queue: Queue, span: Span, now_ms: int, cause: Cause, reason: str) -> 
     elif cause in TIMED_OUT:
         queue.totals.expired += span.end - span.first
     if queue.events is not None:
-        tell(queue, _kind(cause), span, now_ms, reason or cause.name.lower())
+        add_event(queue, _kind(cause), span, now_ms, reason or cause.name.lower())
 
 
 def _kind(cause: Cause) -> EventKind:

@@ -17,8 +17,8 @@ import msgspec
 
 from nexo.machine.chunk import Chunk, PackedRows, as_packed, packed
 from nexo.machine.claims import ClaimedBatch, Consumer
+from nexo.machine.deadlines import oldest_in_line_ms
 from nexo.machine.deduplication import Recent
-from nexo.machine.expire import oldest_in_line_ms
 from nexo.machine.producers import Producers
 from nexo.machine.span import History, Span
 from nexo.vocabulary.batch import TIME_TYPE
@@ -263,10 +263,10 @@ def _revive_lease(queue: Queue, finder: _Finder, lease: int, leased: list[Leased
             queue.depth += count
             queue.in_flight += count
             if queue.busy is not None:
-                queue.busy.depart(span)
+                queue.busy.add_in_flight(span)
     queue.leases[lease] = spans[0] if len(spans) == 1 else spans
     for span in spans:
-        queue.lend(span, lease)
+        queue.note_lease(span, lease)
     for deadline_ms in {span.deadline_ms for span in spans if span.state is not State.SEALED}:
         queue.watch(lease, deadline_ms)
 

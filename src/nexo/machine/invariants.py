@@ -99,7 +99,7 @@ def _check_deadlines(queue: Queue) -> None:
             if span.state in TIMED:
                 ranges = watched.get((span.deadline_ms, lease), [])
                 assert any(low < span.end and span.first < high for low, high in ranges), (
-                    f"{span} never expires"
+                    f"{span} never times out"
                 )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from nexo.machine.chunk import Chunk
-from nexo.machine.expire import oldest_in_line_ms
+from nexo.machine.deadlines import oldest_in_line_ms
 from nexo.machine.pop import message_at
 from nexo.machine.span import Span
 from nexo.vocabulary import limits

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from nexo.machine import deduplication
-from nexo.machine.accepted import Accepted, ranges_of
+from nexo.machine.events import add_pushed
 from nexo.machine.producers import Producers, check_number
-from nexo.machine.settle import tell_pushed
-from nexo.machine.span import Span
+from nexo.machine.span import Span, ranges_of_seqs
 from nexo.vocabulary import limits
 from nexo.vocabulary.batch import batch_of, largest_message
 from nexo.vocabulary.changes import Produced, Pushed
@@ -26,6 +25,18 @@ if TYPE_CHECKING:
     from nexo.machine.log import Place
     from nexo.machine.queue import Queue
     from nexo.vocabulary.batch import Batch
+
+
+class Accepted(msgspec.Struct, frozen=True, gc=False):
+    """The answer to a push: the numbers of its messages, in the order of the batch. `ranges` is
+    flat: first, end, first, end …; a duplicate has the number of the message it repeats."""
+
+    ranges: list[int]
+    duplicates: int = 0
+
+    def seqs(self) -> list[int]:
+        pairs = zip(self.ranges[::2], self.ranges[1::2], strict=True)
+        return [seq for first, end in pairs for seq in range(first, end)]
 
 
 def push_one(queue: Queue, body: bytes, now_ms: int, priority: int = 0) -> int:
@@ -81,7 +92,9 @@ def push(queue: Queue, batch: Batch, now_ms: int, producer: str = "", number: in
     ranges = _append(queue, fresh, now_ms) if fresh.count else []
     accepted = Accepted(ranges)
     if keys is not None:
-        accepted = deduplication.remember(queue, keys, repeated or [], accepted, now_ms)
+        repeated = repeated or []
+        seqs = deduplication.remember(queue, keys, repeated, accepted.seqs(), now_ms)
+        accepted = Accepted(ranges_of_seqs(seqs), len(repeated))
     if producer:
         if queue.producers is None:
             queue.producers = Producers()
@@ -103,7 +116,7 @@ def push_shared(queue: Queue, batch: Batch, at: Place, now_ms: int) -> None:
     due_ms = now_ms + queue.settings.delay_ms if queue.settings.delay_ms else 0
     place(queue, chunk, first, chunk.end, due_ms)
     if queue.events is not None:
-        tell_pushed(queue, first, chunk.end, now_ms, now_ms)
+        add_pushed(queue, first, chunk.end, now_ms, now_ms)
     queue.changes.append(
         Pushed(
             at.row,
@@ -158,7 +171,7 @@ def _append_mixed(queue: Queue, batch: Batch, priority: bytes, now_ms: int) -> l
         first = _append(queue, part, now_ms)[0]
         for seq, index in enumerate(indexes, first):
             seqs[index] = seq
-    return ranges_of(seqs)
+    return ranges_of_seqs(seqs)
 
 
 def place(queue: Queue, chunk: Chunk, first: int, end: int, due_ms: int) -> None:

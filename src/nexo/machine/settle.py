@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from nexo.machine.events import add_pushed
 from nexo.vocabulary.changes import Pushed
-from nexo.vocabulary.events import Event
-from nexo.vocabulary.states import EventKind
 
 if TYPE_CHECKING:
     from nexo.machine.chunk import Chunk
@@ -80,7 +79,7 @@ def flush(queue: Queue) -> list[Flushed]:
             )
         )
         if queue.events is not None:
-            tell_pushed(queue, first, end, created_last_ms, created_first_ms)
+            add_pushed(queue, first, end, created_last_ms, created_first_ms)
     queue.unflushed_due.clear()
     return flushed
 
@@ -89,14 +88,6 @@ def _with_priority(flushed: Flushed, priority: int) -> Flushed:
     """Here the number of a message tells its priority; the archive has numbers of its own."""
     batch = msgspec.structs.replace(flushed.batch, priority=priority)
     return flushed._replace(batch=batch)
-
-
-def tell_pushed(queue: Queue, first: int, end: int, at_ms: int, created_ms: int) -> None:
-    """Add to the queue's events that these messages came."""
-    assert queue.events is not None
-    queue.events.append(
-        Event(EventKind.PUSHED, queue.name, first, end - first, at_ms, created_ms, 0, "", "")
-    )
 
 
 def settle(queue: Queue, mark: Mark) -> None:
@@ -113,7 +104,7 @@ def settle(queue: Queue, mark: Mark) -> None:
             seqs_by_group.setdefault(group, []).append(seq)
         assert queue.busy is not None
         for group, seqs in seqs_by_group.items():
-            queue.busy.land(group, seqs)
+            queue.busy.remove_in_flight(group, seqs)
             queue.calm(group)
 
 

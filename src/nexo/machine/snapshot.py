@@ -188,7 +188,7 @@ class QueueSnapshot(SnapshotInSteps):
                 return change if change.chunk < self._chunk_pen else None
             case c.Rewritten():
                 return change if change.first < self._chunk_pen else None
-            case c.Delivered() | c.Moved() | c.Removed() | c.Returned():
+            case c.Delivered() | c.DeadlineSet() | c.Removed() | c.Returned():
                 kept = self._ranges_behind(change.ranges)
                 return msgspec.structs.replace(change, ranges=kept) if kept else None
             case c.Remembered():

@@ -11,10 +11,10 @@ import pytest
 from nexo.machine import topic as topics
 from nexo.machine.ack import ack
 from nexo.machine.apply import apply
-from nexo.machine.clear import purge
 from nexo.machine.image import Image, encode_image, image_of
 from nexo.machine.log import Place
 from nexo.machine.pop import pop
+from nexo.machine.purge import purge
 from nexo.machine.push import push
 from nexo.machine.queue import Queue
 from nexo.machine.settle import collect, settle

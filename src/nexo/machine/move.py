@@ -1,6 +1,6 @@
-"""Departure: messages leave for another queue (dead letters, redrive).
+"""A move: messages leave for another queue (dead letters, redrive).
 
-What departs is picked, its content read back if need be, and then one commit takes it out of here
+What moves is picked, its content read back if need be, and then one commit takes it out of here
 and puts it into the target. Picking is not journaled: after a crash the messages are where they
 were, and the move begins again.
 """
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from nexo.machine.ack import index_of
+from nexo.machine.events import add_event
 from nexo.machine.groups import END
 from nexo.machine.line import Line
-from nexo.machine.pop import tell
 from nexo.vocabulary.batch import Batch, DeadLetter, Origin, batch_of
 from nexo.vocabulary.changes import Removed
 from nexo.vocabulary.identity import first_seq, message_id, priority_of
@@ -31,7 +31,7 @@ def pick(queue: Queue, count: int, runs_max: int = END) -> list[tuple[int, Span]
     picked: list[tuple[int, Span]] = []
     while count > 0 and len(picked) < runs_max and (lane := queue.next_lane()) is not None:
         span = lane.line.take(count, lane.log.settled)
-        picked.append((_aside(queue, span), span))
+        picked.append((_lease_for_move(queue, span), span))
         count -= span.end - span.first
     return picked
 
@@ -48,19 +48,19 @@ def pick_these(queue: Queue, seqs: list[int]) -> list[tuple[int, Span]]:
             chunks = [(seq, lane.log.chunk_of(seq)) for seq in wanted]
             found = [lane.line.cut(seq, chunk.group(seq)) for seq, chunk in chunks if chunk]
             spans = [span for span in found if span is not None]
-        picked += [(_aside(queue, span), span) for span in spans]
+        picked += [(_lease_for_move(queue, span), span) for span in spans]
     return picked
 
 
-def _aside(queue: Queue, span: Span) -> int:
+def _lease_for_move(queue: Queue, span: Span) -> int:
     lease = queue.next_lease
     queue.next_lease += 1
     span.state = State.MOVING
     queue.leases[lease] = span
-    queue.lend(span, lease)
+    queue.note_lease(span, lease)
     queue.in_flight += span.end - span.first
     if queue.busy is not None:
-        queue.busy.depart(span)
+        queue.busy.add_in_flight(span)
     return lease
 
 
@@ -71,15 +71,16 @@ def unpick(queue: Queue, lease: int) -> None:
         count = span.end - span.first
         queue.in_flight -= count
         if queue.busy is not None and queue.settings.fifo:  # nothing happened: it opens at once
-            queue.busy.land(span.group, range(span.first, span.end))
+            queue.busy.remove_in_flight(span.group, range(span.first, span.end))
             queue.calm(span.group)
         elif queue.busy is not None:
             queue.calm(span.group, count)
         queue.enter(span)
 
 
-def depart(queue: Queue, lease: int, span: Span, cause: Cause, reason: str, now_ms: int) -> bool:
-    """Messages have left. False if they are no longer there (a purge came first)."""
+def take_out(queue: Queue, lease: int, span: Span, cause: Cause, reason: str, now_ms: int) -> bool:
+    """Messages leave this queue, in the commit that puts them into another. False if they are no
+    longer there (a purge came first)."""
     now_ms = queue.advance(now_ms)
     held = queue.leases.get(lease)
     if held is span:
@@ -96,9 +97,9 @@ def depart(queue: Queue, lease: int, span: Span, cause: Cause, reason: str, now_
         queue.totals.dead_lettered += count
     if queue.events is not None:
         kind = EventKind.DEAD_LETTERED if dead else EventKind.REDRIVEN
-        tell(queue, kind, span, now_ms, reason)
-    queue.land(span)
-    queue.bury(span.chunk, count)
+        add_event(queue, kind, span, now_ms, reason)
+    queue.end_flight(span)
+    queue.remove(span.chunk, count)
     # What a move picked was never delivered as far as the journal knows.
     queue.changes.append(Removed(lease if dead else 0, cause, (span.first, span.end)))
     return True
@@ -174,5 +175,5 @@ def split(queue: Queue, lease: int, span: Span, end: int) -> tuple[int, Span]:
     own = queue.next_lease
     queue.next_lease += 1
     queue.leases[own] = part
-    queue.lend(part, own)
+    queue.note_lease(part, own)
     return own, part
