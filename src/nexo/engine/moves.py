@@ -286,7 +286,7 @@ class MoveTask:
             moved = 0
             while left:
                 lease, span = left[0]
-                if queue.leases.get(lease) is span:  # else a purge came first
+                if move.is_picked(queue, lease, span):
                     moved += self._move_span(lease, span)
                 left.pop(0)
         except (NexoError, asyncio.CancelledError):
@@ -313,7 +313,7 @@ class MoveTask:
     def _check_bodies(self, picked: list[tuple[int, Span]]) -> None:
         """Before anything moves: what a target does not take is not taken from the source."""
         for lease, span in picked if self._bodies else ():
-            if self._source.queue.leases.get(lease) is not span:
+            if not move.is_picked(self._source.queue, lease, span):
                 continue
             for seq, name in enumerate(move.sources(span), span.first):
                 target = self._target_of(name)
@@ -363,6 +363,6 @@ class MoveTask:
 def _missing(queue: Queue, picked: list[tuple[int, Span]]) -> Chunk | None:
     """A chunk that has to be read back before its messages can move."""
     for lease, span in picked:
-        if span.chunk.content is None and queue.leases.get(lease) is span:
+        if span.chunk.content is None and move.is_picked(queue, lease, span):
             return span.chunk
     return None

@@ -21,7 +21,7 @@ from nexo.vocabulary.states import Cause, EventKind, State
 if TYPE_CHECKING:
     from nexo.machine.queue import Queue
 
-RECEIVED = State.RECEIVED
+RECEIVED, ACKED = State.RECEIVED, Cause.ACKED
 # A claim's lease is not a consumer's to touch, nor is one on its way to another queue.
 _CONSUMERS_OWN = frozenset({State.SENT, State.RECEIVED})
 
@@ -29,27 +29,28 @@ _CONSUMERS_OWN = frozenset({State.SENT, State.RECEIVED})
 def ack(queue: Queue, lease: int, first: int, end: int, now_ms: int) -> list[int]:
     """The work is done: the messages are gone. Returns the ranges that were acked."""
     held = queue.leases.get(lease)
-    spans: list[Span]
     if (
-        isinstance(held, Span)
-        and first == held.first
-        and end == held.end
-        and held.state in life.ACKABLE
+        held is not None
+        and len(held) == 1
+        and (span := held[0]).first == first
+        and span.end == end
+        and span.state in life.ACKABLE
     ):
         del queue.leases[lease]
-        spans, applied = [held], [first, end]
+        spans, applied = held, [first, end]
     else:
         chosen = holding(queue, lease, first, end, life.ACKABLE, "ack")
         spans = detach(queue, lease, chosen)
         applied = [bound for span in spans for bound in (span.first, span.end)]
     if queue.events is not None:  # while their chunks still know when they came
         _add_events(queue, EventKind.ACKED, spans, now_ms)
+    totals = queue.totals
     for span in spans:
         count = span.end - span.first
-        queue.totals.acked += count
+        totals.acked += count
         queue.end_flight(span)
         queue.remove(span.chunk, count)
-    queue.changes.append(Removed(lease, Cause.ACKED, tuple(applied)))
+    queue.changes.append(Removed(lease, ACKED, tuple(applied)))
     return applied
 
 
@@ -82,8 +83,7 @@ def holding(
     queue: Queue, lease: int, first: int, end: int, allowed: frozenset[State], action: str
 ) -> list[Span]:
     """The part of a lease that lies in the range, as parts of its spans; nothing changes yet."""
-    held = queue.leases.get(lease)
-    spans = held if isinstance(held, list) else [held] if held is not None else []
+    spans = queue.leases.get(lease, [])
     chosen = []
     for at in range(index_of(spans, first), len(spans)):
         span = spans[at]
@@ -114,11 +114,9 @@ def attach(queue: Queue, lease: int, span: Span) -> None:
     """Put messages on a lease, at the place of their numbers."""
     held = queue.leases.get(lease)
     if held is None:
-        queue.leases[lease] = span
+        queue.leases[lease] = [span]
     else:
-        spans = held if isinstance(held, list) else [held]
-        insort(spans, span, key=by_first)
-        queue.leases[lease] = spans
+        insort(held, span, key=by_first)
 
 
 def index_of(spans: list[Span], seq: int) -> int:
@@ -131,8 +129,7 @@ def _cut(queue: Queue, lease: int, chosen: list[Span], kept: bool) -> None:
     """Cut the chosen runs out of their spans. Kept, they are spans of the lease by themselves. Only
     what lies between the first and the last of them is looked at: whoever speaks of a long lease
     message by message must not pay for all of it each time."""
-    held = queue.leases[lease]
-    spans = held if isinstance(held, list) else [held]
+    spans = queue.leases[lease]
     low = at = index_of(spans, chosen[0].first)
     recut: list[Span] = []
     span = spans[at]
@@ -150,11 +147,7 @@ def _cut(queue: Queue, lease: int, chosen: list[Span], kept: bool) -> None:
         start = pick.end
     _keep(recut, span, start)
     spans[low : at + 1] = recut
-    if len(spans) > 1:
-        queue.leases[lease] = spans
-    elif spans:
-        queue.leases[lease] = spans[0]
-    else:
+    if not spans:
         del queue.leases[lease]
 
 

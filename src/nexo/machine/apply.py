@@ -277,9 +277,9 @@ def _take(queue: Queue, first: int, end: int) -> list[Span]:
 def _take_off(queue: Queue, lease: int, first: int, end: int) -> list[Span]:
     """Take messages off their lease."""
     held = queue.leases.get(lease)
-    if isinstance(held, Span) and held.first == first and held.end == end:
+    if held is not None and len(held) == 1 and held[0].first == first and held[0].end == end:
         del queue.leases[lease]
-        return [held]
+        return held
     return detach(queue, lease, _on_lease(queue, lease, first, end))
 
 

@@ -311,8 +311,7 @@ def pass_over(queue: Queue, name: str, number: int, runs: list[Span]) -> None:
 
 
 def spans_of(queue: Queue, lease: int) -> list[Span]:
-    held = queue.leases.get(lease)
-    return held if isinstance(held, list) else [held] if held is not None else []
+    return queue.leases.get(lease, [])
 
 
 def detach_all(queue: Queue, lease: int) -> list[Span]:

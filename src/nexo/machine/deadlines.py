@@ -82,10 +82,7 @@ def _time_out(
 ) -> tuple[int, bool]:
     """How many spans were looked after, and whether that is all. A claim is over with its first
     messages; the others follow."""
-    held = queue.leases.get(lease)
-    if held is None:
-        return 0, True
-    spans = held if isinstance(held, list) else [held]
+    spans = queue.leases.get(lease, [])
     overdue: list[Span] = []
     for at in range(index_of(spans, first), len(spans)):
         span = spans[at]

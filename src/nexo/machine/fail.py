@@ -67,9 +67,7 @@ def give_back_lease(queue: Queue, lease: int, now_ms: int, spans_max: int = END)
     """The same for all of a lease that is still its consumer's, or for so many runs of it. Returns
     how many runs that were: as many as allowed, if there may be more."""
     now_ms = queue.advance(now_ms)
-    held = queue.leases.get(lease)
-    spans = held if isinstance(held, list) else [held] if held is not None else []
-    own = (span for span in spans if span.state in life.GIVEN_BACK)
+    own = (span for span in queue.leases.get(lease, ()) if span.state in life.GIVEN_BACK)
     chosen = list(islice(own, spans_max))
     for span in detach(queue, lease, chosen) if chosen else ():
         come_back(queue, lease, span, now_ms, Cause.GIVEN_BACK, 0)

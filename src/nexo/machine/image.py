@@ -117,7 +117,7 @@ def image_of(queue: Queue) -> Image:
     ]
     free += [Free(s.first, s.end, s.history, 0) for aside in queue.aside.values() for s in aside]
     for lease, held in queue.leases.items():
-        for span in held if isinstance(held, list) else (held,):
+        for span in held:
             if span.state is State.MOVING:
                 free.append(Free(span.first, span.end, span.history, 0))
                 continue
@@ -264,7 +264,7 @@ def _revive_lease(queue: Queue, finder: _Finder, lease: int, leased: list[Leased
             queue.in_flight += count
             if queue.busy is not None:
                 queue.busy.add_in_flight(span)
-    queue.leases[lease] = spans[0] if len(spans) == 1 else spans
+    queue.leases[lease] = spans
     for span in spans:
         queue.note_lease(span, lease)
     for deadline_ms in {span.deadline_ms for span in spans if span.state is not State.SEALED}:

@@ -33,11 +33,9 @@ def check(queue: Queue) -> None:
     leased: list[tuple[Span, State]] = []
     for held in queue.leases.values():
         assert held, "an empty lease"
-        if isinstance(held, list):
-            firsts = [span.first for span in held]
-            assert len(held) > 1, "one span needs no list"
-            assert firsts == sorted(firsts), f"a lease out of order: {held}"
-        for span in held if isinstance(held, list) else (held,):
+        firsts = [span.first for span in held]
+        assert firsts == sorted(firsts), f"a lease out of order: {held}"
+        for span in held:
             assert span.state in _IN_FLIGHT, f"{span} on a lease"
             assert span.history is not None or span.state is State.MOVING
             leased.append((span, span.state))
@@ -95,7 +93,7 @@ def _check_deadlines(queue: Queue) -> None:
     for deadline_ms, lease, first, end in queue.deadlines + queue.unswept:
         watched.setdefault((deadline_ms, lease), []).append((first, end))
     for lease, held in queue.leases.items():
-        for span in held if isinstance(held, list) else (held,):
+        for span in held:
             if span.state in TIMED:
                 ranges = watched.get((span.deadline_ms, lease), [])
                 assert any(low < span.end and span.first < high for low, high in ranges), (
@@ -114,7 +112,7 @@ def _check_found(queue: Queue) -> None:
         assert (lane in queue.news) == lane.has_news
     assert queue.awake == [lane for lane in queue.lanes if lane.is_awake]
     for lease, held in queue.leases.items():
-        for span in held if isinstance(held, list) else (held,):
+        for span in held:
             for seq in (span.first, span.end - 1):
                 known = (span.chunk.leases or {}).get(span.chunk.piece(seq), ())
                 assert lease in known, f"{span} is not found on its lease"
@@ -133,7 +131,7 @@ def _check_groups(queue: Queue) -> None:
     for group, _ in queue.released:
         counts[group] = counts.get(group, 0) + 1
     for held in queue.leases.values():
-        for span in held if isinstance(held, list) else (held,):
+        for span in held:
             counts[span.group] = counts.get(span.group, 0) + span.end - span.first
     if not queue.settings.fifo:  # in a FIFO queue a commit under way holds some more
         assert counts == queue.busy.counts

@@ -56,7 +56,7 @@ def _lease_for_move(queue: Queue, span: Span) -> int:
     lease = queue.next_lease
     queue.next_lease += 1
     span.state = State.MOVING
-    queue.leases[lease] = span
+    queue.leases[lease] = [span]
     queue.note_lease(span, lease)
     queue.in_flight += span.end - span.first
     if queue.busy is not None:
@@ -66,8 +66,7 @@ def _lease_for_move(queue: Queue, span: Span) -> int:
 
 def unpick(queue: Queue, lease: int) -> None:
     """The move was cancelled: back to the old place in line."""
-    held = queue.leases.pop(lease, None)
-    for span in held if isinstance(held, list) else [held] if held is not None else []:
+    for span in queue.leases.pop(lease, ()):
         count = span.end - span.first
         queue.in_flight -= count
         if queue.busy is not None and queue.settings.fifo:  # nothing happened: it opens at once
@@ -78,19 +77,22 @@ def unpick(queue: Queue, lease: int) -> None:
         queue.enter(span)
 
 
+def is_picked(queue: Queue, lease: int, span: Span) -> bool:
+    """Whether what was picked is still there: a purge may have come first."""
+    held = queue.leases.get(lease)
+    return held is not None and held[0] is span
+
+
 def take_out(queue: Queue, lease: int, span: Span, cause: Cause, reason: str, now_ms: int) -> bool:
     """Messages leave this queue, in the commit that puts them into another. False if they are no
     longer there (a purge came first)."""
     now_ms = queue.advance(now_ms)
     held = queue.leases.get(lease)
-    if held is span:
-        del queue.leases[lease]
-    elif isinstance(held, list) and held[at := index_of(held, span.first)] is span:
-        del held[at]
-        if len(held) == 1:
-            queue.leases[lease] = held[0]
-    else:
+    if held is None or held[at := index_of(held, span.first)] is not span:
         return False
+    del held[at]
+    if not held:
+        del queue.leases[lease]
     count = span.end - span.first
     dead = cause is Cause.DEAD_LETTERED
     if dead:
@@ -174,6 +176,6 @@ def split(queue: Queue, lease: int, span: Span, end: int) -> tuple[int, Span]:
     span.first = end
     own = queue.next_lease
     queue.next_lease += 1
-    queue.leases[own] = part
+    queue.leases[own] = [part]
     queue.note_lease(part, own)
     return own, part

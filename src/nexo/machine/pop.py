@@ -222,7 +222,7 @@ def put_on_lease(
     if len(spans) == 1:
         low, high = spans[0].first, spans[0].end
         ranges: Ranges = (low, high)
-        queue.leases[lease] = spans[0]
+        queue.leases[lease] = spans
     else:  # in order, whatever the turns of groups and priorities: see `ack.index_of`
         queue.leases[lease] = held = sorted(spans, key=by_first)
         low, high = held[0].first, held[-1].end

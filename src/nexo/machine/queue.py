@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 # What entries take, measured, with what refers to them; names and keys of usual length.
-LEASE_BYTES, SCHEDULED_BYTES, KEY_BYTES, SPAN_BYTES = 410, 300, 150, 310
+LEASE_BYTES, SCHEDULED_BYTES, KEY_BYTES, SPAN_BYTES = 475, 300, 150, 310
 GROUP_BYTES, GROUPED_MESSAGE_BYTES = 530, 26
 TIMED = frozenset({State.SENT, State.RECEIVED, State.CLAIMED})  # these have a deadline
 
@@ -167,7 +167,7 @@ class Queue:
         self.scheduled_count = 0
         self.scheduled: list[tuple[int, int, Span]] = []  # a heap by due time, then number
         self.emptied = 0  # entries there whose messages were removed, at most
-        self.leases: dict[int, Span | list[Span]] = {}
+        self.leases: dict[int, list[Span]] = {}  # the spans of a lease are in order of number
         self.aside: dict[Chunk, list[Span]] = {}  # what cannot be read
         self.aside_count = 0
         # A heap of (deadline, lease, and where on it: first, end), some of them outdated.
@@ -273,7 +273,7 @@ class Queue:
         """The first message with a group came: the lines are kept by group from now on."""
         self.busy = Busy()
         for held in self.leases.values():
-            for span in held if isinstance(held, list) else (held,):
+            for span in held:
                 self.busy.add_in_flight(span)
         for lane in self.lanes:
             line = GroupedLine(self.busy, lane.log)
@@ -368,10 +368,7 @@ class Queue:
 
     def on_lease(self, lease: int, first: int, end: int) -> list[Span]:
         """The spans of a lease that hold messages of a range."""
-        held = self.leases.get(lease)
-        if held is None:
-            return []
-        spans = held if isinstance(held, list) else [held]
+        spans = self.leases.get(lease, [])
         found = []
         for at in range(max(0, bisect_right(spans, first, key=by_first) - 1), len(spans)):
             span = spans[at]
@@ -407,13 +404,14 @@ class Queue:
 
     def _sweep_at_once(self) -> None:
         deadlines = []
-        spans = len(self.leases)
+        spans = 0
         for lease, held in self.leases.items():
-            if not isinstance(held, list):
-                if held.state in TIMED:
-                    deadlines.append((held.deadline_ms, lease, held.first, held.end))
-                continue
             spans += len(held)
+            if len(held) == 1:  # as most often
+                span = held[0]
+                if span.state in TIMED:
+                    deadlines.append((span.deadline_ms, lease, span.first, span.end))
+                continue
             bounds: dict[int, tuple[int, int]] = {}
             for span in held:
                 if span.state in TIMED:
@@ -427,10 +425,7 @@ class Queue:
     def _is_watched(self, deadline_ms: int, lease: int, first: int, end: int) -> bool:
         """Whether messages of the lease in that range have this deadline. Of a range of many runs
         only the first are asked: if it is none of them, the entry stays until it is due."""
-        held = self.leases.get(lease)
-        if held is None:
-            return False
-        spans = held if isinstance(held, list) else [held]
+        spans = self.leases.get(lease, [])
         start = max(0, bisect_right(spans, first, key=by_first) - 1)
         for span in spans[start : start + DEADLINES_SWEPT]:
             if span.first >= end:

@@ -84,7 +84,7 @@ def state_of(queue: Queue) -> State:
     if queue.ready:
         return State.READY
     (held,) = queue.leases.values()
-    return held[0].state if isinstance(held, list) else held.state
+    return held[0].state
 
 
 def claim_of_another(case: Case) -> None:
