@@ -29,7 +29,7 @@ from nexo.machine.deadlines import next_ms, run_due
 from nexo.machine.fail import give_back, give_back_lease, nack
 from nexo.machine.log import Place
 from nexo.machine.pop import messages, pop
-from nexo.machine.push import Accepted, push, push_one, push_shared
+from nexo.machine.push import Accepted, flush, push, push_one, push_shared
 from nexo.machine.snapshot import QueueSnapshot
 from nexo.vocabulary.errors import DataCorrupt, NexoError, NotReady
 from nexo.vocabulary.limits import (
@@ -309,7 +309,7 @@ class QueueActor(Actor):
 
     def flush(self) -> None:
         """Give rows to what came in since the last commit; the archive shares them."""
-        for flushed in settle.flush(self.queue):
+        for flushed in flush(self.queue):
             self._context.archive(self, flushed.batch, Place(flushed.row))
 
     def collect(self, draft: Draft) -> Mark:

@@ -44,6 +44,13 @@ class Flushed(NamedTuple):
     end: int
     batch: Batch
 
+    def times(self) -> tuple[int, int]:
+        """When the first and the last of the messages came."""
+        created = self.batch.created
+        if not created:
+            return self.chunk.created_first_ms, self.chunk.created_last_ms
+        return created[0], created[-1]
+
 
 class Place(NamedTuple):
     """Where a batch lies that another owner writes: in a row, from its message `row_start` on."""

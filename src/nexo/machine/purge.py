@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from nexo.machine.chunk import Chunk
 from nexo.machine.events import add_purged
 from nexo.machine.line import Row
-from nexo.machine.settle import flush
+from nexo.machine.push import flush
 from nexo.vocabulary.changes import Purged
 
 if TYPE_CHECKING:

@@ -1,12 +1,14 @@
 """Push: messages come in.
 
 A push is checked whole before anything changes: it is accepted or refused as one. Accepted
-messages get their numbers at once, but stay invisible until the commit that holds them is on disk
-(`settle`).
+messages get their numbers at once. With the next commit they get a row and a change in the journal
+(`flush`), and they stay invisible until that is on disk (`settle`).
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -22,7 +24,7 @@ from nexo.vocabulary.errors import InvalidArgument, MessageTooLarge, QueueFull
 
 if TYPE_CHECKING:
     from nexo.machine.chunk import Chunk
-    from nexo.machine.log import Place
+    from nexo.machine.log import Flushed, Place
     from nexo.machine.queue import Queue
     from nexo.vocabulary.batch import Batch
 
@@ -213,6 +215,67 @@ def _put(queue: Queue, chunk: Chunk, first: int, end: int, due_ms: int) -> None:
         return
     for seq in range(first, end):
         queue.schedule(Span(chunk, seq, seq + 1, None, chunk.group(seq)), due_ms)
+
+
+def flush(queue: Queue) -> list[Flushed]:
+    """The other half of a push: give rows to the messages that came since the last commit, and add
+    to the changes that they came. Small pushes side by side share a row and a change."""
+    flushed: list[Flushed] = []
+    for lane in queue.news:
+        came = lane.log.flush(queue.row_numbers)
+        if lane.priority and queue.settings.archive:
+            came = [_with_priority(each, lane.priority) for each in came]
+        flushed += came
+    dues = sorted(queue.unflushed_due, key=itemgetter(0))
+    for each in flushed:
+        row, chunk, first, end, batch = each
+        queue.new_rows.append((row, batch))
+        created_first_ms, created_last_ms = each.times()
+        queue.changes.append(
+            Pushed(
+                row,
+                0,
+                chunk.first,
+                first,
+                end,
+                created_first_ms,
+                created_last_ms,
+                _due(dues, first, end),
+                batch.groups,
+                batch.size,
+            )
+        )
+        if queue.events is not None:
+            add_pushed(queue, first, end, created_last_ms, created_first_ms)
+    queue.unflushed_due.clear()
+    return flushed
+
+
+def _with_priority(flushed: Flushed, priority: int) -> Flushed:
+    """Here the number of a message tells its priority; the archive has numbers of its own."""
+    batch = msgspec.structs.replace(flushed.batch, priority=priority)
+    return flushed._replace(batch=batch)
+
+
+def _due(dues: list[tuple[int, int, int | list[int]]], first: int, end: int) -> int | list[int]:
+    """When each of the messages is due: one number if they agree, 0 for now. `dues` is in order."""
+    at = max(0, bisect_right(dues, first, key=itemgetter(0)) - 1)
+    by_message: list[int] | None = None
+    while at < len(dues) and dues[at][0] < end:
+        start, stop, due_ms = dues[at]
+        at += 1
+        if stop <= first:
+            continue
+        low, high = max(start, first), min(stop, end)
+        cut = due_ms if isinstance(due_ms, int) else due_ms[low - start : high - start]
+        if low == first and high == end:
+            return cut
+        if by_message is None:
+            by_message = [0] * (end - first)
+        if isinstance(cut, int):
+            cut = [cut] * (high - low)
+        by_message[low - first : high - first] = cut
+    return 0 if by_message is None else by_message
 
 
 def _check(queue: Queue, batch: Batch) -> None:

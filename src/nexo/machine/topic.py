@@ -16,7 +16,6 @@ from nexo.machine.chunk import Chunk
 from nexo.machine.log import Flushed, Log
 from nexo.machine.pop import Part
 from nexo.machine.producers import Producers, check_number
-from nexo.machine.settle import times_of
 from nexo.machine.span import History
 from nexo.vocabulary import limits
 from nexo.vocabulary.batch import concatenate, fitting, largest_message, size_of
@@ -356,7 +355,7 @@ def _first_after(topic: Topic, cutoff_ms: int) -> int:
 
 def _published(flushed: Flushed) -> Published:
     row, chunk, first, end, batch = flushed
-    created_first_ms, created_last_ms = times_of(flushed)
+    created_first_ms, created_last_ms = flushed.times()
     return Published(row, 0, chunk.first, first, end, created_first_ms, created_last_ms, batch.size)
 
 
