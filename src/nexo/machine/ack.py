@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from nexo.machine.queue import Queue
 
 RECEIVED, ACKED = State.RECEIVED, Cause.ACKED
-# A claim's lease is not a consumer's to touch, nor is one on its way to another queue.
-_CONSUMERS_OWN = frozenset({State.SENT, State.RECEIVED})
 
 
 def ack(queue: Queue, lease: int, first: int, end: int, now_ms: int) -> list[int]:
@@ -57,7 +55,7 @@ def ack(queue: Queue, lease: int, first: int, end: int, now_ms: int) -> list[int
 def received(queue: Queue, lease: int, first: int, end: int, now_ms: int) -> list[int]:
     """The messages have arrived: the visibility timeout begins. Saying so twice changes nothing."""
     now_ms = queue.advance(now_ms)
-    chosen = holding(queue, lease, first, end, _CONSUMERS_OWN, "received")
+    chosen = holding(queue, lease, first, end, life.CONSUMERS_OWN, "received")
     fresh = [span for span in chosen if span.state in life.RECEIVABLE]
     if fresh:
         # One delivery, one visibility timeout: the spans of a lease agree on it.
@@ -90,7 +88,7 @@ def holding(
         if span.first >= end:
             break
         low, high = max(first, span.first), min(end, span.end)
-        if low < high and span.state < State.CLAIMED:
+        if low < high and span.state in life.CONSUMERS_OWN:
             if span.state not in allowed:
                 raise _wrong(queue, span, action)
             whole = low == span.first and high == span.end
@@ -183,7 +181,7 @@ def _add_events(queue: Queue, kind: EventKind, spans: list[Span], now_ms: int) -
 
 
 def _wrong(queue: Queue, span: Span, action: str) -> WrongState:
-    if span.state is State.SENT:
+    if span.state in life.RECEIVABLE:
         return WrongState(
             f"{action} before the reception ack of a message of queue {queue.name!r}",
             "call received() first, or pop with auto_received",

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from nexo.machine import life
 from nexo.machine.ack import attach, detach
 from nexo.machine.events import add_event
 from nexo.machine.fail import come_back, mark_doomed
@@ -161,6 +162,8 @@ def seal(queue: Queue, name: str, epoch: int, number: int, now_ms: int) -> Claim
         if batch.sealed:
             assert span.history is not None
             span.history = attempted(span.history)
+        else:
+            assert span.state in life.SEALABLE, f"{span} is sealed"
         span.state = State.SEALED
         span.deadline_ms = 0
     if spans:
@@ -195,6 +198,7 @@ def ack_claims(queue: Queue, name: str, epoch: int, through: int, now_ms: int) -
         unread = [span for span in held if span.deadline_ms == _PASSED_OVER_MS]
         spans = [span for span in held if span.deadline_ms != _PASSED_OVER_MS]
         for span in spans:
+            assert span.state in life.CLAIM_ACKABLE, f"{span} is acked with its batch"
             count = span.end - span.first
             acked += count
             if queue.events is not None:
@@ -225,6 +229,7 @@ def release(queue: Queue, name: str, now_ms: int, dead_letter: bool = False) -> 
         if not batch.lease:
             continue  # given back before
         for span in detach_all(queue, batch.lease):
+            assert span.state in life.RELEASABLE, f"{span} is released"
             released += span.end - span.first
             if dead_letter:
                 mark_doomed(queue, batch.lease, span, now_ms, "released by an operator")

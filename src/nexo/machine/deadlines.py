@@ -10,13 +10,14 @@ from heapq import heappop, heappush
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from nexo.machine import life
 from nexo.machine.ack import detach, index_of
 from nexo.machine.claims import lapse
 from nexo.machine.events import add_event
 from nexo.machine.fail import come_back, fail
 from nexo.machine.groups import END
 from nexo.vocabulary.changes import Removed
-from nexo.vocabulary.states import Cause, EventKind, State
+from nexo.vocabulary.states import Cause, EventKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
     from nexo.machine.queue import Lane, Queue
     from nexo.machine.span import Span
 
-_CAUSES = {
-    State.SENT: Cause.RETRANSMIT_TIMEOUT,
-    State.RECEIVED: Cause.VISIBILITY_TIMEOUT,
-    State.CLAIMED: Cause.CLAIM_LAPSED,
-}
+_CAUSES = (
+    dict.fromkeys(life.RETRANSMITTED, Cause.RETRANSMIT_TIMEOUT)
+    | dict.fromkeys(life.VISIBLE_AGAIN, Cause.VISIBILITY_TIMEOUT)
+    | dict.fromkeys(life.LAPSING, Cause.CLAIM_LAPSED)
+)
 
 
 def next_ms(queue: Queue) -> int | None:
@@ -92,7 +93,7 @@ def _time_out(
             overdue.append(span)
     if not overdue:
         return 0, True
-    if overdue[0].state is State.CLAIMED:
+    if overdue[0].state in life.LAPSING:
         lapse(queue, overdue[0].consumer, lease)
     is_done = len(overdue) <= spans_max
     if not is_done:

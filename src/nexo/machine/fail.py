@@ -101,6 +101,7 @@ def mark_doomed(
     """Out of attempts: the messages stay in flight until the move to the dead letters is done.
 
     The journal knows them as leased and overdue, so after a crash the move starts again."""
+    assert span.state in life.DOOMABLE, f"{span} is out of attempts"
     _count(queue, span, now_ms, cause, reason)
     span.state = State.DOOMED
     span.deadline_ms = now_ms

@@ -19,6 +19,7 @@ from nexo.machine.chunk import Chunk, PackedRows, as_packed, packed
 from nexo.machine.claims import ClaimedBatch, Consumer
 from nexo.machine.deadlines import oldest_in_line_ms
 from nexo.machine.deduplication import Recent
+from nexo.machine.life import TIMED
 from nexo.machine.producers import Producers
 from nexo.machine.span import History, Span
 from nexo.vocabulary.batch import TIME_TYPE
@@ -267,7 +268,7 @@ def _revive_lease(queue: Queue, finder: _Finder, lease: int, leased: list[Leased
     queue.leases[lease] = spans
     for span in spans:
         queue.note_lease(span, lease)
-    for deadline_ms in {span.deadline_ms for span in spans if span.state is not State.SEALED}:
+    for deadline_ms in {span.deadline_ms for span in spans if span.state in TIMED}:
         queue.watch(lease, deadline_ms)
 
 

@@ -6,24 +6,13 @@ import itertools
 from typing import TYPE_CHECKING
 
 from nexo.machine.groups import GroupedLine
-from nexo.machine.queue import TIMED
+from nexo.machine.life import IN_FLIGHT, TIMED
 from nexo.vocabulary.states import State
 
 if TYPE_CHECKING:
     from nexo.machine.chunk import Chunk
     from nexo.machine.queue import Queue
     from nexo.machine.span import Span
-
-_IN_FLIGHT = frozenset(
-    {
-        State.SENT,
-        State.RECEIVED,
-        State.CLAIMED,
-        State.SEALED,
-        State.DOOMED,
-        State.MOVING,
-    }
-)
 
 
 def check(queue: Queue) -> None:
@@ -36,7 +25,7 @@ def check(queue: Queue) -> None:
         firsts = [span.first for span in held]
         assert firsts == sorted(firsts), f"a lease out of order: {held}"
         for span in held:
-            assert span.state in _IN_FLIGHT, f"{span} on a lease"
+            assert span.state in IN_FLIGHT, f"{span} on a lease"
             assert span.history is not None or span.state is State.MOVING
             leased.append((span, span.state))
     aside = [(span, State.READY) for spans in queue.aside.values() for span in spans]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nexo.machine import life
 from nexo.machine.ack import detach
 from nexo.machine.events import add_event
 from nexo.machine.peek import find
@@ -59,7 +60,7 @@ def has_timed_out(queue: Queue, lease: int, seq: int) -> bool:
 
 
 def _is_consumers(found: Glance) -> bool:
-    return found.state < State.CLAIMED
+    return found.state in life.CONSUMERS_OWN
 
 
 def _take(queue: Queue, found: Glance, seq: int) -> Span:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from nexo.machine import life
 from nexo.machine.ack import index_of
 from nexo.machine.events import add_event
 from nexo.machine.groups import END
@@ -67,6 +68,7 @@ def _lease_for_move(queue: Queue, span: Span) -> int:
 def unpick(queue: Queue, lease: int) -> None:
     """The move was cancelled: back to the old place in line."""
     for span in queue.leases.pop(lease, ()):
+        assert span.state in life.CANCELLABLE, f"{span} was picked"
         count = span.end - span.first
         queue.in_flight -= count
         if queue.busy is not None and queue.settings.fifo:  # nothing happened: it opens at once
@@ -95,6 +97,7 @@ def take_out(queue: Queue, lease: int, span: Span, cause: Cause, reason: str, no
         del queue.leases[lease]
     count = span.end - span.first
     dead = cause is Cause.DEAD_LETTERED
+    assert span.state in (life.DEAD_LETTERS if dead else life.ARRIVING), f"{span} leaves"
     if dead:
         queue.totals.dead_lettered += count
     if queue.events is not None:

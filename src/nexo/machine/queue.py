@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from nexo.machine.chunk import CHUNK_BYTES
 from nexo.machine.fifo import FifoLine
 from nexo.machine.groups import END, Busy, GroupedLine
+from nexo.machine.life import TIMED
 from nexo.machine.line import Line, Row
 from nexo.machine.log import Log, Restored
 from nexo.machine.rate import Rate
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
 # What entries take, measured, with what refers to them; names and keys of usual length.
 LEASE_BYTES, SCHEDULED_BYTES, KEY_BYTES, SPAN_BYTES = 475, 300, 150, 310
 GROUP_BYTES, GROUPED_MESSAGE_BYTES = 530, 26
-TIMED = frozenset({State.SENT, State.RECEIVED, State.CLAIMED})  # these have a deadline
 
 
 class Lane:
