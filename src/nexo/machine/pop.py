@@ -174,7 +174,15 @@ def lease_out(
     if queue.settings.max_receive_rate is not None:
         queue.rate.spend(sum(span.end - span.first for span in spans))
     queue.changes.append(
-        Delivered(lease, state, now_ms, deadline_ms, visibility_ms, consumer, ranges)
+        Delivered(
+            lease=lease,
+            state=state,
+            at_ms=now_ms,
+            deadline_ms=deadline_ms,
+            visibility_ms=visibility_ms,
+            consumer=consumer,
+            ranges=ranges,
+        )
     )
     return lease
 

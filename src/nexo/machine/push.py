@@ -121,16 +121,16 @@ def push_shared(queue: Queue, batch: Batch, at: Place, now_ms: int) -> None:
         add_pushed(queue, first, chunk.end, now_ms, now_ms)
     queue.changes.append(
         Pushed(
-            at.row,
-            at.row_start,
-            chunk.first,
-            first,
-            chunk.end,
-            now_ms,
-            now_ms,
-            due_ms,
-            batch.groups,
-            batch.size,
+            row=at.row,
+            row_start=at.row_start,
+            chunk=chunk.first,
+            first=first,
+            end=chunk.end,
+            created_first_ms=now_ms,
+            created_last_ms=now_ms,
+            due_ms=due_ms,
+            groups=batch.groups,
+            payload_bytes=batch.size,
         )
     )
 
@@ -233,16 +233,16 @@ def flush(queue: Queue) -> list[Flushed]:
         created_first_ms, created_last_ms = each.times()
         queue.changes.append(
             Pushed(
-                row,
-                0,
-                chunk.first,
-                first,
-                end,
-                created_first_ms,
-                created_last_ms,
-                _due(dues, first, end),
-                batch.groups,
-                batch.size,
+                row=row,
+                row_start=0,
+                chunk=chunk.first,
+                first=first,
+                end=end,
+                created_first_ms=created_first_ms,
+                created_last_ms=created_last_ms,
+                due_ms=_due(dues, first, end),
+                groups=batch.groups,
+                payload_bytes=batch.size,
             )
         )
         if queue.events is not None:

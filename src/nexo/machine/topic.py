@@ -124,14 +124,14 @@ def archive(topic: Topic, batch: Batch, place: Place, now_ms: int) -> None:
         chunk.created_last_ms = max(latest_ms, batch.created[-1])
     topic.changes.append(
         Published(
-            place.row,
-            place.row_start,
-            chunk.first,
-            first,
-            chunk.end,
-            chunk.created_first_ms,
-            chunk.created_last_ms,
-            batch.size,
+            row=place.row,
+            row_start=place.row_start,
+            chunk=chunk.first,
+            first=first,
+            end=chunk.end,
+            created_first_ms=chunk.created_first_ms,
+            created_last_ms=chunk.created_last_ms,
+            payload_bytes=batch.size,
         )
     )
 
@@ -356,7 +356,16 @@ def _first_after(topic: Topic, cutoff_ms: int) -> int:
 def _published(flushed: Flushed) -> Published:
     row, chunk, first, end, batch = flushed
     created_first_ms, created_last_ms = flushed.times()
-    return Published(row, 0, chunk.first, first, end, created_first_ms, created_last_ms, batch.size)
+    return Published(
+        row=row,
+        row_start=0,
+        chunk=chunk.first,
+        first=first,
+        end=end,
+        created_first_ms=created_first_ms,
+        created_last_ms=created_last_ms,
+        payload_bytes=batch.size,
+    )
 
 
 def _check(topic: Topic, batch: Batch) -> None:

@@ -116,7 +116,18 @@ def test_words_of_events_stand_still() -> None:
         "purged",
         "deduplicated",
     ]
-    event = Event(EventKind.NACKED, "q", 7, 2, 1_000, 900, 3, "me", 'it said "no"\n', 950)
+    event = Event(
+        kind=EventKind.NACKED,
+        queue="q",
+        first_seq=7,
+        count=2,
+        at_ms=1_000,
+        created_ms=900,
+        attempts=3,
+        consumer="me",
+        reason='it said "no"\n',
+        delivered_ms=950,
+    )
     batch = batch_of_events([event, event])
     told = (
         b'{"kind":"nacked","queue":"q","first_seq":7,"count":2,"at_ms":1000,"created_ms":900,'
