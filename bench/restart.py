@@ -133,7 +133,17 @@ async def full_events(engine: Engine, count: int) -> None:
     actor = engine.topics[EVENTS_TOPIC]
     for number in range(count):
         now_ms = engine.now_ms()
-        told = Event(EventKind.PUSHED, "orders", number, 40, now_ms, now_ms, 0, "", "")
+        told = Event(
+            kind=EventKind.PUSHED,
+            queue="orders",
+            first_seq=number,
+            count=40,
+            at_ms=now_ms,
+            created_ms=now_ms,
+            attempts=0,
+            consumer="",
+            reason="",
+        )
         actor.tell_late([told] * 40)  # type: ignore[attr-defined]
         await engine.committer.drain()
 

@@ -119,7 +119,17 @@ def test_the_life_of_messages(nexo, queue):
 
 
 def test_a_line_of_a_life():
-    event = Event(EventKind.NACKED, "orders", (9 << 48) + 5, 3, 1_000, 900, 2, "web-1", "no\nluck")
+    event = Event(
+        kind=EventKind.NACKED,
+        queue="orders",
+        first_seq=(9 << 48) + 5,
+        count=3,
+        at_ms=1_000,
+        created_ms=900,
+        attempts=2,
+        consumer="web-1",
+        reason="no\nluck",
+    )
     line = life_line(batch_of_events([event]).body(0))
     shown = [part.strip() for part in line.plain.split("  ") if part.strip()]
     wanted = ["nacked", "orders", "3", "p9 #5-7", "attempt 2", "web-1", "no luck"]

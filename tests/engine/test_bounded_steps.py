@@ -14,15 +14,15 @@ import pytest
 
 from nexo.engine import queue_actor
 from nexo.engine.desk import Desk
-from nexo.machine import clear, compact, depart, fail
-from nexo.machine import expire as expire_rules
-from nexo.machine.expire import expire
+from nexo.machine import compact, fail, move, purge
+from nexo.machine import deadlines as time_rules
+from nexo.machine.deadlines import run_due
 from nexo.machine.invariants import check
 from nexo.vocabulary.attributes import encode_attributes
 from nexo.vocabulary.limits import (
     COPY_STEP_CHUNKS,
     DESK_TURN_CALLS,
-    EXPIRE_STEP_SPANS,
+    DUE_STEP_SPANS,
     GIVE_BACK_STEP_SPANS,
     MOVE_RUNS,
     POP_RUNS_MAX,
@@ -113,7 +113,7 @@ def watch_returns(monkeypatch: pytest.MonkeyPatch) -> Turns:
         turns.count()
         honest(*arguments)
 
-    for module in (fail, expire_rules):
+    for module in (fail, time_rules):
         monkeypatch.setattr(module, "come_back", counted)
     return turns
 
@@ -182,23 +182,23 @@ async def test_what_is_due_at_one_time_comes_back_some_at_a_time(
 
     def watched(of: Queue, now_ms: int, spans_max: int) -> bool:
         before = of.ready
-        is_more = expire(of, now_ms, spans_max)
+        is_more = run_due(of, now_ms, spans_max)
         check(of)
         if of.ready > before:
             steps.append(of.ready - before)
         return is_more
 
-    monkeypatch.setattr(queue_actor, "expire", watched)
+    monkeypatch.setattr(queue_actor, "run_due", watched)
     await asyncio.sleep(11)
     assert queue.info().ready == MANY
-    assert steps == [EXPIRE_STEP_SPANS] * (MANY // EXPIRE_STEP_SPANS)
+    assert steps == [DUE_STEP_SPANS] * (MANY // DUE_STEP_SPANS)
     steps.clear()
     for _ in range(0, MANY, POP_RUNS_MAX):
         delivery = await queue.pop(MANY, one_ack=True, visibility_ms=1_000)
         assert len(delivery.parts) == POP_RUNS_MAX, "a pop takes so many runs, and no more"
     await asyncio.sleep(2)
     assert queue.info().ready == MANY
-    assert steps == [EXPIRE_STEP_SPANS] * (MANY // EXPIRE_STEP_SPANS)
+    assert steps == [DUE_STEP_SPANS] * (MANY // DUE_STEP_SPANS)
     assert await popped(queue) == EXPECTED
 
 
@@ -212,7 +212,7 @@ async def test_a_claim_lapses_some_at_a_time(rig: Rig, monkeypatch: pytest.Monke
     again = await queue.claims.claim("query", epoch, 0, MANY, 60_000)
     assert 0 < again.count < MANY, "the batch is over with its first messages"
     await asyncio.sleep(1)
-    assert turns.most == EXPIRE_STEP_SPANS
+    assert turns.most == DUE_STEP_SPANS
     assert queue.info().ready == MANY - again.count
     check(queue.queue)
 
@@ -221,7 +221,7 @@ async def test_a_crash_in_the_middle_of_a_lapse(rig: Rig, monkeypatch: pytest.Mo
     queue = await fill(await rig.start())
     epoch = await queue.claims.open("query")
     await queue.claims.claim("query", epoch, 0, MANY, 1_000)
-    monkeypatch.setattr(queue_actor, "EXPIRE_STEP_SPANS", 10)
+    monkeypatch.setattr(queue_actor, "DUE_STEP_SPANS", 10)
     monkeypatch.setattr(queue_actor, "UNWRITTEN_CHANGES_MAX", 30)
     rig.runner.is_held = True
     await asyncio.sleep(1)
@@ -254,13 +254,13 @@ async def test_dead_letters_move_some_at_a_time(rig: Rig, monkeypatch: pytest.Mo
     engine = await rig.start()
     queue = await fill(engine, QueueSettings(max_attempts=1, visibility_timeout_ms=1_000))
     await popped(queue)
-    turns, honest = Turns(), depart.depart
+    turns, honest = Turns(), move.take_out
 
     def counted(*arguments: Any) -> bool:
         turns.count()
         return honest(*arguments)
 
-    monkeypatch.setattr(depart, "depart", counted)
+    monkeypatch.setattr(move, "take_out", counted)
     await asyncio.sleep(2)
     assert engine.queue("q_dlq").info().depth == MANY
     dead = [str(number) for number in range(MANY)]
@@ -275,7 +275,7 @@ async def test_what_time_brings_waits_for_a_slow_disk(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a commit would have to write all of it in one step."""
-    monkeypatch.setattr(queue_actor, "EXPIRE_STEP_SPANS", 10)
+    monkeypatch.setattr(queue_actor, "DUE_STEP_SPANS", 10)
     monkeypatch.setattr(queue_actor, "UNWRITTEN_CHANGES_MAX", 40)
     queue = await fill(await rig.start())
     for _ in range(0, MANY, POP_RUNS_MAX):
@@ -295,14 +295,14 @@ async def test_a_purge_is_taken_apart_some_at_a_time(
 ) -> None:
     engine = await rig.start()
     queue, steps = await fill(engine), list[int]()
-    honest = clear.wear
+    honest = purge.take_apart
 
     def counted(of: Queue, count: int) -> bool:
         steps.append(count)
         return honest(of, count)
 
-    monkeypatch.setattr(clear, "wear", counted)
-    monkeypatch.setattr(queue_actor, "WEAR_STEP_THINGS", 100)
+    monkeypatch.setattr(purge, "take_apart", counted)
+    monkeypatch.setattr(queue_actor, "PURGED_STEP_THINGS", 100)
     chunks = list(queue.queue.lanes[0].log.chunks.values())
     purged = asyncio.ensure_future(engine.delete_queue("q") if is_deleted else queue.purge())
     await asyncio.sleep(0)
@@ -318,7 +318,7 @@ async def test_a_crash_after_a_purge_brings_nothing_back(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = await fill(await rig.start())
-    monkeypatch.setattr(clear, "wear", lambda *_: False)  # it never comes to that
+    monkeypatch.setattr(purge, "take_apart", lambda *_: False)  # it never comes to that
     await queue.purge()
     await queue.push(bodies("later"))
     engine = await rig.crash()
@@ -329,7 +329,7 @@ async def test_what_is_too_old_goes_some_at_a_time(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Batches of 32 are chunks of their own."""
-    monkeypatch.setattr(queue_actor, "EXPIRE_STEP_SPANS", 10)
+    monkeypatch.setattr(queue_actor, "DUE_STEP_SPANS", 10)
     engine = await rig.start()
     queue = await engine.create_queue("q", QueueSettings(retention_ms=60_000))
     for number in range(95):
@@ -338,12 +338,12 @@ async def test_what_is_too_old_goes_some_at_a_time(
 
     def counted(of: Queue, *rest: Any) -> bool:
         before = of.totals.expired
-        is_more = expire(of, *rest)
+        is_more = run_due(of, *rest)
         expired.append(of.totals.expired - before)
         check(of)
         return is_more
 
-    monkeypatch.setattr(queue_actor, "expire", counted)
+    monkeypatch.setattr(queue_actor, "run_due", counted)
     await asyncio.sleep(61)
     assert [each for each in expired if each] == [*[320] * 9, 160]
     assert queue.info().depth == 0

@@ -13,7 +13,7 @@ from tests.engine.rig import Rig, ack, bodies, nack, numbered, texts
 from tests.engine.virtual_time import settle
 
 if TYPE_CHECKING:
-    from nexo.machine.accepted import Accepted
+    from nexo.machine.push import Accepted
     from nexo.vocabulary.batch import Batch
 
 

@@ -136,7 +136,7 @@ class ClaimSteps(OperatorSteps):
             lease = queue.claims[name].batches[got.number].lease
             assert not model.of_lease(lease), f"lease {lease} was given out twice"
             deadline = model.now + timeout
-            delivery.grant(model, seqs, lease, State.CLAIMED, deadline, 0, name)
+            delivery.lease_out(model, seqs, lease, State.CLAIMED, deadline, 0, name)
             model.consumers[name].batches[got.number] = ClaimedBatch(lease)
 
     def seal(self, name: str, outdated: int, step: int) -> None:

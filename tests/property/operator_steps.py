@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from nexo.machine import claims as claim_rules
-from nexo.machine import clear, compact, depart, peek
+from nexo.machine import compact, move, peek, purge
 from nexo.vocabulary.batch import Batch
 from nexo.vocabulary.limits import POP_BYTES_MAX
 from nexo.vocabulary.states import Cause
@@ -60,12 +60,12 @@ class OperatorSteps(QueueSteps):
         self.picked = []  # a move begins again after a crash
 
     def purge(self) -> None:
-        gone = clear.purge(self.pair.queue, self.now)
+        gone = purge.purge(self.pair.queue, self.now)
         expected = self.pair.model.purge(self.now)
         assert gone == expected, f"purged {gone}, not {expected}"
 
     def pause(self, paused: bool) -> None:
-        clear.set_paused(self.pair.queue, paused)
+        self.pair.queue.set_paused(paused)
         self.pair.model.paused = paused
 
     # -- Dead letters and redrive -------------------------------------------------------------
@@ -78,8 +78,8 @@ class OperatorSteps(QueueSteps):
         doomed = queue.doomed.pop(0)
         seqs = range(doomed.span.first, doomed.span.end)
         self.load(doomed.span)
-        self.check_departing(depart.dead_letters(queue, doomed), doomed.span, dead=True)
-        there = depart.depart(
+        self.check_departing(move.dead_letters(queue, doomed), doomed.span, dead=True)
+        there = move.take_out(
             queue, doomed.lease, doomed.span, Cause.DEAD_LETTERED, doomed.reason, self.now
         )
         assert there, f"{doomed.span} is doomed and not there"
@@ -91,7 +91,7 @@ class OperatorSteps(QueueSteps):
     def pick(self, count: int) -> None:
         """A move takes messages from the head of the line; a pause and the rate do not stop it."""
         model = self.pair.model
-        for lease, span in depart.pick(self.pair.queue, count):
+        for lease, span in move.pick(self.pair.queue, count):
             seqs = range(span.first, span.end)
             delivery.check_choice(model, seqs, count, POP_BYTES_MAX, self.noisy_min, enough=False)
             assert not model.of_lease(lease), f"lease {lease} was given out twice"
@@ -110,17 +110,17 @@ class OperatorSteps(QueueSteps):
         there = bool(model.of_lease(lease))
         if part and there and span.end - span.first > 1:
             rest = lease, span
-            lease, span = depart.split(queue, lease, span, span.first + 1)
+            lease, span = move.split(queue, lease, span, span.first + 1)
             model.items[span.first].lease = lease
             self.picked.insert(0, rest)
         if not arrive:
-            depart.unpick(queue, lease)
+            move.unpick(queue, lease)
             passing.unpick(model, lease)
             return
         if there:
             self.load(span)
-            self.check_departing(depart.redriven(queue, span), span, dead=False)
-        departed = depart.depart(queue, lease, span, Cause.REDRIVEN, "", self.now)
+            self.check_departing(move.redriven(queue, span), span, dead=False)
+        departed = move.take_out(queue, lease, span, Cause.REDRIVEN, "", self.now)
         assert departed == there, f"departed: {departed}, was there: {there}"
         model.advance(self.now)
         if there:
@@ -216,6 +216,6 @@ class OperatorSteps(QueueSteps):
             if not model.items:
                 return
             self.now += round(1_000 / (queue.settings.max_receive_rate or 20))
-            self._expire()
+            self._run_due()
         left = [(item.seq, item.state.name) for item in model.items.values()]
         raise AssertionError(f"these messages never leave: {left}")

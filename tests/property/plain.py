@@ -94,5 +94,5 @@ def _places(queue: Queue) -> Iterator[tuple[Span, State, int, int]]:
         if span.first < span.end:
             yield span, State.SCHEDULED, 0, due
     for lease, held in queue.leases.items():
-        for span in held if isinstance(held, list) else (held,):
+        for span in held:
             yield span, span.state, lease, 0

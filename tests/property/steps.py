@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from nexo.machine import ack as ack_rules
-from nexo.machine import expire as time_rules
-from nexo.machine import fail, late
+from nexo.machine import deadlines as time_rules
+from nexo.machine import fail, late_receipts
 from nexo.machine import pop as pop_rules
 from nexo.machine import push as push_rules
 from nexo.machine.log import Place
@@ -234,7 +234,7 @@ class QueueSteps(RuleBasedStateMachine):
             assert not model.of_lease(got.lease), f"lease {got.lease} was given out twice"
             timeout = model.settings.visibility_timeout_ms if visibility is None else visibility
             wait = timeout if one_ack else model.settings.retransmit_timeout_ms
-            delivery.grant(model, seqs, got.lease, got.state, now + wait, timeout, consumer)
+            delivery.lease_out(model, seqs, got.lease, got.state, now + wait, timeout, consumer)
             expected = [expected_message(model.items[seq], got.state) for seq in seqs]
             assert messages == expected, f"delivered:\n{messages}\nexpected:\n{expected}"
             self.receipts += [(got.lease, p.first, p.first + p.count) for p in got.parts]
@@ -297,11 +297,11 @@ class QueueSteps(RuleBasedStateMachine):
         if not self.receipts or model.settings.fifo:
             return
         lease, seq, _ = self.receipts[which % len(self.receipts)]
-        holder = late.lease_of(queue, seq)
+        holder = late_receipts.lease_of(queue, seq)
         assert holder == delivery.holder_of(model, seq), f"{seq} is held by lease {holder}"
-        is_late = late.has_timed_out(queue, lease, seq)
+        is_late = late_receipts.has_timed_out(queue, lease, seq)
         assert not is_late or model.items[seq].state is State.READY, f"{seq} is not in line"
-        gone = late.discard(queue, seq, self.now)
+        gone = late_receipts.discard(queue, seq, self.now)
         assert gone == delivery.discard(model, seq, self.now), f"discarding {seq} gave {gone}"
 
     def work(self, count: int, one_ack: bool, outcome: str, part: str, delay: int | None) -> None:
@@ -316,7 +316,7 @@ class QueueSteps(RuleBasedStateMachine):
 
     # -- Time ---------------------------------------------------------------------------------
 
-    def wait(self, wait: int, expire: bool, sleep: bool) -> None:
+    def wait(self, wait: int, run_due: bool, sleep: bool) -> None:
         """Time passes; or the engine sleeps until its alarm, and does what is due."""
         alarm = time_rules.next_ms(self.pair.queue)
         # Not for too long, or everything would end by retention.
@@ -324,14 +324,14 @@ class QueueSteps(RuleBasedStateMachine):
             self.now = max(self.now, alarm)
         else:
             self.now += wait
-        if expire or sleep:
-            self._expire()
+        if run_due or sleep:
+            self._run_due()
 
-    def _expire(self) -> None:
+    def _run_due(self) -> None:
         queue, model = self.pair.queue, self.pair.model
         times = self.pair.times()
-        time_rules.expire(queue, self.now)
-        passing.expire(model, self.now)
+        time_rules.run_due(queue, self.now)
+        passing.run_due(model, self.now)
         passing.retire(model, set(seen(queue)), times)
         alarm = time_rules.next_ms(queue)
         assert alarm is None or alarm > queue.now_ms, f"{alarm} is past, and the alarm is still set"

@@ -86,7 +86,7 @@ class Retention(OperatorSteps):
 
     @rule(wait=st.sampled_from([150, 400]))
     def much_later(self, wait: int) -> None:
-        self.wait(wait, expire=True, sleep=False)
+        self.wait(wait, run_due=True, sleep=False)
 
 
 class FifoRetention(Retention):

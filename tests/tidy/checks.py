@@ -34,7 +34,6 @@ PARTICIPLES_LEFT = frozenset(
         "src/nexo/engine/following.py",
         "src/nexo/engine/looking.py",
         "src/nexo/engine/waiting.py",
-        "src/nexo/machine/accepted.py",
         "src/nexo/simulation/closing.py",
         "src/nexo/simulation/watched.py",
         "src/nexo/vocabulary/allowed.py",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nexo.machine import late
+from nexo.machine import late_receipts
 
 if TYPE_CHECKING:
     import asyncio
@@ -18,22 +18,22 @@ class LateDesk:
 
     def holds(self, seq: int) -> bool:
         """Whether the message is still in the queue."""
-        return late.holds(self._actor.queue, seq)
+        return late_receipts.holds(self._actor.queue, seq)
 
     def lease_of(self, seq: int) -> int | None:
         """The lease on which a consumer holds the message now."""
-        return late.lease_of(self._actor.queue, seq)
+        return late_receipts.lease_of(self._actor.queue, seq)
 
     def discard(self, seq: int) -> asyncio.Future[None] | None:
         """Remove the message wherever it is; None if it is gone already."""
         actor = self._actor
-        if not late.discard(actor.queue, seq, actor.now_ms()):
+        if not late_receipts.discard(actor.queue, seq, actor.now_ms()):
             return None
         return actor.changed(None)
 
     def has_timed_out(self, lease: int, seq: int) -> bool:
         """Whether the message waits in line because this delivery of it timed out."""
-        return late.has_timed_out(self._actor.queue, lease, seq)
+        return late_receipts.has_timed_out(self._actor.queue, lease, seq)
 
 
 def catch_up(actor: QueueActor) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from nexo.machine import depart, unreadable
+from nexo.machine import move, unreadable
 from nexo.machine.push import push_moved
 from nexo.vocabulary.errors import (
     DataCorrupt,
@@ -82,8 +82,8 @@ class Mover:
     def _bury_one(self, source: QueueActor, target: QueueActor, doomed: Doomed) -> None:
         queue, now_ms = source.queue, self._context.clock.now_ms()
         self._context.committer.tie(source, target)
-        batch = depart.dead_letters(queue, doomed)
-        gone = depart.depart(
+        batch = move.dead_letters(queue, doomed)
+        gone = move.take_out(
             queue, doomed.lease, doomed.span, Cause.DEAD_LETTERED, doomed.reason, now_ms
         )
         if gone:
@@ -235,14 +235,14 @@ class MoveTask:
         committer, has_waited = self._context.committer, False
         try:
             if self._chosen is not None:
-                picked = depart.pick_these(self._source.queue, self._chosen.seqs)
+                picked = move.pick_these(self._source.queue, self._chosen.seqs)
                 self._moved = await self._move(picked) if picked else 0
                 return self._moved
             while self._moved + self._skipped_count < self._total and not self._cancelled:
                 step = min(MOVE_MESSAGES, self._total - self._moved - self._skipped_count)
                 if self._rate is not None:
                     step = min(step, max(1, int(self._rate * _BURST_MS / 1000)))
-                picked = depart.pick(self._source.queue, step, MOVE_RUNS)
+                picked = move.pick(self._source.queue, step, MOVE_RUNS)
                 if not picked:
                     if has_waited:
                         break
@@ -259,7 +259,7 @@ class MoveTask:
         finally:
             for queue, lease in self._skipped:
                 if queue is self._source.queue:  # else a reload has put them back already
-                    depart.unpick(queue, lease)
+                    move.unpick(queue, lease)
             self._source.serve()
         return self._moved
 
@@ -286,13 +286,13 @@ class MoveTask:
             moved = 0
             while left:
                 lease, span = left[0]
-                if queue.leases.get(lease) is span:  # else a purge came first
+                if move.is_picked(queue, lease, span):
                     moved += self._move_span(lease, span)
                 left.pop(0)
         except (NexoError, asyncio.CancelledError):
             if source.queue is queue:
                 for lease, _ in left:
-                    depart.unpick(queue, lease)
+                    move.unpick(queue, lease)
             raise
         self._context.committer.enlist(source)
         await self._context.committer.when_durable(None, source)
@@ -303,7 +303,7 @@ class MoveTask:
         queue, left = self._source.queue, []
         for lease, span in picked:
             if span.chunk is chunk:
-                depart.unpick(queue, lease)
+                move.unpick(queue, lease)
                 self._skipped_count += span.end - span.first
             else:
                 left.append((lease, span))
@@ -313,9 +313,9 @@ class MoveTask:
     def _check_bodies(self, picked: list[tuple[int, Span]]) -> None:
         """Before anything moves: what a target does not take is not taken from the source."""
         for lease, span in picked if self._bodies else ():
-            if self._source.queue.leases.get(lease) is not span:
+            if not move.is_picked(self._source.queue, lease, span):
                 continue
-            for seq, name in enumerate(depart.sources(span), span.first):
+            for seq, name in enumerate(move.sources(span), span.first):
                 target = self._target_of(name)
                 size = len(self._bodies[seq])
                 if target is not None and size > target.queue.settings.max_message_bytes:
@@ -327,7 +327,7 @@ class MoveTask:
     def _move_span(self, lease: int, span: Span) -> int:
         """Split a span by where its messages go, and send each part there."""
         queue, now_ms = self._source.queue, self._context.clock.now_ms()
-        names = depart.sources(span)
+        names = move.sources(span)
         base, moved = span.first, 0
         while True:
             name, stop = names[span.first - base], span.first + 1
@@ -335,7 +335,7 @@ class MoveTask:
                 stop += 1
             last = stop == span.end
             target = self._target_of(name)  # before anything is split: it may be refused
-            own, part = depart.split(queue, lease, span, stop)
+            own, part = move.split(queue, lease, span, stop)
             if target is None or target is self._source:
                 self._skipped.append((queue, own))
                 self._skipped_count += part.end - part.first
@@ -348,11 +348,11 @@ class MoveTask:
     def _send(self, lease: int, part: Span, target: QueueActor, now_ms: int) -> int:
         queue, committer = self._source.queue, self._context.committer
         committer.tie(self._source, target)
-        batch = depart.redriven(queue, part)
+        batch = move.redriven(queue, part)
         if self._bodies:
             bodies = [self._bodies[seq] for seq in range(part.first, part.end)]
-            batch = depart.with_bodies(batch, bodies)
-        gone = depart.depart(queue, lease, part, Cause.REDRIVEN, "", now_ms)
+            batch = move.with_bodies(batch, bodies)
+        gone = move.take_out(queue, lease, part, Cause.REDRIVEN, "", now_ms)
         assert gone, "what was picked is there until it departs"
         push_moved(target.queue, batch, now_ms)
         committer.accept(batch.size)
@@ -363,6 +363,6 @@ class MoveTask:
 def _missing(queue: Queue, picked: list[tuple[int, Span]]) -> Chunk | None:
     """A chunk that has to be read back before its messages can move."""
     for lease, span in picked:
-        if span.chunk.content is None and queue.leases.get(lease) is span:
+        if span.chunk.content is None and move.is_picked(queue, lease, span):
             return span.chunk
     return None

@@ -23,25 +23,25 @@ from nexo.engine.shelf import Shelf, look
 from nexo.engine.supervisor import outcome_of, report
 from nexo.engine.waiting import PendingPop, Waiter, WaitingRoom
 from nexo.machine import ack as acks
-from nexo.machine import clear, compact, peek, settle, unreadable
+from nexo.machine import compact, peek, purge, settle, unreadable
 from nexo.machine.bind import push_kept
-from nexo.machine.expire import expire, next_ms
+from nexo.machine.deadlines import next_ms, run_due
 from nexo.machine.fail import give_back, give_back_lease, nack
 from nexo.machine.log import Place
 from nexo.machine.pop import messages, pop
-from nexo.machine.push import push, push_one, push_shared
+from nexo.machine.push import Accepted, flush, push, push_one, push_shared
 from nexo.machine.snapshot import QueueSnapshot
 from nexo.vocabulary.errors import DataCorrupt, NexoError, NotReady
 from nexo.vocabulary.limits import (
     COPY_LOOK_CHUNKS,
     COPY_STEP_CHUNKS,
-    EXPIRE_STEP_SPANS,
+    DUE_STEP_SPANS,
     GIVE_BACK_STEP_SPANS,
     POP_BYTES_MAX,
+    PURGED_STEP_THINGS,
     SERVE_STEP_PARTS,
     UNREADABLE_RETRY_MS,
     UNWRITTEN_CHANGES_MAX,
-    WEAR_STEP_THINGS,
 )
 
 if TYPE_CHECKING:
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
     from nexo.engine.committer import Draft
     from nexo.engine.context import Context
-    from nexo.machine.accepted import Accepted
     from nexo.machine.chunk import Chunk
     from nexo.machine.log import Log, Piece
     from nexo.machine.pop import Delivery
@@ -272,16 +271,16 @@ class QueueActor(Actor):
 
     def clear_out(self) -> int:
         """Everything is gone. What it took is given back some at a time."""
-        count = clear.purge(self.queue, self.now_ms())
+        count = purge.purge(self.queue, self.now_ms())
         self._wear()
         return count
 
     def _wear(self) -> None:
-        if clear.wear(self.queue, WEAR_STEP_THINGS):
+        if purge.take_apart(self.queue, PURGED_STEP_THINGS):
             asyncio.get_running_loop().call_soon(self._wear)
 
     def set_paused(self, paused: bool) -> asyncio.Future[None]:
-        clear.set_paused(self.queue, paused)
+        self.queue.set_paused(paused)
         return self.changed(None)
 
     @property
@@ -310,7 +309,7 @@ class QueueActor(Actor):
 
     def flush(self) -> None:
         """Give rows to what came in since the last commit; the archive shares them."""
-        for flushed in settle.flush(self.queue):
+        for flushed in flush(self.queue):
             self._context.archive(self, flushed.batch, Place(flushed.row))
 
     def collect(self, draft: Draft) -> Mark:
@@ -342,7 +341,7 @@ class QueueActor(Actor):
     def _tick(self) -> None:
         now_ms = self.now_ms()
         must_wait = len(self.queue.changes) > UNWRITTEN_CHANGES_MAX
-        is_more = must_wait or expire(self.queue, now_ms, EXPIRE_STEP_SPANS)
+        is_more = must_wait or run_due(self.queue, now_ms, DUE_STEP_SPANS)
         if self.queue.doomed:
             self._context.on_doomed(self)
         if must_wait:

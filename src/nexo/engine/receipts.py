@@ -67,8 +67,7 @@ def give_back(actor: QueueActor, ranges: Ranges) -> asyncio.Future[Refused]:
 
 def take_back(actor: QueueActor, lease: int) -> None:
     """Nobody will say anything of a delivery: it goes back, unless its reception was acked."""
-    held = actor.queue.leases.get(lease)
-    spans = held if isinstance(held, list) else [held] if held is not None else []
+    spans = actor.queue.leases.get(lease, ())
     unseen = [(lease, span.first, span.end) for span in spans if span.state in life.RECEIVABLE]
     if unseen:
         returned = give_back(actor, unseen)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from nexo.machine import late
+from nexo.machine import late_receipts
 from nexo.machine.ack import extend
 from nexo.vocabulary.errors import StaleReceipt
 from nexo.vocabulary.limits import ATTEMPTS_REMEMBERED_MAX, ATTEMPTS_REMEMBERED_MS
@@ -50,7 +50,7 @@ class ReceiveAttempts:
             return None
         delivery, first = known.delivery, known.delivery.parts[0].first
         if not self._is_untouched(known):
-            if late.has_timed_out(queue, delivery.lease, first):
+            if late_receipts.has_timed_out(queue, delivery.lease, first):
                 return None
             raise StaleReceipt(f"the messages of attempt {attempt!r} were touched since")
         if visibility_ms is None:
@@ -64,8 +64,7 @@ class ReceiveAttempts:
 
     def _is_untouched(self, known: _Attempt) -> bool:
         """Whether all of it is still with its consumer, under the deadline that it was given."""
-        held = self._actor.queue.leases.get(known.delivery.lease)
-        spans = held if isinstance(held, list) else [held] if held is not None else []
+        spans = self._actor.queue.leases.get(known.delivery.lease, ())
         if sum(span.end - span.first for span in spans) != known.delivery.count:
             return False
         return all(

@@ -11,58 +11,57 @@ from bisect import bisect_right, insort
 from typing import TYPE_CHECKING
 
 from nexo.machine import life
-from nexo.machine.pop import tell
+from nexo.machine.events import add_event
 from nexo.machine.span import Span, by_first
 from nexo.vocabulary import limits
-from nexo.vocabulary.changes import Moved, Removed
+from nexo.vocabulary.changes import DeadlineSet, Removed
 from nexo.vocabulary.errors import InvalidArgument, StaleReceipt, WrongState
 from nexo.vocabulary.states import Cause, EventKind, State
 
 if TYPE_CHECKING:
     from nexo.machine.queue import Queue
 
-RECEIVED = State.RECEIVED
-# A claim's lease is not a consumer's to touch, nor is one on its way to another queue.
-_CONSUMERS_OWN = frozenset({State.SENT, State.RECEIVED})
+RECEIVED, ACKED = State.RECEIVED, Cause.ACKED
 
 
 def ack(queue: Queue, lease: int, first: int, end: int, now_ms: int) -> list[int]:
     """The work is done: the messages are gone. Returns the ranges that were acked."""
     held = queue.leases.get(lease)
-    spans: list[Span]
     if (
-        isinstance(held, Span)
-        and first == held.first
-        and end == held.end
-        and held.state in life.ACKABLE
+        held is not None
+        and len(held) == 1
+        and (span := held[0]).first == first
+        and span.end == end
+        and span.state in life.ACKABLE
     ):
         del queue.leases[lease]
-        spans, applied = [held], [first, end]
+        spans, applied = held, [first, end]
     else:
         chosen = holding(queue, lease, first, end, life.ACKABLE, "ack")
         spans = detach(queue, lease, chosen)
         applied = [bound for span in spans for bound in (span.first, span.end)]
     if queue.events is not None:  # while their chunks still know when they came
-        _tell_all(queue, EventKind.ACKED, spans, now_ms)
+        _add_events(queue, EventKind.ACKED, spans, now_ms)
+    totals = queue.totals
     for span in spans:
         count = span.end - span.first
-        queue.totals.acked += count
-        queue.land(span)
-        queue.bury(span.chunk, count)
-    queue.changes.append(Removed(lease, Cause.ACKED, tuple(applied)))
+        totals.acked += count
+        queue.end_flight(span)
+        queue.remove(span.chunk, count)
+    queue.changes.append(Removed(lease, ACKED, tuple(applied)))
     return applied
 
 
 def received(queue: Queue, lease: int, first: int, end: int, now_ms: int) -> list[int]:
     """The messages have arrived: the visibility timeout begins. Saying so twice changes nothing."""
     now_ms = queue.advance(now_ms)
-    chosen = holding(queue, lease, first, end, _CONSUMERS_OWN, "received")
+    chosen = holding(queue, lease, first, end, life.CONSUMERS_OWN, "received")
     fresh = [span for span in chosen if span.state in life.RECEIVABLE]
     if fresh:
         # One delivery, one visibility timeout: the spans of a lease agree on it.
         _receive(queue, lease, fresh, now_ms + fresh[0].visibility_ms)
         if queue.events is not None:
-            _tell_all(queue, EventKind.RECEIVED, fresh, now_ms)
+            _add_events(queue, EventKind.RECEIVED, fresh, now_ms)
     return [bound for span in chosen for bound in (span.first, span.end)]
 
 
@@ -82,15 +81,14 @@ def holding(
     queue: Queue, lease: int, first: int, end: int, allowed: frozenset[State], action: str
 ) -> list[Span]:
     """The part of a lease that lies in the range, as parts of its spans; nothing changes yet."""
-    held = queue.leases.get(lease)
-    spans = held if isinstance(held, list) else [held] if held is not None else []
+    spans = queue.leases.get(lease, [])
     chosen = []
     for at in range(index_of(spans, first), len(spans)):
         span = spans[at]
         if span.first >= end:
             break
         low, high = max(first, span.first), min(end, span.end)
-        if low < high and span.state < State.CLAIMED:
+        if low < high and span.state in life.CONSUMERS_OWN:
             if span.state not in allowed:
                 raise _wrong(queue, span, action)
             whole = low == span.first and high == span.end
@@ -114,11 +112,9 @@ def attach(queue: Queue, lease: int, span: Span) -> None:
     """Put messages on a lease, at the place of their numbers."""
     held = queue.leases.get(lease)
     if held is None:
-        queue.leases[lease] = span
+        queue.leases[lease] = [span]
     else:
-        spans = held if isinstance(held, list) else [held]
-        insort(spans, span, key=by_first)
-        queue.leases[lease] = spans
+        insort(held, span, key=by_first)
 
 
 def index_of(spans: list[Span], seq: int) -> int:
@@ -131,8 +127,7 @@ def _cut(queue: Queue, lease: int, chosen: list[Span], kept: bool) -> None:
     """Cut the chosen runs out of their spans. Kept, they are spans of the lease by themselves. Only
     what lies between the first and the last of them is looked at: whoever speaks of a long lease
     message by message must not pay for all of it each time."""
-    held = queue.leases[lease]
-    spans = held if isinstance(held, list) else [held]
+    spans = queue.leases[lease]
     low = at = index_of(spans, chosen[0].first)
     recut: list[Span] = []
     span = spans[at]
@@ -150,11 +145,7 @@ def _cut(queue: Queue, lease: int, chosen: list[Span], kept: bool) -> None:
         start = pick.end
     _keep(recut, span, start)
     spans[low : at + 1] = recut
-    if len(spans) > 1:
-        queue.leases[lease] = spans
-    elif spans:
-        queue.leases[lease] = spans[0]
-    else:
+    if not spans:
         del queue.leases[lease]
 
 
@@ -169,7 +160,7 @@ def _keep(recut: list[Span], span: Span, start: int) -> None:
 def _receive(queue: Queue, lease: int, chosen: list[Span], deadline_ms: int) -> None:
     set_deadline(queue, lease, chosen, RECEIVED, deadline_ms)
     ranges = tuple([bound for span in chosen for bound in (span.first, span.end)])
-    queue.changes.append(Moved(lease, ranges, RECEIVED, deadline_ms))
+    queue.changes.append(DeadlineSet(lease, ranges, RECEIVED, deadline_ms))
 
 
 def set_deadline(
@@ -184,13 +175,13 @@ def set_deadline(
         queue.watch(lease, deadline_ms, chosen[0].first, chosen[-1].end)
 
 
-def _tell_all(queue: Queue, kind: EventKind, spans: list[Span], now_ms: int) -> None:
+def _add_events(queue: Queue, kind: EventKind, spans: list[Span], now_ms: int) -> None:
     for span in spans:
-        tell(queue, kind, span, now_ms)
+        add_event(queue, kind, span, now_ms)
 
 
 def _wrong(queue: Queue, span: Span, action: str) -> WrongState:
-    if span.state is State.SENT:
+    if span.state in life.RECEIVABLE:
         return WrongState(
             f"{action} before the reception ack of a message of queue {queue.name!r}",
             "call received() first, or pop with auto_received",

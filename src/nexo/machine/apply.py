@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from nexo.machine.ack import attach, detach, set_deadline
 from nexo.machine.claims import ClaimedBatch, Consumer
-from nexo.machine.clear import purge
+from nexo.machine.deadlines import bring_due, oldest_in_line_ms
 from nexo.machine.deduplication import recent_of
-from nexo.machine.expire import bring_due, oldest_in_line_ms
 from nexo.machine.fail import TIMED_OUT, come_back
 from nexo.machine.groups import END
 from nexo.machine.line import Line
 from nexo.machine.pop import put_on_lease
 from nexo.machine.producers import Producers
+from nexo.machine.purge import purge
 from nexo.machine.push import place
 from nexo.machine.settle import collect, settle
 from nexo.machine.span import Span, attempted
@@ -126,7 +126,7 @@ def _delivered(queue: Queue, change: c.Delivered) -> None:
         attach(queue, change.lease, span)
 
 
-def _moved(queue: Queue, change: c.Moved) -> None:
+def _deadline_set(queue: Queue, change: c.DeadlineSet) -> None:
     for first, end in _pairs(change.ranges):
         parts = _on_lease(queue, change.lease, first, end)
         set_deadline(queue, change.lease, parts, change.state, change.deadline_ms)
@@ -145,7 +145,7 @@ def _removed(queue: Queue, change: c.Removed) -> None:
         if lease:
             spans = _take_off(queue, lease, first, end)
             for span in spans:
-                queue.land(span)
+                queue.end_flight(span)
         else:
             spans = _take(queue, first, end)
         for span in spans:
@@ -226,7 +226,7 @@ def _pause_set(queue: Queue, change: c.PauseSet) -> None:
 _STEPS: dict[type[Any], Callable[[Queue, Any], None]] = {
     c.Pushed: _pushed,
     c.Delivered: _delivered,
-    c.Moved: _moved,
+    c.DeadlineSet: _deadline_set,
     c.Removed: _removed,
     c.Returned: _returned,
     c.Purged: _purged,
@@ -277,9 +277,9 @@ def _take(queue: Queue, first: int, end: int) -> list[Span]:
 def _take_off(queue: Queue, lease: int, first: int, end: int) -> list[Span]:
     """Take messages off their lease."""
     held = queue.leases.get(lease)
-    if isinstance(held, Span) and held.first == first and held.end == end:
+    if held is not None and len(held) == 1 and held[0].first == first and held[0].end == end:
         del queue.leases[lease]
-        return [held]
+        return held
     return detach(queue, lease, _on_lease(queue, lease, first, end))
 
 

@@ -11,9 +11,9 @@ from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 from nexo.machine.chunk import Growing
+from nexo.machine.events import add_pushed
 from nexo.machine.log import Piece
 from nexo.machine.push import place
-from nexo.machine.settle import tell_pushed
 from nexo.vocabulary.attributes import matches
 from nexo.vocabulary.batch import size_of
 from nexo.vocabulary.changes import Published, Pushed
@@ -66,12 +66,12 @@ def runs_of(chunk: Chunk, offset: int, where: dict[str, str] | None) -> list[Run
         groups, created = content.groups, content.created
         runs.append(
             Run(
-                start,
-                stop,
-                size_of(content, start, stop),
-                groups[start:stop] if isinstance(groups, list) else groups,
-                created[start] if created else chunk.created_first_ms,
-                created[stop - 1] if created else chunk.created_last_ms,
+                start=start,
+                stop=stop,
+                payload_bytes=size_of(content, start, stop),
+                groups=groups[start:stop] if isinstance(groups, list) else groups,
+                created_first_ms=created[start] if created else chunk.created_first_ms,
+                created_last_ms=created[stop - 1] if created else chunk.created_last_ms,
             )
         )
     return runs
@@ -97,14 +97,14 @@ def _piece(chunk: Chunk, run: Run, rows: list[int], row_start: int) -> Piece:
     elif content is not None:
         batch = content.slice(run.start, run.stop)
     return Piece(
-        rows,
-        row_start,
-        run.stop - run.start,
-        run.payload_bytes,
-        run.groups,
-        run.created_first_ms,
-        run.created_last_ms,
-        batch,
+        rows=rows,
+        row_start=row_start,
+        messages=run.stop - run.start,
+        payload_bytes=run.payload_bytes,
+        groups=run.groups,
+        created_first_ms=run.created_first_ms,
+        created_last_ms=run.created_last_ms,
+        content=batch,
     )
 
 
@@ -118,21 +118,21 @@ def push_kept(queue: Queue, piece: Piece, now_ms: int) -> None:
     due_ms = now_ms + queue.settings.delay_ms if queue.settings.delay_ms else 0
     place(queue, chunk, chunk.first, chunk.end, due_ms)
     if queue.events is not None:
-        tell_pushed(queue, chunk.first, chunk.end, now_ms, piece.created_first_ms)
+        add_pushed(queue, chunk.first, chunk.end, now_ms, piece.created_first_ms)
     queue.changes.append(
         Pushed(
-            piece.rows[0],
-            piece.row_start,
-            chunk.first,
-            chunk.first,
-            chunk.end,
-            piece.created_first_ms,
-            piece.created_last_ms,
-            due_ms,
-            piece.groups,
-            piece.payload_bytes,
-            tuple(piece.rows[1:]),
-            now_ms,
+            row=piece.rows[0],
+            row_start=piece.row_start,
+            chunk=chunk.first,
+            first=chunk.first,
+            end=chunk.end,
+            created_first_ms=piece.created_first_ms,
+            created_last_ms=piece.created_last_ms,
+            due_ms=due_ms,
+            groups=piece.groups,
+            payload_bytes=piece.payload_bytes,
+            more_rows=tuple(piece.rows[1:]),
+            arrived_ms=now_ms,
         )
     )
 
@@ -145,15 +145,15 @@ def archive_kept(topic: Topic, piece: Piece, now_ms: int) -> None:
     chunk.created_first_ms = chunk.created_last_ms = chunk.arrived_ms = now_ms
     topic.changes.append(
         Published(
-            piece.rows[0],
-            piece.row_start,
-            chunk.first,
-            chunk.first,
-            chunk.end,
-            now_ms,
-            now_ms,
-            piece.payload_bytes,
-            tuple(piece.rows[1:]),
-            now_ms,
+            row=piece.rows[0],
+            row_start=piece.row_start,
+            chunk=chunk.first,
+            first=chunk.first,
+            end=chunk.end,
+            created_first_ms=now_ms,
+            created_last_ms=now_ms,
+            payload_bytes=piece.payload_bytes,
+            more_rows=tuple(piece.rows[1:]),
+            arrived_ms=now_ms,
         )
     )

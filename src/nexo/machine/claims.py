@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from nexo.machine import life
 from nexo.machine.ack import attach, detach
-from nexo.machine.fail import come_back, doom
-from nexo.machine.pop import Part, grant, part_of, tell
+from nexo.machine.events import add_event
+from nexo.machine.fail import come_back, mark_doomed
+from nexo.machine.pop import Part, lease_out, part_of
 from nexo.machine.span import attempted, by_first, ranges_of
 from nexo.machine.unreadable import set_aside
 from nexo.vocabulary import limits
@@ -31,7 +33,7 @@ from nexo.vocabulary.changes import (
     ClaimEmptied,
     ClaimForgotten,
     ClaimOpened,
-    Moved,
+    DeadlineSet,
     Removed,
     Sealed,
 )
@@ -138,7 +140,7 @@ def claim(
     spans = _select(queue, count, bytes_max) if count else []
     if not spans:
         return Claim(0, 0, 0)
-    lease = grant(queue, spans, State.CLAIMED, now_ms + timeout_ms, now_ms, name, 0)
+    lease = lease_out(queue, spans, State.CLAIMED, now_ms + timeout_ms, now_ms, name, 0)
     consumer.batches[number] = batch = ClaimedBatch(lease)
     queue.changes.append(Claimed(name, number, lease))
     return _view(queue, number, batch)
@@ -160,10 +162,14 @@ def seal(queue: Queue, name: str, epoch: int, number: int, now_ms: int) -> Claim
         if batch.sealed:
             assert span.history is not None
             span.history = attempted(span.history)
+        else:
+            assert span.state in life.SEALABLE, f"{span} is sealed"
         span.state = State.SEALED
         span.deadline_ms = 0
     if spans:
-        queue.changes.append(Moved(batch.lease, ranges_of(spans), State.SEALED, 0, batch.sealed))
+        queue.changes.append(
+            DeadlineSet(batch.lease, ranges_of(spans), State.SEALED, 0, batch.sealed)
+        )
     if not batch.sealed:
         batch.sealed = True
         queue.changes.append(Sealed(name, number))
@@ -192,13 +198,14 @@ def ack_claims(queue: Queue, name: str, epoch: int, through: int, now_ms: int) -
         unread = [span for span in held if span.deadline_ms == _PASSED_OVER_MS]
         spans = [span for span in held if span.deadline_ms != _PASSED_OVER_MS]
         for span in spans:
+            assert span.state in life.CLAIM_ACKABLE, f"{span} is acked with its batch"
             count = span.end - span.first
             acked += count
             if queue.events is not None:
-                tell(queue, EventKind.ACKED, span, now_ms)
+                add_event(queue, EventKind.ACKED, span, now_ms)
             queue.totals.acked += count
-            queue.land(span)
-            queue.bury(span.chunk, count)
+            queue.end_flight(span)
+            queue.remove(span.chunk, count)
         if spans:
             queue.changes.append(Removed(batch.lease, Cause.ACKED, ranges_of(spans)))
         queue.leases.pop(batch.lease, None)
@@ -222,9 +229,10 @@ def release(queue: Queue, name: str, now_ms: int, dead_letter: bool = False) -> 
         if not batch.lease:
             continue  # given back before
         for span in detach_all(queue, batch.lease):
+            assert span.state in life.RELEASABLE, f"{span} is released"
             released += span.end - span.first
             if dead_letter:
-                doom(queue, batch.lease, span, now_ms, "released by an operator")
+                mark_doomed(queue, batch.lease, span, now_ms, "released by an operator")
             else:
                 come_back(queue, batch.lease, span, now_ms, Cause.RELEASED, 0)
         batch.lease = 0
@@ -304,12 +312,11 @@ def pass_over(queue: Queue, name: str, number: int, runs: list[Span]) -> None:
     for run in detach(queue, lease, runs):
         run.deadline_ms = _PASSED_OVER_MS
         attach(queue, lease, run)
-    queue.changes.append(Moved(lease, ranges_of(runs), State.SEALED, _PASSED_OVER_MS))
+    queue.changes.append(DeadlineSet(lease, ranges_of(runs), State.SEALED, _PASSED_OVER_MS))
 
 
 def spans_of(queue: Queue, lease: int) -> list[Span]:
-    held = queue.leases.get(lease)
-    return held if isinstance(held, list) else [held] if held is not None else []
+    return queue.leases.get(lease, [])
 
 
 def detach_all(queue: Queue, lease: int) -> list[Span]:
@@ -322,7 +329,7 @@ def _keep(queue: Queue, batch: ClaimedBatch, deadline_ms: int) -> None:
     for span in spans:
         span.deadline_ms = deadline_ms
     if spans:
-        queue.changes.append(Moved(batch.lease, ranges_of(spans), State.CLAIMED, deadline_ms))
+        queue.changes.append(DeadlineSet(batch.lease, ranges_of(spans), State.CLAIMED, deadline_ms))
         queue.watch(batch.lease, deadline_ms)
 
 

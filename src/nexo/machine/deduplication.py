@@ -10,12 +10,10 @@ from hashlib import sha256
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
-from nexo.machine.accepted import Accepted, ranges_of
+from nexo.machine.events import add_deduplicated
 from nexo.vocabulary import limits
 from nexo.vocabulary.changes import Remembered
 from nexo.vocabulary.errors import RateLimited
-from nexo.vocabulary.events import Event
-from nexo.vocabulary.states import EventKind
 
 if TYPE_CHECKING:
     from nexo.machine.queue import Queue
@@ -162,11 +160,12 @@ def in_groups(settings: QueueSettings, now_ms: int) -> bool:
 
 
 def remember(
-    queue: Queue, keys: list[str | None], repeated: list[int], accepted: Accepted, now_ms: int
-) -> Accepted:
-    """Note the keys of what was pushed; the answer names each message, repeated ones too."""
+    queue: Queue, keys: list[str | None], repeated: list[int], seqs: list[int], now_ms: int
+) -> list[int]:
+    """Note the keys of what was pushed, and got the numbers `seqs`. Returns the numbers of all
+    messages in the order of the batch: that of a repeated one is the number of the first."""
     recent = recent_of(queue)
-    fresh_seqs = iter(accepted.seqs())
+    fresh_seqs = iter(seqs)
     skipped = set(repeated)
     fresh_keys, noted_seqs, by_index = [], [], {}
     for index, key in enumerate(keys):
@@ -185,7 +184,5 @@ def remember(
         assert key is not None
         by_index[index] = seq = recent.seq(key)
         if queue.events is not None:
-            kind = EventKind.DEDUPLICATED
-            queue.events.append(Event(kind, queue.name, seq, 1, now_ms, now_ms, 0, "", ""))
-    ordered = [by_index[index] for index in range(len(keys))]
-    return Accepted(ranges_of(ordered), len(repeated))
+            add_deduplicated(queue, seq, now_ms)
+    return [by_index[index] for index in range(len(keys))]

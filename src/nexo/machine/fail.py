@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from nexo.machine import life
 from nexo.machine.ack import attach, detach, holding
+from nexo.machine.events import add_event
 from nexo.machine.groups import END
-from nexo.machine.pop import tell
 from nexo.machine.queue import Doomed
 from nexo.machine.span import History
 from nexo.vocabulary import limits
-from nexo.vocabulary.changes import Moved, Returned
+from nexo.vocabulary.changes import DeadlineSet, Returned
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.states import Cause, EventKind, State
 
@@ -67,9 +67,7 @@ def give_back_lease(queue: Queue, lease: int, now_ms: int, spans_max: int = END)
     """The same for all of a lease that is still its consumer's, or for so many runs of it. Returns
     how many runs that were: as many as allowed, if there may be more."""
     now_ms = queue.advance(now_ms)
-    held = queue.leases.get(lease)
-    spans = held if isinstance(held, list) else [held] if held is not None else []
-    own = (span for span in spans if span.state in life.GIVEN_BACK)
+    own = (span for span in queue.leases.get(lease, ()) if span.state in life.GIVEN_BACK)
     chosen = list(islice(own, spans_max))
     for span in detach(queue, lease, chosen) if chosen else ():
         come_back(queue, lease, span, now_ms, Cause.GIVEN_BACK, 0)
@@ -90,23 +88,24 @@ def fail(
     assert history is not None, "a delivery counts as an attempt"
     reason = (reason or REASONS[cause])[: limits.REASON_CHARS_MAX]
     if settings.max_attempts is not None and history.attempts >= settings.max_attempts:
-        doom(queue, lease, span, now_ms, reason, cause)
+        mark_doomed(queue, lease, span, now_ms, reason, cause)
         return
     if delay_ms is None:
         delay_ms = backoff_ms(settings.backoff, history.attempts, span.first)
     come_back(queue, lease, span, now_ms, cause, now_ms + delay_ms if delay_ms else 0, reason)
 
 
-def doom(
+def mark_doomed(
     queue: Queue, lease: int, span: Span, now_ms: int, reason: str, cause: Cause = Cause.RELEASED
 ) -> None:
     """Out of attempts: the messages stay in flight until the move to the dead letters is done.
 
     The journal knows them as leased and overdue, so after a crash the move starts again."""
+    assert span.state in life.DOOMABLE, f"{span} is out of attempts"
     _count(queue, span, now_ms, cause, reason)
     span.state = State.DOOMED
     span.deadline_ms = now_ms
-    overdue = Moved(lease, (span.first, span.end), State.RECEIVED, now_ms, failed=cause)
+    overdue = DeadlineSet(lease, (span.first, span.end), State.RECEIVED, now_ms, failed=cause)
     queue.changes.append(overdue)
     attach(queue, lease, span)
     queue.doomed.append(Doomed(lease, span, reason, now_ms))
@@ -125,7 +124,7 @@ def come_back(
     _count(queue, span, now_ms, cause, reason)
     assert span.history is not None
     span.history = history_after(span.history, cause, now_ms)
-    queue.land(span)
+    queue.end_flight(span)
     queue.changes.append(Returned(lease, cause, now_ms, due_ms, (span.first, span.end)))
     span.consumer = ""
     span.deadline_ms = 0
@@ -143,7 +142,7 @@ def _count(queue: Queue, span: Span, now_ms: int, cause: Cause, reason: str) -> 
     elif cause in TIMED_OUT:
         queue.totals.expired += span.end - span.first
     if queue.events is not None:
-        tell(queue, _kind(cause), span, now_ms, reason or cause.name.lower())
+        add_event(queue, _kind(cause), span, now_ms, reason or cause.name.lower())
 
 
 def _kind(cause: Cause) -> EventKind:

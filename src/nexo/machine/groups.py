@@ -40,7 +40,7 @@ class Busy:
         self.aside: dict[str | None, list[GroupedLine]] = {}  # which lines have put a group aside
         self._flying: dict[str | None, Flying] | None = {} if fifo else None
 
-    def depart(self, span: Span) -> None:
+    def add_in_flight(self, span: Span) -> None:
         """Messages are in flight."""
         self.add(span.group, span.end - span.first)
         if self._flying is not None:
@@ -49,14 +49,14 @@ class Busy:
                 flying = self._flying[span.group] = Flying()
             flying.add(span.first, span.end)
 
-    def land(self, group: str | None, seqs: Iterable[int]) -> None:
+    def remove_in_flight(self, group: str | None, seqs: Iterable[int]) -> None:
         """Messages of a FIFO queue are in flight no more, and that is on disk. Those that a purge
         has forgotten meanwhile are passed over."""
         flying = (self._flying or {}).get(group)
         if flying is not None:
-            landed = flying.remove(seqs)
-            if landed:
-                self.add(group, -landed)
+            removed = flying.remove(seqs)
+            if removed:
+                self.add(group, -removed)
             if group not in self.counts and self._flying is not None:
                 del self._flying[group]
 
@@ -95,7 +95,7 @@ class Flying:
 
     def __init__(self) -> None:
         self._seqs: set[int] = set()
-        self._heap: list[int] = []  # some of them landed already
+        self._heap: list[int] = []  # some of them are no longer in flight
 
     def add(self, first: int, end: int) -> None:
         for seq in range(first, end):

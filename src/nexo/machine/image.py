@@ -17,8 +17,9 @@ import msgspec
 
 from nexo.machine.chunk import Chunk, PackedRows, as_packed, packed
 from nexo.machine.claims import ClaimedBatch, Consumer
+from nexo.machine.deadlines import oldest_in_line_ms
 from nexo.machine.deduplication import Recent
-from nexo.machine.expire import oldest_in_line_ms
+from nexo.machine.life import TIMED
 from nexo.machine.producers import Producers
 from nexo.machine.span import History, Span
 from nexo.vocabulary.batch import TIME_TYPE
@@ -117,7 +118,7 @@ def image_of(queue: Queue) -> Image:
     ]
     free += [Free(s.first, s.end, s.history, 0) for aside in queue.aside.values() for s in aside]
     for lease, held in queue.leases.items():
-        for span in held if isinstance(held, list) else (held,):
+        for span in held:
             if span.state is State.MOVING:
                 free.append(Free(span.first, span.end, span.history, 0))
                 continue
@@ -263,11 +264,11 @@ def _revive_lease(queue: Queue, finder: _Finder, lease: int, leased: list[Leased
             queue.depth += count
             queue.in_flight += count
             if queue.busy is not None:
-                queue.busy.depart(span)
-    queue.leases[lease] = spans[0] if len(spans) == 1 else spans
+                queue.busy.add_in_flight(span)
+    queue.leases[lease] = spans
     for span in spans:
-        queue.lend(span, lease)
-    for deadline_ms in {span.deadline_ms for span in spans if span.state is not State.SEALED}:
+        queue.note_lease(span, lease)
+    for deadline_ms in {span.deadline_ms for span in spans if span.state in TIMED}:
         queue.watch(lease, deadline_ms)
 
 

@@ -6,24 +6,13 @@ import itertools
 from typing import TYPE_CHECKING
 
 from nexo.machine.groups import GroupedLine
-from nexo.machine.queue import TIMED
+from nexo.machine.life import IN_FLIGHT, TIMED
 from nexo.vocabulary.states import State
 
 if TYPE_CHECKING:
     from nexo.machine.chunk import Chunk
     from nexo.machine.queue import Queue
     from nexo.machine.span import Span
-
-_IN_FLIGHT = frozenset(
-    {
-        State.SENT,
-        State.RECEIVED,
-        State.CLAIMED,
-        State.SEALED,
-        State.DOOMED,
-        State.MOVING,
-    }
-)
 
 
 def check(queue: Queue) -> None:
@@ -33,12 +22,10 @@ def check(queue: Queue) -> None:
     leased: list[tuple[Span, State]] = []
     for held in queue.leases.values():
         assert held, "an empty lease"
-        if isinstance(held, list):
-            firsts = [span.first for span in held]
-            assert len(held) > 1, "one span needs no list"
-            assert firsts == sorted(firsts), f"a lease out of order: {held}"
-        for span in held if isinstance(held, list) else (held,):
-            assert span.state in _IN_FLIGHT, f"{span} on a lease"
+        firsts = [span.first for span in held]
+        assert firsts == sorted(firsts), f"a lease out of order: {held}"
+        for span in held:
+            assert span.state in IN_FLIGHT, f"{span} on a lease"
             assert span.history is not None or span.state is State.MOVING
             leased.append((span, span.state))
     aside = [(span, State.READY) for spans in queue.aside.values() for span in spans]
@@ -95,11 +82,11 @@ def _check_deadlines(queue: Queue) -> None:
     for deadline_ms, lease, first, end in queue.deadlines + queue.unswept:
         watched.setdefault((deadline_ms, lease), []).append((first, end))
     for lease, held in queue.leases.items():
-        for span in held if isinstance(held, list) else (held,):
+        for span in held:
             if span.state in TIMED:
                 ranges = watched.get((span.deadline_ms, lease), [])
                 assert any(low < span.end and span.first < high for low, high in ranges), (
-                    f"{span} never expires"
+                    f"{span} never times out"
                 )
 
 
@@ -114,7 +101,7 @@ def _check_found(queue: Queue) -> None:
         assert (lane in queue.news) == lane.has_news
     assert queue.awake == [lane for lane in queue.lanes if lane.is_awake]
     for lease, held in queue.leases.items():
-        for span in held if isinstance(held, list) else (held,):
+        for span in held:
             for seq in (span.first, span.end - 1):
                 known = (span.chunk.leases or {}).get(span.chunk.piece(seq), ())
                 assert lease in known, f"{span} is not found on its lease"
@@ -133,7 +120,7 @@ def _check_groups(queue: Queue) -> None:
     for group, _ in queue.released:
         counts[group] = counts.get(group, 0) + 1
     for held in queue.leases.values():
-        for span in held if isinstance(held, list) else (held,):
+        for span in held:
             counts[span.group] = counts.get(span.group, 0) + span.end - span.first
     if not queue.settings.fifo:  # in a FIFO queue a commit under way holds some more
         assert counts == queue.busy.counts

@@ -1,7 +1,7 @@
 """The life of a message as data: which action leads from which state to which.
 
-The rules ask this table whether an action is allowed, and the picture in the documentation is
-drawn from it, so neither can drift from the other.
+The rules ask this table whether an action is allowed, by the sets of states that are made from it
+below, and the picture in the documentation is drawn from it: none of them can drift from another.
 """
 
 from __future__ import annotations
@@ -48,16 +48,43 @@ TRANSITIONS = (
 )
 
 
-def states_before(action: str) -> frozenset[State]:
-    """The states in which an action is allowed."""
-    return frozenset(step.before for step in TRANSITIONS if step.action == action)
+def states_before(*actions: str) -> frozenset[State]:
+    """The states in which one of these actions is allowed."""
+    return frozenset(step.before for step in TRANSITIONS if step.action in actions)
 
 
+def states_after(action: str) -> frozenset[State]:
+    """The states to which an action leads."""
+    return frozenset(step.after for step in TRANSITIONS if step.action == action)
+
+
+# What a consumer says of its messages.
 ACKABLE = states_before("ack")
 NACKABLE = states_before("nack")
 EXTENDABLE = states_before("extend")
 RECEIVABLE = states_before("received")
 GIVEN_BACK = states_before("give back")
+# A claim's messages are not a consumer's to touch, nor are those on their way to another queue.
+CONSUMERS_OWN = states_after("pop")
+# What time ends: these have a deadline.
+RETRANSMITTED = states_before("retransmit timeout")
+VISIBLE_AGAIN = states_before("visibility timeout")
+LAPSING = states_before("claim lapsed")
+TIMED = RETRANSMITTED | VISIBLE_AGAIN | LAPSING
+# What becomes of claims.
+SEALABLE = states_before("seal")
+CLAIM_ACKABLE = states_before("claim ack")
+RELEASABLE = states_before("release")
+# What moves to another queue.
+DOOMABLE = states_before("out of attempts", "release")
+DEAD_LETTERS = states_before("dead letter")
+ARRIVING = states_before("arrive")
+CANCELLABLE = states_before("cancel")
+# What is on a lease, whoever has it.
+IN_FLIGHT = frozenset(State) - {State.SCHEDULED, State.READY, State.GONE}
+# These need no question, since the place says it: what is in line is READY, what is on the schedule
+# SCHEDULED.
+BY_PLACE = frozenset({"due", "pop", "claim", "retention", "move"})
 
 
 def picture() -> str:

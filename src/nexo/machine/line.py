@@ -11,8 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
-from nexo.machine.accepted import ranges_of
-from nexo.machine.span import Span, by_first
+from nexo.machine.span import Span, by_first, ranges_of_seqs
 from nexo.vocabulary.limits import ROW_BLOCK_SPANS
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ class Row:
         self._replace(number, at, [])
 
     def clear(self) -> list[Any]:
-        """Hold nothing any more. What was held is for `clear.wear`, as with all who say so."""
+        """Hold nothing any more. Returns what was held, for `purge.take_apart`."""
         held = [self._head, self._later or []]
         self._head = []
         self._later = None
@@ -227,7 +226,7 @@ class Line(Row):
     def cut_all(self, wanted: list[int]) -> list[Span]:
         """Take out these messages, wherever they stand; what is not in line is passed over.
         `wanted` is in order: runs of messages side by side stay one span."""
-        runs = ranges_of(wanted)
+        runs = ranges_of_seqs(wanted)
         return [
             span
             for first, end in zip(runs[::2], runs[1::2], strict=True)

@@ -44,6 +44,13 @@ class Flushed(NamedTuple):
     end: int
     batch: Batch
 
+    def times(self) -> tuple[int, int]:
+        """When the first and the last of the messages came."""
+        created = self.batch.created
+        if not created:
+            return self.chunk.created_first_ms, self.chunk.created_last_ms
+        return created[0], created[-1]
+
 
 class Place(NamedTuple):
     """Where a batch lies that another owner writes: in a row, from its message `row_start` on."""
@@ -330,29 +337,29 @@ class Log:
                 chunk.rows = packed(chunk.rows)
         self.end = self.settled = self._flushed = end
 
-    def recall(self, told: Pushed | Published, groups: Groups = None) -> Chunk:
+    def recall(self, change: Pushed | Published, groups: Groups = None) -> Chunk:
         """Messages that a record of the journal tells of. Records do not tell of all messages of
         a commit in order: `recover` follows the last one."""
-        chunk = self.chunks.get(told.chunk)
+        chunk = self.chunks.get(change.chunk)
         if chunk is None:
-            chunk = Chunk(told.first, told.end, None, told.created_first_ms)
-            chunk.row_start, chunk.arrived_ms = told.row_start, told.arrived_ms
+            chunk = Chunk(change.first, change.end, None, change.created_first_ms)
+            chunk.row_start, chunk.arrived_ms = change.row_start, change.arrived_ms
             chunk.groups = list(groups) if isinstance(groups, list) else groups
-            chunk.rows = [told.row, *told.more_rows]
+            chunk.rows = [change.row, *change.more_rows]
             self.chunks[chunk.first] = chunk
             insort(self._firsts, chunk.first)
         else:
             if chunk.groups is not None or groups is not None:
                 chunk.groups = _column(chunk.groups, chunk.end - chunk.first)
-                chunk.groups += _column(groups, told.end - told.first)
-            chunk.live += told.end - told.first
+                chunk.groups += _column(groups, change.end - change.first)
+            chunk.live += change.end - change.first
             if not isinstance(chunk.rows, list):
                 chunk.rows = list(chunk.rows)
-            chunk.rows.append(told.row)
-        chunk.created_last_ms = told.created_last_ms
-        chunk.payload_bytes += told.payload_bytes
-        chunk.end = chunk.flushed = told.end
-        self.end = max(self.end, told.end)
+            chunk.rows.append(change.row)
+        chunk.created_last_ms = change.created_last_ms
+        chunk.payload_bytes += change.payload_bytes
+        chunk.end = chunk.flushed = change.end
+        self.end = max(self.end, change.end)
         return chunk
 
     def _begin(self, now_ms: int) -> Chunk:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from nexo.machine.chunk import Chunk
-from nexo.machine.expire import oldest_in_line_ms
+from nexo.machine.deadlines import oldest_in_line_ms
 from nexo.machine.pop import message_at
 from nexo.machine.span import Span
 from nexo.vocabulary import limits
@@ -192,8 +192,7 @@ def info(queue: Queue, now_ms: int) -> Info:
     )
 
 
-def _messages(lease: Span | list[Span]) -> int:
-    spans = lease if isinstance(lease, list) else [lease]
+def _messages(spans: list[Span]) -> int:
     return sum(span.end - span.first for span in spans)
 
 
@@ -204,8 +203,7 @@ def _oldest_ms(queue: Queue) -> int | None:
     in_line = oldest_in_line_ms(queue)
     if in_line is not None:
         times.append(in_line)
-    held = next(iter(queue.leases.values()), None)
-    candidates = held if isinstance(held, list) else [held] if held is not None else []
+    candidates = next(iter(queue.leases.values()), [])
     if queue.scheduled_count:
         next_due = next(span for _, _, span in queue.scheduled if span.first < span.end)
         candidates = [*candidates, next_due]

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from nexo.machine.chunk import Chunk, Content
+from nexo.machine.events import add_event
 from nexo.machine.span import History, attempted, by_first, ranges_of
 from nexo.vocabulary import limits
 from nexo.vocabulary.allowed import check_allowed
 from nexo.vocabulary.batch import Batch, fitting, size_of
 from nexo.vocabulary.changes import Delivered
 from nexo.vocabulary.errors import InvalidArgument
-from nexo.vocabulary.events import Event
 from nexo.vocabulary.identity import message_id, priority_of
 from nexo.vocabulary.limits import PIECE_BITS, PIECE_LEASES_MAX
 from nexo.vocabulary.message import Message
@@ -101,7 +101,7 @@ def pop(
         state, deadline_ms = RECEIVED, now_ms + wait_ms
     else:
         state, deadline_ms = SENT, now_ms + settings.retransmit_timeout_ms
-    lease = grant(queue, spans, state, deadline_ms, now_ms, consumer, wait_ms)
+    lease = lease_out(queue, spans, state, deadline_ms, now_ms, consumer, wait_ms)
     parts = [part_of(spans[0])] if len(spans) == 1 else [part_of(span) for span in spans]
     return Delivery(lease, deadline_ms, state, parts, missing)
 
@@ -155,7 +155,7 @@ def select(queue: Queue, count: int, bytes_max: int) -> tuple[list[Span], Chunk 
     return spans, None
 
 
-def grant(
+def lease_out(
     queue: Queue,
     spans: list[Span],
     state: State,
@@ -170,11 +170,19 @@ def grant(
     ranges = put_on_lease(queue, lease, spans, state, deadline_ms, now_ms, consumer, visibility_ms)
     if queue.events is not None:
         for span in spans:
-            tell(queue, EventKind.DELIVERED, span, now_ms)
+            add_event(queue, EventKind.DELIVERED, span, now_ms)
     if queue.settings.max_receive_rate is not None:
         queue.rate.spend(sum(span.end - span.first for span in spans))
     queue.changes.append(
-        Delivered(lease, state, now_ms, deadline_ms, visibility_ms, consumer, ranges)
+        Delivered(
+            lease=lease,
+            state=state,
+            at_ms=now_ms,
+            deadline_ms=deadline_ms,
+            visibility_ms=visibility_ms,
+            consumer=consumer,
+            ranges=ranges,
+        )
     )
     return lease
 
@@ -205,12 +213,12 @@ def put_on_lease(
         span.timed_out_lease = 0
         first, end = span.first, span.end
         taken += end - first
-        # The same as `lend`, for a piece of a chunk that is known already.
+        # The same as `note_lease`, for a piece of a chunk that is known already.
         chunk = span.chunk
         leases, base = chunk.leases, chunk.first
         piece = first - base >> PIECE_BITS
         if end - 1 - base >> PIECE_BITS != piece:
-            queue.lend(span, lease)
+            queue.note_lease(span, lease)
         elif leases is None:
             chunk.leases = {piece: [lease]}
         else:
@@ -218,44 +226,24 @@ def put_on_lease(
             if known is not None and len(known) < PIECE_LEASES_MAX:
                 known.append(lease)
             else:
-                queue.lend(span, lease)
+                queue.note_lease(span, lease)
     if len(spans) == 1:
         low, high = spans[0].first, spans[0].end
         ranges: Ranges = (low, high)
-        queue.leases[lease] = spans[0]
+        queue.leases[lease] = spans
     else:  # in order, whatever the turns of groups and priorities: see `ack.index_of`
         queue.leases[lease] = held = sorted(spans, key=by_first)
         low, high = held[0].first, held[-1].end
         ranges = ranges_of(spans)
     if queue.busy is not None:
         for span in spans:
-            queue.busy.depart(span)
+            queue.busy.add_in_flight(span)
     heappush(queue.deadlines, (deadline_ms, lease, low, high))  # the same as `watch`
     if len(queue.deadlines) > queue.deadlines_max:
         queue.sweep()
     queue.in_flight += taken
     queue.totals.delivered += taken
     return ranges
-
-
-def tell(queue: Queue, kind: EventKind, span: Span, now_ms: int, reason: str = "") -> None:
-    """Add what happened to these messages to the queue's events."""
-    assert queue.events is not None
-    attempts = span.history.attempts if span.history is not None else 0
-    queue.events.append(
-        Event(
-            kind,
-            queue.name,
-            span.first,
-            span.end - span.first,
-            now_ms,
-            span.chunk.created_ms(span.first),
-            attempts,
-            span.consumer,
-            reason,
-            span.delivered_ms,
-        )
-    )
 
 
 def part_of(span: Span) -> Part:

@@ -1,21 +1,22 @@
 """Push: messages come in.
 
 A push is checked whole before anything changes: it is accepted or refused as one. Accepted
-messages get their numbers at once, but stay invisible until the commit that holds them is on disk
-(`settle`).
+messages get their numbers at once. With the next commit they get a row and a change in the journal
+(`flush`), and they stay invisible until that is on disk (`settle`).
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from nexo.machine import deduplication
-from nexo.machine.accepted import Accepted, ranges_of
+from nexo.machine.events import add_pushed
 from nexo.machine.producers import Producers, check_number
-from nexo.machine.settle import tell_pushed
-from nexo.machine.span import Span
+from nexo.machine.span import Span, ranges_of_seqs
 from nexo.vocabulary import limits
 from nexo.vocabulary.batch import batch_of, largest_message
 from nexo.vocabulary.changes import Produced, Pushed
@@ -23,9 +24,21 @@ from nexo.vocabulary.errors import InvalidArgument, MessageTooLarge, QueueFull
 
 if TYPE_CHECKING:
     from nexo.machine.chunk import Chunk
-    from nexo.machine.log import Place
+    from nexo.machine.log import Flushed, Place
     from nexo.machine.queue import Queue
     from nexo.vocabulary.batch import Batch
+
+
+class Accepted(msgspec.Struct, frozen=True, gc=False):
+    """The answer to a push: the numbers of its messages, in the order of the batch. `ranges` is
+    flat: first, end, first, end …; a duplicate has the number of the message it repeats."""
+
+    ranges: list[int]
+    duplicates: int = 0
+
+    def seqs(self) -> list[int]:
+        pairs = zip(self.ranges[::2], self.ranges[1::2], strict=True)
+        return [seq for first, end in pairs for seq in range(first, end)]
 
 
 def push_one(queue: Queue, body: bytes, now_ms: int, priority: int = 0) -> int:
@@ -81,7 +94,9 @@ def push(queue: Queue, batch: Batch, now_ms: int, producer: str = "", number: in
     ranges = _append(queue, fresh, now_ms) if fresh.count else []
     accepted = Accepted(ranges)
     if keys is not None:
-        accepted = deduplication.remember(queue, keys, repeated or [], accepted, now_ms)
+        repeated = repeated or []
+        seqs = deduplication.remember(queue, keys, repeated, accepted.seqs(), now_ms)
+        accepted = Accepted(ranges_of_seqs(seqs), len(repeated))
     if producer:
         if queue.producers is None:
             queue.producers = Producers()
@@ -103,19 +118,19 @@ def push_shared(queue: Queue, batch: Batch, at: Place, now_ms: int) -> None:
     due_ms = now_ms + queue.settings.delay_ms if queue.settings.delay_ms else 0
     place(queue, chunk, first, chunk.end, due_ms)
     if queue.events is not None:
-        tell_pushed(queue, first, chunk.end, now_ms, now_ms)
+        add_pushed(queue, first, chunk.end, now_ms, now_ms)
     queue.changes.append(
         Pushed(
-            at.row,
-            at.row_start,
-            chunk.first,
-            first,
-            chunk.end,
-            now_ms,
-            now_ms,
-            due_ms,
-            batch.groups,
-            batch.size,
+            row=at.row,
+            row_start=at.row_start,
+            chunk=chunk.first,
+            first=first,
+            end=chunk.end,
+            created_first_ms=now_ms,
+            created_last_ms=now_ms,
+            due_ms=due_ms,
+            groups=batch.groups,
+            payload_bytes=batch.size,
         )
     )
 
@@ -158,7 +173,7 @@ def _append_mixed(queue: Queue, batch: Batch, priority: bytes, now_ms: int) -> l
         first = _append(queue, part, now_ms)[0]
         for seq, index in enumerate(indexes, first):
             seqs[index] = seq
-    return ranges_of(seqs)
+    return ranges_of_seqs(seqs)
 
 
 def place(queue: Queue, chunk: Chunk, first: int, end: int, due_ms: int) -> None:
@@ -200,6 +215,67 @@ def _put(queue: Queue, chunk: Chunk, first: int, end: int, due_ms: int) -> None:
         return
     for seq in range(first, end):
         queue.schedule(Span(chunk, seq, seq + 1, None, chunk.group(seq)), due_ms)
+
+
+def flush(queue: Queue) -> list[Flushed]:
+    """The other half of a push: give rows to the messages that came since the last commit, and add
+    to the changes that they came. Small pushes side by side share a row and a change."""
+    flushed: list[Flushed] = []
+    for lane in queue.news:
+        came = lane.log.flush(queue.row_numbers)
+        if lane.priority and queue.settings.archive:
+            came = [_with_priority(each, lane.priority) for each in came]
+        flushed += came
+    dues = sorted(queue.unflushed_due, key=itemgetter(0))
+    for each in flushed:
+        row, chunk, first, end, batch = each
+        queue.new_rows.append((row, batch))
+        created_first_ms, created_last_ms = each.times()
+        queue.changes.append(
+            Pushed(
+                row=row,
+                row_start=0,
+                chunk=chunk.first,
+                first=first,
+                end=end,
+                created_first_ms=created_first_ms,
+                created_last_ms=created_last_ms,
+                due_ms=_due(dues, first, end),
+                groups=batch.groups,
+                payload_bytes=batch.size,
+            )
+        )
+        if queue.events is not None:
+            add_pushed(queue, first, end, created_last_ms, created_first_ms)
+    queue.unflushed_due.clear()
+    return flushed
+
+
+def _with_priority(flushed: Flushed, priority: int) -> Flushed:
+    """Here the number of a message tells its priority; the archive has numbers of its own."""
+    batch = msgspec.structs.replace(flushed.batch, priority=priority)
+    return flushed._replace(batch=batch)
+
+
+def _due(dues: list[tuple[int, int, int | list[int]]], first: int, end: int) -> int | list[int]:
+    """When each of the messages is due: one number if they agree, 0 for now. `dues` is in order."""
+    at = max(0, bisect_right(dues, first, key=itemgetter(0)) - 1)
+    by_message: list[int] | None = None
+    while at < len(dues) and dues[at][0] < end:
+        start, stop, due_ms = dues[at]
+        at += 1
+        if stop <= first:
+            continue
+        low, high = max(start, first), min(stop, end)
+        cut = due_ms if isinstance(due_ms, int) else due_ms[low - start : high - start]
+        if low == first and high == end:
+            return cut
+        if by_message is None:
+            by_message = [0] * (end - first)
+        if isinstance(cut, int):
+            cut = [cut] * (high - low)
+        by_message[low - first : high - first] = cut
+    return 0 if by_message is None else by_message
 
 
 def _check(queue: Queue, batch: Batch) -> None:

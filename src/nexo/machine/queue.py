@@ -1,5 +1,5 @@
 """The state of one queue. The rules that change it are one file each: `push`, `pop`, `settle`,
-`ack`, `fail`, `expire`, `claims`, `clear`, `depart`.
+`ack`, `fail`, `deadlines`, `claims`, `purge`, `move`, `late_receipts`.
 
 Every message is in exactly one place: in a lane's line (ready), in `scheduled`, in `leases`, or in
 `aside` while the disk cannot give it.
@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 from nexo.machine.chunk import CHUNK_BYTES
 from nexo.machine.fifo import FifoLine
 from nexo.machine.groups import END, Busy, GroupedLine
+from nexo.machine.life import TIMED
 from nexo.machine.line import Line, Row
 from nexo.machine.log import Log, Restored
 from nexo.machine.rate import Rate
 from nexo.machine.span import History, by_first
+from nexo.vocabulary.changes import PauseSet
 from nexo.vocabulary.identity import first_seq
 from nexo.vocabulary.limits import (
     DEADLINES_SWEPT,
@@ -45,9 +47,8 @@ if TYPE_CHECKING:
 
 
 # What entries take, measured, with what refers to them; names and keys of usual length.
-LEASE_BYTES, SCHEDULED_BYTES, KEY_BYTES, SPAN_BYTES = 410, 300, 150, 310
+LEASE_BYTES, SCHEDULED_BYTES, KEY_BYTES, SPAN_BYTES = 475, 300, 150, 310
 GROUP_BYTES, GROUPED_MESSAGE_BYTES = 530, 26
-TIMED = frozenset({State.SENT, State.RECEIVED, State.CLAIMED})  # these have a deadline
 
 
 class Lane:
@@ -124,6 +125,7 @@ class Queue:
         "oldest_ms",
         "paused",
         "producers",
+        "purged",
         "rate",
         "recent",
         "released",
@@ -136,7 +138,6 @@ class Queue:
         "totals",
         "unflushed_due",
         "unswept",
-        "worn",
     )
 
     def __init__(
@@ -166,7 +167,7 @@ class Queue:
         self.scheduled_count = 0
         self.scheduled: list[tuple[int, int, Span]] = []  # a heap by due time, then number
         self.emptied = 0  # entries there whose messages were removed, at most
-        self.leases: dict[int, Span | list[Span]] = {}
+        self.leases: dict[int, list[Span]] = {}  # the spans of a lease are in order of number
         self.aside: dict[Chunk, list[Span]] = {}  # what cannot be read
         self.aside_count = 0
         # A heap of (deadline, lease, and where on it: first, end), some of them outdated.
@@ -176,7 +177,7 @@ class Queue:
         self.first_time = History(1, 0)  # of all first deliveries of the same millisecond
         self.doomed: list[Doomed] = []
         self.busy: Busy | None = Busy(fifo=True) if settings.fifo else None  # None: no groups
-        # What landed in a FIFO queue and counts as in flight until that is on disk.
+        # Messages of a FIFO queue whose flight ended: they count until that is on disk.
         self.released: list[tuple[str | None, int]] = []
         self.rate = Rate()
         self.recent: Recent | None = None
@@ -188,8 +189,8 @@ class Queue:
         self.dropped_rows: list[int] = []
         self.rewritten: list[Chunk] = []  # copied forward since the last commit
         self.events: list[Event] | None = None
+        self.purged: list[Any] = []  # what a purge has left, to be taken apart
         # (first, end, when all of them or each is due) of what has no row yet.
-        self.worn: list[Any] = []  # what a purge has left, to be taken apart
         self.unflushed_due: list[tuple[int, int, int | list[int]]] = []
 
     # -- Looking ------------------------------------------------------------------------------
@@ -272,13 +273,19 @@ class Queue:
         """The first message with a group came: the lines are kept by group from now on."""
         self.busy = Busy()
         for held in self.leases.values():
-            for span in held if isinstance(held, list) else (held,):
-                self.busy.depart(span)
+            for span in held:
+                self.busy.add_in_flight(span)
         for lane in self.lanes:
             line = GroupedLine(self.busy, lane.log)
             for span in lane.line.spans():
                 line.give_back(span)
             lane.line = line
+
+    def set_paused(self, paused: bool) -> None:
+        """A paused queue accepts messages and delivers none."""
+        if self.paused != paused:
+            self.paused = paused
+            self.changes.append(PauseSet(paused))
 
     def schedule(self, span: Span, due_ms: int) -> None:
         """Put messages aside until their time comes."""
@@ -339,7 +346,7 @@ class Queue:
         lane.line.give_back(span)
         self.wake(lane)
 
-    def lend(self, span: Span, lease: int) -> None:
+    def note_lease(self, span: Span, lease: int) -> None:
         """Messages go on a lease. The chunk notes that, so that they are found again."""
         chunk = span.chunk
         if chunk.leases is None:
@@ -361,10 +368,7 @@ class Queue:
 
     def on_lease(self, lease: int, first: int, end: int) -> list[Span]:
         """The spans of a lease that hold messages of a range."""
-        held = self.leases.get(lease)
-        if held is None:
-            return []
-        spans = held if isinstance(held, list) else [held]
+        spans = self.leases.get(lease, [])
         found = []
         for at in range(max(0, bisect_right(spans, first, key=by_first) - 1), len(spans)):
             span = spans[at]
@@ -375,8 +379,8 @@ class Queue:
         return found
 
     def watch(self, lease: int, deadline_ms: int, first: int = 0, end: int = END) -> None:
-        """Expire the messages of the lease in that range which have this deadline. Outdated
-        entries are skipped there."""
+        """At this deadline those messages of the lease in that range time out that still have it
+        then."""
         heappush(self.deadlines, (deadline_ms, lease, first, end))
         if len(self.deadlines) > self.deadlines_max:
             self.sweep()
@@ -400,13 +404,14 @@ class Queue:
 
     def _sweep_at_once(self) -> None:
         deadlines = []
-        spans = len(self.leases)
+        spans = 0
         for lease, held in self.leases.items():
-            if not isinstance(held, list):
-                if held.state in TIMED:
-                    deadlines.append((held.deadline_ms, lease, held.first, held.end))
-                continue
             spans += len(held)
+            if len(held) == 1:  # as most often
+                span = held[0]
+                if span.state in TIMED:
+                    deadlines.append((span.deadline_ms, lease, span.first, span.end))
+                continue
             bounds: dict[int, tuple[int, int]] = {}
             for span in held:
                 if span.state in TIMED:
@@ -420,10 +425,7 @@ class Queue:
     def _is_watched(self, deadline_ms: int, lease: int, first: int, end: int) -> bool:
         """Whether messages of the lease in that range have this deadline. Of a range of many runs
         only the first are asked: if it is none of them, the entry stays until it is due."""
-        held = self.leases.get(lease)
-        if held is None:
-            return False
-        spans = held if isinstance(held, list) else [held]
+        spans = self.leases.get(lease, [])
         start = max(0, bisect_right(spans, first, key=by_first) - 1)
         for span in spans[start : start + DEADLINES_SWEPT]:
             if span.first >= end:
@@ -446,7 +448,7 @@ class Queue:
             return heappop(self.unswept)
         return heappop(self.deadlines)
 
-    def land(self, span: Span) -> None:
+    def end_flight(self, span: Span) -> None:
         """Messages are no longer in flight. In a FIFO queue their group stays locked until that
         is on disk: were it opened before, a crash could deliver what follows them first."""
         count = span.end - span.first
@@ -473,7 +475,7 @@ class Queue:
             for line in busy.aside.pop(group):
                 line.calm(group)
 
-    def bury(self, chunk: Chunk, count: int) -> None:
+    def remove(self, chunk: Chunk, count: int) -> None:
         """Messages of a chunk are gone; with the last one the chunk goes, and its rows."""
         self.depth -= count
         chunk.live -= count

@@ -1,4 +1,4 @@
-"""Settle: what is on disk becomes visible.
+"""The two ends of a commit: `collect` before it is written, `settle` when it is on disk.
 
 `collect` hands over everything that changed since the last commit, and a mark; when that commit is
 on disk, `settle` with the mark lets consumers see what came in with it.
@@ -6,15 +6,9 @@ on disk, `settle` with the mark lets consumers see what came in with it.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-
-from nexo.vocabulary.changes import Pushed
-from nexo.vocabulary.events import Event
-from nexo.vocabulary.states import EventKind
+from nexo.machine.push import flush
 
 if TYPE_CHECKING:
     from nexo.machine.chunk import Chunk
@@ -52,53 +46,6 @@ def collect(queue: Queue) -> Collected:
     return collected
 
 
-def flush(queue: Queue) -> list[Flushed]:
-    """Give rows to the messages that came since the last time, and tell of them."""
-    flushed: list[Flushed] = []
-    for lane in queue.news:
-        came = lane.log.flush(queue.row_numbers)
-        if lane.priority and queue.settings.archive:
-            came = [_with_priority(each, lane.priority) for each in came]
-        flushed += came
-    dues = sorted(queue.unflushed_due, key=itemgetter(0))
-    for each in flushed:
-        row, chunk, first, end, batch = each
-        queue.new_rows.append((row, batch))
-        created_first_ms, created_last_ms = times_of(each)
-        queue.changes.append(
-            Pushed(
-                row,
-                0,
-                chunk.first,
-                first,
-                end,
-                created_first_ms,
-                created_last_ms,
-                _due(dues, first, end),
-                batch.groups,
-                batch.size,
-            )
-        )
-        if queue.events is not None:
-            tell_pushed(queue, first, end, created_last_ms, created_first_ms)
-    queue.unflushed_due.clear()
-    return flushed
-
-
-def _with_priority(flushed: Flushed, priority: int) -> Flushed:
-    """Here the number of a message tells its priority; the archive has numbers of its own."""
-    batch = msgspec.structs.replace(flushed.batch, priority=priority)
-    return flushed._replace(batch=batch)
-
-
-def tell_pushed(queue: Queue, first: int, end: int, at_ms: int, created_ms: int) -> None:
-    """Add to the queue's events that these messages came."""
-    assert queue.events is not None
-    queue.events.append(
-        Event(EventKind.PUSHED, queue.name, first, end - first, at_ms, created_ms, 0, "", "")
-    )
-
-
 def settle(queue: Queue, mark: Mark) -> None:
     """The commit is on disk: what it brought may be seen, and locked groups go on."""
     for lane, end in mark.ends:
@@ -113,34 +60,5 @@ def settle(queue: Queue, mark: Mark) -> None:
             seqs_by_group.setdefault(group, []).append(seq)
         assert queue.busy is not None
         for group, seqs in seqs_by_group.items():
-            queue.busy.land(group, seqs)
+            queue.busy.remove_in_flight(group, seqs)
             queue.calm(group)
-
-
-def times_of(flushed: Flushed) -> tuple[int, int]:
-    """When the first and the last of the messages came."""
-    created = flushed.batch.created
-    if not created:
-        return flushed.chunk.created_first_ms, flushed.chunk.created_last_ms
-    return created[0], created[-1]
-
-
-def _due(dues: list[tuple[int, int, int | list[int]]], first: int, end: int) -> int | list[int]:
-    """When each of the messages is due: one number if they agree, 0 for now. `dues` is in order."""
-    at = max(0, bisect_right(dues, first, key=itemgetter(0)) - 1)
-    by_message: list[int] | None = None
-    while at < len(dues) and dues[at][0] < end:
-        start, stop, due_ms = dues[at]
-        at += 1
-        if stop <= first:
-            continue
-        low, high = max(start, first), min(stop, end)
-        cut = due_ms if isinstance(due_ms, int) else due_ms[low - start : high - start]
-        if low == first and high == end:
-            return cut
-        if by_message is None:
-            by_message = [0] * (end - first)
-        if isinstance(cut, int):
-            cut = [cut] * (high - low)
-        by_message[low - first : high - first] = cut
-    return 0 if by_message is None else by_message

@@ -169,6 +169,7 @@ class QueueSnapshot(SnapshotInSteps):
         self._piece = Piece()
         self._pen = 0  # the messages below this are taken down …
         self._chunk_pen = 0  # … and so are the chunks that begin below this
+        self._begun: Chunk | None = None  # the one that the pen is in
         self._since: list[bytes] = []
 
     def note(self, changes: Sequence[c.QueueChange]) -> None:
@@ -188,7 +189,7 @@ class QueueSnapshot(SnapshotInSteps):
                 return change if change.chunk < self._chunk_pen else None
             case c.Rewritten():
                 return change if change.first < self._chunk_pen else None
-            case c.Delivered() | c.Moved() | c.Removed() | c.Returned():
+            case c.Delivered() | c.DeadlineSet() | c.Removed() | c.Returned():
                 kept = self._ranges_behind(change.ranges)
                 return msgspec.structs.replace(change, ranges=kept) if kept else None
             case c.Remembered():
@@ -208,7 +209,10 @@ class QueueSnapshot(SnapshotInSteps):
         yield from self._take_keys()
         while (lane := self._lane()) is not None:
             chunk = next(lane.log.chunks_from(self._pen), None)
-            if chunk is None:
+            if self._begun is not None and self._begun is not chunk:
+                self._end_chunk(self._begun)
+                yield 1
+            elif chunk is None:
                 self._leave(lane)
                 yield 1
             else:
@@ -291,13 +295,19 @@ class QueueSnapshot(SnapshotInSteps):
         if len(free) > 1:
             free.sort(key=_first)
         self._piece.free += free
-        self._pen, self._chunk_pen = end, chunk.first
+        self._pen, self._chunk_pen, self._begun = end, chunk.first, chunk
         if end == chunk.end:
-            self._piece.chunks.append(chunk_image(chunk))
-            self._chunk_pen = end
+            self._end_chunk(chunk)
             if end == lane.log.end:
                 self._leave(lane)
         return 1 + len(ready) + len(scheduled) + looked
+
+    def _end_chunk(self, chunk: Chunk) -> None:
+        """The chunk itself, also of one that has died with the pen in it: the messages of it that
+        are taken down need a place until `since` removes them."""
+        self._piece.chunks.append(chunk_image(chunk))
+        self._pen = self._chunk_pen = chunk.end
+        self._begun = None
 
     def _leave(self, lane: Lane) -> None:
         """The pen is through with a lane: whatever comes to it now, also to its last chunk, is

@@ -92,6 +92,17 @@ class Span:
 by_first = attrgetter("first")  # the order of a lease and of a line
 
 
+def ranges_of_seqs(seqs: list[int]) -> list[int]:
+    """Numbers of messages as flat ranges, in their order."""
+    ranges: list[int] = []
+    for seq in seqs:
+        if ranges and ranges[-1] == seq:
+            ranges[-1] = seq + 1
+        else:
+            ranges += (seq, seq + 1)
+    return ranges
+
+
 def ranges_of(spans: Iterable[Span]) -> tuple[int, ...]:
     """The numbers of spans as flat ranges. Those that follow one another are one, also across
     chunks: a record of many small pushes is no longer than one of a large push."""

@@ -16,7 +16,6 @@ from nexo.machine.chunk import Chunk
 from nexo.machine.log import Flushed, Log
 from nexo.machine.pop import Part
 from nexo.machine.producers import Producers, check_number
-from nexo.machine.settle import times_of
 from nexo.machine.span import History
 from nexo.vocabulary import limits
 from nexo.vocabulary.batch import concatenate, fitting, largest_message, size_of
@@ -125,14 +124,14 @@ def archive(topic: Topic, batch: Batch, place: Place, now_ms: int) -> None:
         chunk.created_last_ms = max(latest_ms, batch.created[-1])
     topic.changes.append(
         Published(
-            place.row,
-            place.row_start,
-            chunk.first,
-            first,
-            chunk.end,
-            chunk.created_first_ms,
-            chunk.created_last_ms,
-            batch.size,
+            row=place.row,
+            row_start=place.row_start,
+            chunk=chunk.first,
+            first=first,
+            end=chunk.end,
+            created_first_ms=chunk.created_first_ms,
+            created_last_ms=chunk.created_last_ms,
+            payload_bytes=batch.size,
         )
     )
 
@@ -356,8 +355,17 @@ def _first_after(topic: Topic, cutoff_ms: int) -> int:
 
 def _published(flushed: Flushed) -> Published:
     row, chunk, first, end, batch = flushed
-    created_first_ms, created_last_ms = times_of(flushed)
-    return Published(row, 0, chunk.first, first, end, created_first_ms, created_last_ms, batch.size)
+    created_first_ms, created_last_ms = flushed.times()
+    return Published(
+        row=row,
+        row_start=0,
+        chunk=chunk.first,
+        first=first,
+        end=end,
+        created_first_ms=created_first_ms,
+        created_last_ms=created_last_ms,
+        payload_bytes=batch.size,
+    )
 
 
 def _check(topic: Topic, batch: Batch) -> None:

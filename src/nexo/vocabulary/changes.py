@@ -52,8 +52,9 @@ class Delivered(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=2):
     ranges: Ranges
 
 
-class Moved(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
-    """Leased messages changed their state or deadline (reception ack, extension, seal)."""
+class DeadlineSet(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=3):
+    """Leased messages have another deadline, or none, and perhaps another state (reception ack,
+    extension, seal, the end of their last attempt)."""
 
     lease: int
     ranges: Ranges
@@ -223,7 +224,7 @@ class TokenRevoked(msgspec.Struct, frozen=True, array_like=True, tag=36):
 QueueChange = (
     Pushed
     | Delivered
-    | Moved
+    | DeadlineSet
     | Removed
     | Returned
     | Purged

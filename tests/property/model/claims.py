@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from nexo.vocabulary.errors import Fenced, InvalidArgument, LeaseLost
 from nexo.vocabulary.states import State
-from tests.property.model.delivery import come_back, doom
+from tests.property.model.delivery import come_back, mark_doomed
 from tests.property.model.state import Consumer
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def release(model: Model, name: str, now: int, dead_letter: bool) -> int:
         for item in model.of_lease(batch.lease):
             released += 1
             if dead_letter:
-                doom(model, item, "released by an operator")
+                mark_doomed(model, item, "released by an operator")
             else:
                 come_back(model, item)
         batch.lease = 0

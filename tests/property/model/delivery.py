@@ -135,7 +135,7 @@ def check_fair(model: Model, chosen: Sequence[int], noisy_min: int) -> None:
         taken.append(item)
 
 
-def grant(
+def lease_out(
     model: Model,
     seqs: Sequence[int],
     lease: int,
@@ -246,7 +246,7 @@ def fail(model: Model, item: Item, cause: Cause, reason: str, delay: int | None 
     model.totals["nacked" if cause is Cause.NACKED else "expired"] += 1
     limit = model.settings.max_attempts
     if limit is not None and item.attempts >= limit:
-        doom(model, item, reason)
+        mark_doomed(model, item, reason)
         return
     come_back(model, item)
     earliest, latest = (delay, delay) if delay is not None else backoff(model, item.attempts)
@@ -255,7 +255,7 @@ def fail(model: Model, item: Item, cause: Cause, reason: str, delay: int | None 
         item.due, item.due_latest = model.now + earliest, model.now + latest
 
 
-def doom(model: Model, item: Item, reason: str) -> None:
+def mark_doomed(model: Model, item: Item, reason: str) -> None:
     item.state, item.deadline, item.reason = State.DOOMED, model.now, reason
 
 

@@ -26,7 +26,7 @@ TIMED_OUT = {
 }
 
 
-def expire(model: Model, now: int) -> None:
+def run_due(model: Model, now: int) -> None:
     """Everything that is due by now but retention, which `retire` checks."""
     now = model.advance(now)
     for item in model.in_state(State.SCHEDULED):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nexo.machine.expire import expire, next_ms
+from nexo.machine.deadlines import next_ms, run_due
 from nexo.machine.fail import backoff_ms, nack
 from nexo.vocabulary.settings import Backoff
 from tests.unit.machine.orders import bodies, orders, put, take
@@ -43,7 +43,7 @@ def test_nacked_message_waits_out_its_backoff() -> None:
     put(queue, b"one", b"two")
     nack(queue, take(queue, 1).lease, 0, 1, 1_000)
     assert (queue.scheduled_count, next_ms(queue)) == (1, 1_200)
-    expire(queue, 1_200)
+    run_due(queue, 1_200)
     assert bodies(queue, take(queue, now_ms=1_200)) == [b"one", b"two"]
 
 
@@ -53,5 +53,5 @@ def test_delay_of_a_nack_goes_before_the_backoff(delay_ms: int, scheduled: int) 
     put(queue, b"one")
     nack(queue, take(queue).lease, 0, 1, 1_000, delay_ms=delay_ms)
     assert queue.scheduled_count == scheduled
-    expire(queue, 1_050)
+    run_due(queue, 1_050)
     assert queue.ready == 1

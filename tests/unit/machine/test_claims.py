@@ -3,7 +3,7 @@
 import pytest
 
 from nexo.machine import claims
-from nexo.machine.expire import expire
+from nexo.machine.deadlines import run_due
 from nexo.machine.image import decode_image, encode_image, image_of, revive
 from nexo.machine.pop import messages
 from nexo.machine.queue import Queue
@@ -103,9 +103,9 @@ def test_unsealed_claim_lapses_without_a_heartbeat(queue: Queue) -> None:
     claims.open_claims(queue, "query")
     claim(queue, 0)
     claims.keep_claims(queue, "query", 1, 1_050, TIMEOUT_MS)
-    expire(queue, 1_149)
+    run_due(queue, 1_149)
     assert queue.in_flight == 2
-    expire(queue, 1_150)
+    run_due(queue, 1_150)
     assert (queue.in_flight, queue.ready) == (0, 4)
     with pytest.raises(LeaseLost):
         claims.seal(queue, "query", 1, 1, 1_150)
@@ -119,7 +119,7 @@ def test_sealed_claim_is_held_for_ever(queue: Queue) -> None:
     claims.open_claims(queue, "query")
     claim(queue, 0)
     claims.seal(queue, "query", 1, 1, 1_000)
-    expire(queue, 1_000_000)
+    run_due(queue, 1_000_000)
     assert (queue.in_flight, held(queue, 1)) == (2, [0, 1])
 
 

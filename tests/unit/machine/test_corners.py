@@ -7,13 +7,13 @@ import msgspec
 
 from nexo.machine.ack import ack
 from nexo.machine.apply import apply
-from nexo.machine.clear import purge, wear
 from nexo.machine.compact import is_sparse
-from nexo.machine.depart import dead_letters, depart
-from nexo.machine.expire import expire
+from nexo.machine.deadlines import run_due
 from nexo.machine.fail import nack
 from nexo.machine.image import image_of
+from nexo.machine.move import dead_letters, take_out
 from nexo.machine.pop import pop
+from nexo.machine.purge import purge, take_apart
 from nexo.machine.push import push, push_moved, push_one
 from nexo.machine.settle import collect, settle
 from nexo.machine.topic import Topic, collect_topic, flush_topic, publish, settle_topic, trim
@@ -39,7 +39,7 @@ def test_what_is_moved_to_a_fifo_queue_leaves_its_priority_behind() -> None:
     nack(queue, lease, first, first + 1, 2_000)
     (doomed,) = queue.doomed
     push_moved(target, dead_letters(queue, doomed), 3_000)
-    assert depart(queue, doomed.lease, doomed.span, Cause.DEAD_LETTERED, doomed.reason, 3_000)
+    assert take_out(queue, doomed.lease, doomed.span, Cause.DEAD_LETTERED, doomed.reason, 3_000)
     commit(target)
     assert [priority_of(part.first) for part in take(target).parts] == [0]
 
@@ -47,9 +47,9 @@ def test_what_is_moved_to_a_fifo_queue_leaves_its_priority_behind() -> None:
 def test_time_alone_forgets_the_keys_whose_window_is_over() -> None:
     queue = orders(deduplication="id", deduplication_window_ms=1_000)
     put(queue, b"one", deduplication_ids=["k"], now_ms=1_000)
-    expire(queue, 1_999)
+    run_due(queue, 1_999)
     assert list(image_of(queue).recent) == ["k"]
-    expire(queue, 2_500)  # not to the millisecond: they may be dropped some at a time
+    run_due(queue, 2_500)  # not to the millisecond: they may be dropped some at a time
     assert not image_of(queue).recent
 
 
@@ -89,7 +89,7 @@ def test_a_fifo_group_goes_on_with_what_came_while_its_last_message_expired() ->
     put(queue, b"old", groups="g", now_ms=1_000)
     assert queue.has_ready()  # it is the group's turn
     push(queue, batch(b"new", groups="g"), 2_500)
-    expire(queue, 2_500)
+    run_due(queue, 2_500)
     assert not queue.has_ready()  # the old one is gone, the new one not on disk
     commit(queue)
     assert bodies(queue, take(queue, now_ms=2_500)) == [b"new"]
@@ -136,5 +136,5 @@ def test_what_was_purged_is_neither_evicted_nor_copied_forward() -> None:
     assert chunk.content is not None
     assert not lane.log.evictable(chunk)
     assert not is_sparse(lane, chunk)
-    assert not wear(queue, 100)
+    assert not take_apart(queue, 100)
     assert chunk.content is None

@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 import pytest
 
 from nexo import machine
-from nexo.machine import late, peek
+from nexo.machine import late_receipts, peek
 from nexo.machine.ack import ack, extend, received
-from nexo.machine.clear import purge, wear
-from nexo.machine.expire import expire, next_ms
+from nexo.machine.deadlines import next_ms, run_due
 from nexo.machine.fail import give_back, nack
 from nexo.machine.image import decode_image, encode_image, image_of, revive
 from nexo.machine.invariants import check
 from nexo.machine.pop import pop
+from nexo.machine.purge import purge, take_apart
 from nexo.machine.push import push, push_one
 from nexo.machine.queue import Queue
 from nexo.machine.settle import collect, settle
@@ -136,7 +136,7 @@ def test_one_of_many_deadlines_of_a_lease_passes() -> None:
         for seq in range(size):
             extend(queue, lease, seq, seq + 1, 1_000 + seq, 1_000)
         commit(queue)
-        return lambda: expire(queue, 2_000)
+        return lambda: run_due(queue, 2_000)
 
     hold(world)
 
@@ -163,7 +163,7 @@ def test_many_outdated_deadlines_pass() -> None:
             lease = pop(queue, 1, 1_000, one_ack=True).lease
             extend(queue, lease, 0, 1 << 62, 500_000, 1_000)
         commit(queue)
-        return lambda: expire(queue, 100_000, 50)
+        return lambda: run_due(queue, 100_000, 50)
 
     hold(world, 1_500, 6_000)
 
@@ -184,7 +184,7 @@ def backlog(size: int, **settings: Any) -> Queue:
 
 def in_flight(size: int) -> Queue:
     queue = backlog(size)
-    expire(queue, 100_000)
+    run_due(queue, 100_000)
     for number in range(size):
         pop(queue, 1, 100_000 + number, one_ack=True)
     commit(queue)
@@ -194,7 +194,7 @@ def in_flight(size: int) -> Queue:
 def failed(size: int) -> Queue:
     """Each message in line has a history of its own."""
     queue = in_flight(size)
-    expire(queue, 1_000_000)
+    run_due(queue, 1_000_000)
     commit(queue)
     return queue
 
@@ -224,7 +224,7 @@ def test_late_word_on_one_of_many(place: str) -> None:
 
         def step() -> None:
             for seq in (first, first + size // 2, first + size - 1):
-                assert late.discard(queue, seq, 1_000_000)
+                assert late_receipts.discard(queue, seq, 1_000_000)
             commit(queue)
 
         return step
@@ -293,7 +293,7 @@ def test_look_at_retention_behind_many_locked_groups() -> None:
             push_one(queue, b"body", 2_000)
             commit(queue)
             next_ms(queue)
-            expire(queue, 3_000)
+            run_due(queue, 3_000)
 
         return step
 
@@ -323,11 +323,11 @@ def test_what_a_purge_left_is_taken_apart_some_at_a_time(what: str) -> None:
     push_one(queue, b"later", 2_000_000)
     commit(queue)
     while True:
-        most = cost(lambda: wear(queue, 20))
+        most = cost(lambda: take_apart(queue, 20))
         assert most.lines < 20 * 20, f"{most} for 20 things"
-        if not wear(queue, 20):
+        if not take_apart(queue, 20):
             break
-    assert not queue.worn
+    assert not queue.purged
     assert not any(chunk.content for chunk in chunks), "a content is held on to"
     assert pop(queue, 10, 2_000_000).count == 1
     check(queue)

@@ -5,8 +5,8 @@ import msgspec
 import pytest
 
 from nexo.machine.ack import ack
-from nexo.machine.clear import purge
-from nexo.machine.expire import expire
+from nexo.machine.deadlines import run_due
+from nexo.machine.purge import purge
 from nexo.machine.push import push
 from nexo.vocabulary import limits
 from nexo.vocabulary.errors import RateLimited
@@ -83,10 +83,10 @@ def test_shorter_window_lets_keys_go_in_its_own_time() -> None:
     queue.settings = msgspec.structs.replace(queue.settings, deduplication_window_ms=10)
     for number in range(100):
         push(queue, batch(b"b", deduplication_ids=[f"short {number}"]), 1_000 + 10 * number)
-    expire(queue, 3_000)
+    run_due(queue, 3_000)
     assert queue.recent is not None
     assert list(queue.recent.entries()) == ["long"]
-    expire(queue, 102_000)
+    run_due(queue, 102_000)
     assert not queue.recent.entries()
 
 
@@ -97,7 +97,7 @@ def test_many_keys_go_in_many_steps() -> None:
     put(queue, *[b""] * count, deduplication_ids=keys)
     assert queue.recent is not None
     for left in (2, 1, 0):
-        expire(queue, 2_000)
+        run_due(queue, 2_000)
         assert len(queue.recent) == left * DEDUPLICATION_KEYS_FORGOTTEN
     again = push(queue, batch(b"", deduplication_ids=[keys[0]]), 2_000)
     assert again.duplicates == 0
@@ -108,7 +108,7 @@ def test_key_that_is_over_may_come_again_before_it_is_dropped() -> None:
     push(queue, batch(b"a", deduplication_ids=["x"]), 1_000)
     again = push(queue, batch(b"b", deduplication_ids=["x"]), 1_100)
     assert again.duplicates == 0
-    expire(queue, 1_199)
+    run_due(queue, 1_199)
     assert push(queue, batch(b"c", deduplication_ids=["x"]), 1_199).seqs() == again.seqs()
 
 

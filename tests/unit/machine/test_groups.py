@@ -1,9 +1,9 @@
 """FIFO groups keep their order, and noisy tenants of a fair queue go after the quiet ones."""
 
 from nexo.machine.ack import ack
-from nexo.machine.clear import purge
-from nexo.machine.expire import expire
+from nexo.machine.deadlines import run_due
 from nexo.machine.fail import nack
+from nexo.machine.purge import purge
 from nexo.machine.push import push
 from nexo.machine.settle import collect, settle
 from nexo.vocabulary.limits import NOISY_IN_FLIGHT_MIN
@@ -49,7 +49,7 @@ def test_delayed_message_holds_its_group() -> None:
     queue = orders(fifo=True)
     put(queue, b"a1", b"a2", b"b1", groups=["a", "a", "b"], delay_ms=[500, 0, 0])
     assert bodies(queue, take(queue)) == [b"b1"]
-    expire(queue, 1_500)
+    run_due(queue, 1_500)
     assert bodies(queue, take(queue, now_ms=1_500)) == [b"a1", b"a2"]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from nexo.machine import queue as queue_module
 from nexo.machine.ack import ack, extend, received
-from nexo.machine.expire import expire, next_ms
+from nexo.machine.deadlines import next_ms, run_due
 from nexo.machine.fail import give_back, nack
 from nexo.machine.invariants import check
 from nexo.machine.pop import messages, pop
@@ -57,7 +57,7 @@ def test_received_twice_changes_nothing() -> None:
     changes = len(queue.changes)
     assert received(queue, delivery.lease, 0, 1, 1_200) == [0, 1]
     assert len(queue.changes) == changes
-    expire(queue, 1_550)
+    run_due(queue, 1_550)
     assert queue.ready == 1
 
 
@@ -67,9 +67,9 @@ def test_reception_ack_begins_the_visibility_timeout() -> None:
     delivery = pop(queue, 1, 1_000)
     assert next_ms(queue) == 1_100
     received(queue, delivery.lease, 0, 1, 1_090)
-    expire(queue, 1_589)
+    run_due(queue, 1_589)
     assert queue.in_flight == 1
-    expire(queue, 1_590)
+    run_due(queue, 1_590)
     assert (queue.in_flight, queue.ready) == (0, 1)
 
 
@@ -78,7 +78,7 @@ def test_visibility_timeout_of_a_pop_survives_received() -> None:
     put(queue, b"one")
     delivery = pop(queue, 1, 1_000, visibility_ms=9_000)
     received(queue, delivery.lease, 0, 1, 1_000)
-    expire(queue, 9_999)
+    run_due(queue, 9_999)
     assert queue.in_flight == 1
 
 
@@ -87,9 +87,9 @@ def test_extension_counts_from_now() -> None:
     put(queue, b"one")
     delivery = take(queue)
     extend(queue, delivery.lease, 0, 1, 300, 1_400)
-    expire(queue, 1_699)
+    run_due(queue, 1_699)
     assert queue.in_flight == 1
-    expire(queue, 1_700)
+    run_due(queue, 1_700)
     assert queue.in_flight == 0
     with pytest.raises(InvalidArgument):
         extend(queue, delivery.lease, 0, 1, -1, 1_700)
@@ -99,7 +99,7 @@ def test_outdated_delivery_is_stale() -> None:
     queue = orders(**SETTINGS)
     put(queue, b"one")
     first = take(queue)
-    expire(queue, 1_500)
+    run_due(queue, 1_500)
     second = take(queue, now_ms=1_500)
     with pytest.raises(StaleReceipt):
         ack(queue, first.lease, 0, 1, 1_500)
@@ -173,7 +173,7 @@ def test_no_deadline_is_lost_while_others_are_swept(monkeypatch: pytest.MonkeyPa
                 del leases[seq]
             else:
                 extend(queue, lease, seq, seq + 1, random.choice([500, 5_000]), now_ms)
-        expire(queue, now_ms)
+        run_due(queue, now_ms)
         leases = {
             seq: lease for seq, lease in leases.items() if queue.on_lease(lease, seq, seq + 1)
         }
@@ -183,7 +183,7 @@ def test_no_deadline_is_lost_while_others_are_swept(monkeypatch: pytest.MonkeyPa
             check(queue)
     assert swept > 100
     assert len(queue.deadlines) + len(queue.unswept) < 4_000
-    expire(queue, 100_000)
+    run_due(queue, 100_000)
     assert (queue.in_flight, queue.deadlines, queue.unswept) == (0, [], [])
 
 
@@ -196,7 +196,7 @@ def test_extending_one_by_one_stays_quick_and_tidy() -> None:
         for seq in range(1_000):
             extend(queue, delivery.lease, seq, seq + 1, round_ms + seq, 1_000)
     assert len(queue.deadlines) <= 3_000
-    expire(queue, 51_500)
+    run_due(queue, 51_500)
     assert queue.in_flight == 499
 
 
@@ -210,7 +210,7 @@ def test_lease_over_many_groups_is_received_and_buried_at_once(
     put(queue, *[b""] * 10_000, groups=[str(number) for number in range(10_000)])
     delivery = pop(queue, 10_000, 1_000)
     received(queue, delivery.lease, 0, 10_000, 1_000)
-    expire(queue, 100_000)
+    run_due(queue, 100_000)
     assert sum(doomed.span.end - doomed.span.first for doomed in queue.doomed) == 10_000
 
 

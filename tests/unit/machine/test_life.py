@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from nexo.machine import ack, claims, clear, depart, life
-from nexo.machine.expire import expire
+from nexo.machine import ack, claims, life, move, purge
+from nexo.machine.deadlines import run_due
 from nexo.machine.fail import give_back, nack
 from nexo.machine.pop import pop
 from nexo.vocabulary.errors import NexoError
@@ -69,7 +69,7 @@ def message_in(state: State, claim_ms: int = 60_000, **settings: Any) -> Case:
         lease = queue.claims["query"].batches[1].lease
         claims.release(queue, "query", 1_000, dead_letter=True)
     elif state is State.MOVING:
-        picked = depart.pick(queue, 1)
+        picked = move.pick(queue, 1)
         lease = picked[0][0]
     commit(queue)
     assert state_of(queue) is state
@@ -84,7 +84,7 @@ def state_of(queue: Queue) -> State:
     if queue.ready:
         return State.READY
     (held,) = queue.leases.values()
-    return held[0].state if isinstance(held, list) else held.state
+    return held[0].state
 
 
 def claim_of_another(case: Case) -> None:
@@ -92,19 +92,19 @@ def claim_of_another(case: Case) -> None:
     claims.claim(case.queue, "another", 1, 0, 1, 1_000, 60_000)
 
 
-def bury(case: Case) -> None:
+def dead_letter(case: Case) -> None:
     for doomed in case.queue.doomed:
-        depart.depart(case.queue, doomed.lease, doomed.span, Cause.DEAD_LETTERED, "", 1_000)
+        move.take_out(case.queue, doomed.lease, doomed.span, Cause.DEAD_LETTERED, "", 1_000)
 
 
 def arrive(case: Case) -> None:
     for lease, span in case.picked:
-        depart.depart(case.queue, lease, span, Cause.REDRIVEN, "", 1_000)
+        move.take_out(case.queue, lease, span, Cause.REDRIVEN, "", 1_000)
 
 
 def cancel(case: Case) -> None:
     for lease, _ in case.picked:
-        depart.unpick(case.queue, lease)
+        move.unpick(case.queue, lease)
 
 
 class Action(NamedTuple):
@@ -115,12 +115,12 @@ class Action(NamedTuple):
 
 WAITING = {"backoff": Backoff(initial_ms=10_000)}
 ACTIONS = [
-    Action("due", lambda case: expire(case.queue, 5_000)),
+    Action("due", lambda case: run_due(case.queue, 5_000)),
     Action("pop", lambda case: pop(case.queue, 1, 1_000)),
     Action("pop", lambda case: pop(case.queue, 1, 1_000, one_ack=True)),
     Action("claim", claim_of_another),
-    Action("retention", lambda case: expire(case.queue, 6_000), {"retention_ms": 5_000}),
-    Action("move", lambda case: depart.pick(case.queue, 1)),
+    Action("retention", lambda case: run_due(case.queue, 6_000), {"retention_ms": 5_000}),
+    Action("move", lambda case: move.pick(case.queue, 1)),
     Action("received", lambda case: ack.received(case.queue, case.lease, 0, 1, 1_000)),
     Action("ack", lambda case: ack.ack(case.queue, case.lease, 0, 1, 1_000)),
     Action("extend", lambda case: ack.extend(case.queue, case.lease, 0, 1, 9, 1_000)),
@@ -128,14 +128,14 @@ ACTIONS = [
     Action("nack", lambda case: nack(case.queue, case.lease, 0, 1, 1_000, 500)),
     Action("give back", lambda case: give_back(case.queue, case.lease, 0, 1, 1_000)),
     *(
-        Action(name, lambda case: expire(case.queue, 1_100), {setting: 100, **more})
+        Action(name, lambda case: run_due(case.queue, 1_100), {setting: 100, **more})
         for more in ({}, WAITING)
         for name, setting in (
             ("retransmit timeout", "retransmit_timeout_ms"),
             ("visibility timeout", "visibility_timeout_ms"),
         )
     ),
-    Action("claim lapsed", lambda case: expire(case.queue, 1_100), {"claim_ms": 100}),
+    Action("claim lapsed", lambda case: run_due(case.queue, 1_100), {"claim_ms": 100}),
     Action(
         "out of attempts",
         lambda case: nack(case.queue, case.lease, 0, 1, 1_000),
@@ -145,7 +145,7 @@ ACTIONS = [
     Action("claim ack", lambda case: claims.ack_claims(case.queue, "query", 1, 1, 1_000)),
     Action("release", lambda case: claims.release(case.queue, "query", 1_000)),
     Action("release", lambda case: claims.release(case.queue, "query", 1_000, True)),
-    Action("dead letter", bury),
+    Action("dead letter", dead_letter),
     Action("arrive", arrive),
     Action("cancel", cancel),
 ]
@@ -189,11 +189,24 @@ def test_every_action_of_the_table_is_tried() -> None:
     assert {step.action for step in life.TRANSITIONS} == {action.name for action in ACTIONS}
 
 
+def test_rules_ask_the_table_about_every_action() -> None:
+    """Each set of states that is made from the table is asked by a rule; only where the place of a
+    message says its state there is no question."""
+    source = Path(life.__file__).read_text(encoding="utf-8")
+    made = re.findall(r"^([A-Z_]+) = states_\w+\(((?:\"[a-z ]+\"(?:, )?)+)\)", source, re.MULTILINE)
+    actions = {action for _, listed in made for action in re.findall(r'"([a-z ]+)"', listed)}
+    assert actions | life.BY_PLACE == {step.action for step in life.TRANSITIONS}
+    rooms = Path(life.__file__).parent
+    rules = "".join(p.read_text(encoding="utf-8") for p in rooms.glob("*.py") if p.stem != "life")
+    unasked = [name for name, _ in made if not re.search(rf"\blife\.{name}\b", rules)]
+    assert not unasked, f"no rule asks {unasked}"
+
+
 @pytest.mark.parametrize("before", STATES, ids=lambda state: state.name)
 def test_purge_ends_every_state(before: State) -> None:
     """It is not in the table: eight more arrows would hide the rest."""
     case = message_in(before)
-    clear.purge(case.queue, 1_000)
+    purge.purge(case.queue, 1_000)
     assert state_of(case.queue) is State.GONE
 
 

@@ -5,7 +5,7 @@ from array import array
 from nexo.machine.ack import ack
 from nexo.machine.bind import push_kept
 from nexo.machine.compact import copy_forward
-from nexo.machine.expire import expire, next_ms
+from nexo.machine.deadlines import next_ms, run_due
 from nexo.machine.fail import nack
 from nexo.machine.log import Piece, Place
 from nexo.machine.push import push_shared
@@ -20,9 +20,9 @@ def test_message_goes_when_its_time_is_over() -> None:
     put(queue, b"old", now_ms=1_000)
     put(queue, b"young", now_ms=2_000)
     assert next_ms(queue) == 11_000
-    expire(queue, 10_999)
+    run_due(queue, 10_999)
     assert queue.depth == 2
-    expire(queue, 11_000)
+    run_due(queue, 11_000)
     assert bodies(queue, take(queue, now_ms=11_000)) == [b"young"]
     assert queue.totals.expired == 1
 
@@ -31,10 +31,10 @@ def test_message_in_flight_goes_when_it_comes_back() -> None:
     queue = orders(**KEEP, visibility_timeout_ms=60_000)
     put(queue, b"old")
     delivery = take(queue)
-    expire(queue, 30_000)
+    run_due(queue, 30_000)
     assert queue.in_flight == 1
     nack(queue, delivery.lease, 0, 1, 30_000)
-    expire(queue, 30_000)
+    run_due(queue, 30_000)
     assert queue.depth == 0
 
 
@@ -50,7 +50,7 @@ def test_chunk_whose_last_messages_are_gone_expires_like_any_other() -> None:
     nack(queue, delivery.lease, 0, 1, 5_000)
     copy_forward(queue, next(iter(lane.log.chunks.values())))
     commit(queue)
-    expire(queue, 11_000)
+    run_due(queue, 11_000)
     assert queue.depth == 0
 
 
@@ -61,9 +61,9 @@ def test_shared_messages_do_not_ring_before_their_time() -> None:
     push_shared(queue, published, Place(1), 1_000)
     commit(queue)
     assert next_ms(queue) == 11_000
-    expire(queue, 10_999)
+    run_due(queue, 10_999)
     assert queue.depth == 2
-    expire(queue, 11_000)
+    run_due(queue, 11_000)
     assert queue.depth == 0
 
 
@@ -74,9 +74,9 @@ def test_content_on_disk_is_kept_until_the_last_of_its_chunk_is_old() -> None:
     log = queue.lanes[0].log
     log.close_open()
     log.evict(log.chunks[0])
-    expire(queue, 12_999)
+    run_due(queue, 12_999)
     assert queue.depth == 2
-    expire(queue, 13_000)
+    run_due(queue, 13_000)
     assert queue.depth == 0
 
 
@@ -86,7 +86,7 @@ def test_what_stands_behind_a_locked_group_grows_old_too() -> None:
     take(queue, 1)
     put(queue, b"3", groups="a", now_ms=5_000)
     assert next_ms(queue) == 11_000
-    expire(queue, 11_000)
+    run_due(queue, 11_000)
     commit(queue)
     assert (queue.depth, queue.in_flight, queue.totals.expired) == (2, 1, 2)
     assert next_ms(queue) == 15_000
@@ -99,7 +99,7 @@ def test_what_a_topic_had_kept_counts_from_when_it_came_to_the_queue() -> None:
     push_kept(queue, Piece([77], 0, 2, 4, None, 100, 500, batch(b"ke", b"pt")), 5_000)
     commit(queue)
     assert next_ms(queue) == 11_000
-    expire(queue, 11_000)
+    run_due(queue, 11_000)
     assert (queue.depth, next_ms(queue)) == (2, 15_000)
-    expire(queue, 15_000)
+    run_due(queue, 15_000)
     assert queue.depth == 0

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from nexo.machine import topic as topics
-from nexo.machine.ack import ack
+from nexo.machine.ack import ack, received
 from nexo.machine.apply import apply
-from nexo.machine.clear import purge
 from nexo.machine.image import Image, encode_image, image_of
 from nexo.machine.log import Place
 from nexo.machine.pop import pop
+from nexo.machine.purge import purge
 from nexo.machine.push import push
 from nexo.machine.queue import Queue
 from nexo.machine.settle import collect, settle
@@ -185,6 +185,34 @@ def test_what_changes_meanwhile_is_in_it_once(fifo: bool) -> None:
             ack(queue, delivery.lease, part.first, part.first + part.count // 2 + 1, NOW_MS)
         commit(queue, making)
         making.step(50)
+    assert_same(loaded(queue, making.encoded), queue)
+
+
+@pytest.mark.parametrize("follows", [0, 3], ids=["the last chunk", "another follows"])
+@pytest.mark.parametrize("grouped", [False, True], ids=["leases", "groups"])
+def test_a_chunk_that_dies_while_the_pen_is_in_it(grouped: bool, follows: int) -> None:
+    """Some of its messages are taken down: there must be a chunk for them when it is read."""
+    queue = groups(60, fifo=True) if grouped else leases(60)
+    commit(queue)
+    (chunk,) = queue.lanes[0].log.chunks.values()
+    if follows:
+        queue.lanes[0].log.close_open()
+        push(queue, batch(follows), NOW_MS)
+        commit(queue)
+    making = QueueSnapshot(queue)
+    making.step(20)
+    assert not making.is_done
+    while chunk.live and queue.ready:
+        pop(queue, 60, NOW_MS)
+    for lease, spans in list(queue.leases.items()):
+        for span in list(spans):
+            if span.chunk is chunk:
+                received(queue, lease, span.first, span.end, NOW_MS)
+                ack(queue, lease, span.first, span.end, NOW_MS)
+    assert not chunk.live
+    commit(queue, making)
+    while not making.is_done:
+        making.step(1_000)
     assert_same(loaded(queue, making.encoded), queue)
 
 

@@ -12,7 +12,17 @@ from nexo.vocabulary.states import EventKind
 
 
 def delivered(at_ms: int) -> Event:
-    return Event(EventKind.DELIVERED, "orders", 1, 1, at_ms, at_ms - 5, 1, "", "")
+    return Event(
+        kind=EventKind.DELIVERED,
+        queue="orders",
+        first_seq=1,
+        count=1,
+        at_ms=at_ms,
+        created_ms=at_ms - 5,
+        attempts=1,
+        consumer="",
+        reason="",
+    )
 
 
 @pytest.mark.parametrize("events_a_commit", [1, 7, 900])

@@ -11,7 +11,7 @@ from nexo.vocabulary.states import Cause, EventKind, State
 TAGS = {
     1: c.Pushed,
     2: c.Delivered,
-    3: c.Moved,
+    3: c.DeadlineSet,
     4: c.Removed,
     5: c.Returned,
     6: c.Purged,
@@ -39,7 +39,7 @@ QUEUE_CHANGES: list[c.QueueChange] = [
     c.Pushed(1, 0, 10, 10, 12, 100, 200, [0, 300], ["a", None], 9),
     c.Pushed(1, 0, 10, 10, 12, 100, 200, 0, None, 9, (2, 3), 300),
     c.Delivered(5, State.SENT, 100, 200, 30, "c", (10, 12)),
-    c.Moved(5, (10, 11), State.SEALED, 0, True),
+    c.DeadlineSet(5, (10, 11), State.SEALED, 0, True),
     c.Removed(5, Cause.ACKED, (10, 11)),
     c.Returned(5, Cause.NACKED, 100, 0, (11, 12)),
     c.Purged(100),
@@ -116,7 +116,18 @@ def test_words_of_events_stand_still() -> None:
         "purged",
         "deduplicated",
     ]
-    event = Event(EventKind.NACKED, "q", 7, 2, 1_000, 900, 3, "me", 'it said "no"\n', 950)
+    event = Event(
+        kind=EventKind.NACKED,
+        queue="q",
+        first_seq=7,
+        count=2,
+        at_ms=1_000,
+        created_ms=900,
+        attempts=3,
+        consumer="me",
+        reason='it said "no"\n',
+        delivered_ms=950,
+    )
     batch = batch_of_events([event, event])
     told = (
         b'{"kind":"nacked","queue":"q","first_seq":7,"count":2,"at_ms":1000,"created_ms":900,'

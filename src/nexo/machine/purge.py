@@ -1,15 +1,14 @@
-"""Purge, pause and resume: what an operator does to a whole queue."""
+"""Purge: an operator removes every message of a queue, in flight or not."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from nexo.machine.chunk import Chunk
+from nexo.machine.events import add_purged
 from nexo.machine.line import Row
-from nexo.machine.settle import flush
-from nexo.vocabulary.changes import PauseSet, Purged
-from nexo.vocabulary.events import Event
-from nexo.vocabulary.states import EventKind
+from nexo.machine.push import flush
+from nexo.vocabulary.changes import Purged
 
 if TYPE_CHECKING:
     from nexo.machine.queue import Queue
@@ -17,40 +16,39 @@ if TYPE_CHECKING:
 
 def purge(queue: Queue, now_ms: int) -> int:
     """Everything is gone, also what is in flight. Numbers go on where they were. What it was is
-    taken apart later, by `wear`: that takes longer than a step may."""
+    taken apart later, by `take_apart`: that takes longer than a step may."""
     now_ms = queue.advance(now_ms)
     count = queue.depth
     flush(queue)  # what came just before has a record before this one
-    worn = queue.worn
+    purged = queue.purged
     for lane in queue.lanes:
         rows, held = lane.log.drop_all()
         queue.dropped_rows += rows
-        worn += [*held, *lane.line.clear(), *lane.scheduled.clear()]
-    worn += [queue.scheduled, queue.aside, queue.leases, queue.deadlines, queue.unswept]
+        purged += [*held, *lane.line.clear(), *lane.scheduled.clear()]
+    purged += [queue.scheduled, queue.aside, queue.leases, queue.deadlines, queue.unswept]
     queue.scheduled, queue.deadlines, queue.unswept, queue.emptied = [], [], [], 0
     queue.aside, queue.leases = {}, {}
     queue.doomed.clear()
     queue.released.clear()
     if queue.recent is not None:
-        worn += queue.recent.clear()
+        purged += queue.recent.clear()
         queue.recent = None  # what was purged may be pushed again
     for consumer in queue.claims.values():
         for batch in consumer.batches.values():
             batch.lease = 0
     if queue.busy is not None:
-        worn += queue.busy.clear()
+        purged += queue.busy.clear()
     queue.oldest_ms = None
     queue.depth = queue.in_flight = queue.scheduled_count = queue.aside_count = 0
     queue.changes.append(Purged(now_ms))
     if queue.events is not None and count:
-        kind = EventKind.PURGED
-        queue.events.append(Event(kind, queue.name, 0, count, now_ms, now_ms, 0, "", ""))
+        add_purged(queue, count, now_ms)
     return count
 
 
-def wear(queue: Queue, count: int) -> bool:
+def take_apart(queue: Queue, count: int) -> bool:
     """Take so many things apart of what a purge has left; true if there is more."""
-    piles = queue.worn
+    piles = queue.purged
     while piles and count > 0:
         pile = piles[-1]
         count -= 1
@@ -65,10 +63,3 @@ def wear(queue: Queue, count: int) -> bool:
         elif isinstance(thing, list):
             piles.append(thing)
     return bool(piles)
-
-
-def set_paused(queue: Queue, paused: bool) -> None:
-    """A paused queue accepts messages and delivers none."""
-    if queue.paused != paused:
-        queue.paused = paused
-        queue.changes.append(PauseSet(paused))

@@ -1,6 +1,6 @@
-"""Departure: messages leave for another queue (dead letters, redrive).
+"""A move: messages leave for another queue (dead letters, redrive).
 
-What departs is picked, its content read back if need be, and then one commit takes it out of here
+What moves is picked, its content read back if need be, and then one commit takes it out of here
 and puts it into the target. Picking is not journaled: after a crash the messages are where they
 were, and the move begins again.
 """
@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from nexo.machine import life
 from nexo.machine.ack import index_of
+from nexo.machine.events import add_event
 from nexo.machine.groups import END
 from nexo.machine.line import Line
-from nexo.machine.pop import tell
 from nexo.vocabulary.batch import Batch, DeadLetter, Origin, batch_of
 from nexo.vocabulary.changes import Removed
 from nexo.vocabulary.identity import first_seq, message_id, priority_of
@@ -31,7 +32,7 @@ def pick(queue: Queue, count: int, runs_max: int = END) -> list[tuple[int, Span]
     picked: list[tuple[int, Span]] = []
     while count > 0 and len(picked) < runs_max and (lane := queue.next_lane()) is not None:
         span = lane.line.take(count, lane.log.settled)
-        picked.append((_aside(queue, span), span))
+        picked.append((_lease_for_move(queue, span), span))
         count -= span.end - span.first
     return picked
 
@@ -48,57 +49,62 @@ def pick_these(queue: Queue, seqs: list[int]) -> list[tuple[int, Span]]:
             chunks = [(seq, lane.log.chunk_of(seq)) for seq in wanted]
             found = [lane.line.cut(seq, chunk.group(seq)) for seq, chunk in chunks if chunk]
             spans = [span for span in found if span is not None]
-        picked += [(_aside(queue, span), span) for span in spans]
+        picked += [(_lease_for_move(queue, span), span) for span in spans]
     return picked
 
 
-def _aside(queue: Queue, span: Span) -> int:
+def _lease_for_move(queue: Queue, span: Span) -> int:
     lease = queue.next_lease
     queue.next_lease += 1
     span.state = State.MOVING
-    queue.leases[lease] = span
-    queue.lend(span, lease)
+    queue.leases[lease] = [span]
+    queue.note_lease(span, lease)
     queue.in_flight += span.end - span.first
     if queue.busy is not None:
-        queue.busy.depart(span)
+        queue.busy.add_in_flight(span)
     return lease
 
 
 def unpick(queue: Queue, lease: int) -> None:
     """The move was cancelled: back to the old place in line."""
-    held = queue.leases.pop(lease, None)
-    for span in held if isinstance(held, list) else [held] if held is not None else []:
+    for span in queue.leases.pop(lease, ()):
+        assert span.state in life.CANCELLABLE, f"{span} was picked"
         count = span.end - span.first
         queue.in_flight -= count
         if queue.busy is not None and queue.settings.fifo:  # nothing happened: it opens at once
-            queue.busy.land(span.group, range(span.first, span.end))
+            queue.busy.remove_in_flight(span.group, range(span.first, span.end))
             queue.calm(span.group)
         elif queue.busy is not None:
             queue.calm(span.group, count)
         queue.enter(span)
 
 
-def depart(queue: Queue, lease: int, span: Span, cause: Cause, reason: str, now_ms: int) -> bool:
-    """Messages have left. False if they are no longer there (a purge came first)."""
+def is_picked(queue: Queue, lease: int, span: Span) -> bool:
+    """Whether what was picked is still there: a purge may have come first."""
+    held = queue.leases.get(lease)
+    return held is not None and held[0] is span
+
+
+def take_out(queue: Queue, lease: int, span: Span, cause: Cause, reason: str, now_ms: int) -> bool:
+    """Messages leave this queue, in the commit that puts them into another. False if they are no
+    longer there (a purge came first)."""
     now_ms = queue.advance(now_ms)
     held = queue.leases.get(lease)
-    if held is span:
-        del queue.leases[lease]
-    elif isinstance(held, list) and held[at := index_of(held, span.first)] is span:
-        del held[at]
-        if len(held) == 1:
-            queue.leases[lease] = held[0]
-    else:
+    if held is None or held[at := index_of(held, span.first)] is not span:
         return False
+    del held[at]
+    if not held:
+        del queue.leases[lease]
     count = span.end - span.first
     dead = cause is Cause.DEAD_LETTERED
+    assert span.state in (life.DEAD_LETTERS if dead else life.ARRIVING), f"{span} leaves"
     if dead:
         queue.totals.dead_lettered += count
     if queue.events is not None:
         kind = EventKind.DEAD_LETTERED if dead else EventKind.REDRIVEN
-        tell(queue, kind, span, now_ms, reason)
-    queue.land(span)
-    queue.bury(span.chunk, count)
+        add_event(queue, kind, span, now_ms, reason)
+    queue.end_flight(span)
+    queue.remove(span.chunk, count)
     # What a move picked was never delivered as far as the journal knows.
     queue.changes.append(Removed(lease if dead else 0, cause, (span.first, span.end)))
     return True
@@ -173,6 +179,6 @@ def split(queue: Queue, lease: int, span: Span, end: int) -> tuple[int, Span]:
     span.first = end
     own = queue.next_lease
     queue.next_lease += 1
-    queue.leases[own] = part
-    queue.lend(part, own)
+    queue.leases[own] = [part]
+    queue.note_lease(part, own)
     return own, part

@@ -5,18 +5,18 @@ from typing import Any
 import pytest
 
 from nexo.machine.ack import ack
-from nexo.machine.clear import purge
-from nexo.machine.depart import (
+from nexo.machine.deadlines import run_due
+from nexo.machine.fail import nack
+from nexo.machine.move import (
     dead_letters,
-    depart,
     pick,
     redriven,
     sources,
+    take_out,
     unpick,
 )
-from nexo.machine.expire import expire
-from nexo.machine.fail import nack
 from nexo.machine.pop import messages
+from nexo.machine.purge import purge
 from nexo.machine.push import push_moved
 from nexo.machine.queue import Queue
 from nexo.vocabulary.batch import DeadLetter
@@ -33,7 +33,7 @@ def bury(queue: Queue, target: Queue, now_ms: int) -> None:
         doomed = queue.doomed.pop(0)
         push_moved(target, dead_letters(queue, doomed), now_ms)
         cause = Cause.DEAD_LETTERED
-        assert depart(queue, doomed.lease, doomed.span, cause, doomed.reason, now_ms)
+        assert take_out(queue, doomed.lease, doomed.span, cause, doomed.reason, now_ms)
     commit(queue)
     commit(target)
 
@@ -69,7 +69,7 @@ def test_timeouts_are_a_reason_too() -> None:
     queue, graveyard = orders(max_attempts=1, visibility_timeout_ms=100), orders()
     put(queue, b"one")
     take(queue)
-    expire(queue, 1_100)
+    run_due(queue, 1_100)
     bury(queue, graveyard, 1_100)
     (message,) = messages(graveyard, take(graveyard))
     assert message.dead_letter is not None
@@ -98,7 +98,7 @@ def test_redriven_message_has_its_id_and_no_past() -> None:
     ((lease, span),) = pick(graveyard, 10)
     assert sources(span) == ["orders"]
     push_moved(home, redriven(graveyard, span), 6_000)
-    assert depart(graveyard, lease, span, Cause.REDRIVEN, "", 6_000)
+    assert take_out(graveyard, lease, span, Cause.REDRIVEN, "", 6_000)
     commit(home)
     commit(graveyard)
     (message,) = messages(home, take(home, now_ms=6_000))
@@ -114,9 +114,9 @@ def test_moved_messages_are_kept_as_long_as_any_that_come_then() -> None:
         put(queue, b"x")
     nack(queue, take(queue, 100).lease, 0, SMALL_PUSH_MESSAGES, 1_000)
     bury(queue, target, 9_000)
-    expire(target, 18_999)
+    run_due(target, 18_999)
     assert target.depth == SMALL_PUSH_MESSAGES
-    expire(target, 19_000)
+    run_due(target, 19_000)
     assert target.depth == 0
 
 
@@ -134,7 +134,7 @@ def test_purge_overtakes_a_move() -> None:
     put(queue, b"one")
     ((lease, span),) = pick(queue, 1)
     purge(queue, 1_000)
-    assert not depart(queue, lease, span, Cause.REDRIVEN, "", 1_000)
+    assert not take_out(queue, lease, span, Cause.REDRIVEN, "", 1_000)
     unpick(queue, lease)
     assert queue.depth == 0
 
@@ -158,12 +158,12 @@ def test_what_moves_does_not_wait_out_its_old_delay_again(delays: str) -> None:
     count = SMALL_PUSH_MESSAGES  # a batch of this size stays as it came, with all its columns
     delay_ms = 500 if delays == "one" else [500] * count
     put(queue, *[b"body"] * count, delay_ms=delay_ms)
-    expire(queue, 1_500)
+    run_due(queue, 1_500)
     nack(queue, take(queue, count, now_ms=1_500).lease, 0, count, 1_500)
     bury(queue, target, 2_000)
     assert (target.ready, target.scheduled_count) == (count, 0)
     ((lease, span),) = pick(target, count)
     back = redriven(target, span)
-    assert depart(target, lease, span, Cause.REDRIVEN, "", 2_000)
+    assert take_out(target, lease, span, Cause.REDRIVEN, "", 2_000)
     push_moved(queue, back, 2_000)
     assert (queue.ready, queue.scheduled_count) == (count, 0)

@@ -1,4 +1,7 @@
-"""Expire: what time does to a queue. `next_ms` says when to call; `expire` does what is due."""
+"""Deadlines: what time does to a queue. Schedules fall due, leases time out, messages expire.
+
+`next_ms` says when the next of these is due; `run_due` does what is due by now.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,14 @@ from heapq import heappop, heappush
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from nexo.machine import life
 from nexo.machine.ack import detach, index_of
 from nexo.machine.claims import lapse
+from nexo.machine.events import add_event
 from nexo.machine.fail import come_back, fail
 from nexo.machine.groups import END
-from nexo.machine.pop import tell
 from nexo.vocabulary.changes import Removed
-from nexo.vocabulary.states import Cause, EventKind, State
+from nexo.vocabulary.states import Cause, EventKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,11 +25,11 @@ if TYPE_CHECKING:
     from nexo.machine.queue import Lane, Queue
     from nexo.machine.span import Span
 
-_CAUSES = {
-    State.SENT: Cause.RETRANSMIT_TIMEOUT,
-    State.RECEIVED: Cause.VISIBILITY_TIMEOUT,
-    State.CLAIMED: Cause.CLAIM_LAPSED,
-}
+_CAUSES = (
+    dict.fromkeys(life.RETRANSMITTED, Cause.RETRANSMIT_TIMEOUT)
+    | dict.fromkeys(life.VISIBLE_AGAIN, Cause.VISIBILITY_TIMEOUT)
+    | dict.fromkeys(life.LAPSING, Cause.CLAIM_LAPSED)
+)
 
 
 def next_ms(queue: Queue) -> int | None:
@@ -42,7 +46,7 @@ def next_ms(queue: Queue) -> int | None:
     return min(times) if times else None
 
 
-def expire(queue: Queue, now_ms: int, spans_max: int = END) -> bool:
+def run_due(queue: Queue, now_ms: int, spans_max: int = END) -> bool:
     """What is due by now: schedules, leases, retention, deduplication windows. At most `spans_max`
     spans come back in one step, those that are due first; true if it has to be called again."""
     now_ms = queue.advance(now_ms)
@@ -54,13 +58,13 @@ def expire(queue: Queue, now_ms: int, spans_max: int = END) -> bool:
             return True
         entry = queue.take_deadline()
         _, lease, first, end = entry
-        expired, is_done = _expire_lease(queue, lease, first, end, now_ms, left)
-        left -= max(1, expired)  # one that is outdated has to be looked at too
+        timed_out, is_done = _time_out(queue, lease, first, end, now_ms, left)
+        left -= max(1, timed_out)  # one that is outdated has to be looked at too
         if not is_done:
             heappush(queue.deadlines, entry)
     if queue.recent is not None:
         queue.recent.forget(now_ms)
-    return _expire_old(queue, now_ms, left)
+    return _expire(queue, now_ms, left)
 
 
 def bring_due(queue: Queue, now_ms: int, spans_max: int = END) -> int:
@@ -74,39 +78,36 @@ def bring_due(queue: Queue, now_ms: int, spans_max: int = END) -> int:
     return spans_max
 
 
-def _expire_lease(
+def _time_out(
     queue: Queue, lease: int, first: int, end: int, now_ms: int, spans_max: int
 ) -> tuple[int, bool]:
     """How many spans were looked after, and whether that is all. A claim is over with its first
     messages; the others follow."""
-    held = queue.leases.get(lease)
-    if held is None:
-        return 0, True
-    spans = held if isinstance(held, list) else [held]
-    late: list[Span] = []
+    spans = queue.leases.get(lease, [])
+    overdue: list[Span] = []
     for at in range(index_of(spans, first), len(spans)):
         span = spans[at]
-        if span.first >= end or len(late) > spans_max:
+        if span.first >= end or len(overdue) > spans_max:
             break
         if span.deadline_ms <= now_ms and span.state in _CAUSES:
-            late.append(span)
-    if not late:
+            overdue.append(span)
+    if not overdue:
         return 0, True
-    if late[0].state is State.CLAIMED:
-        lapse(queue, late[0].consumer, lease)
-    is_done = len(late) <= spans_max
+    if overdue[0].state in life.LAPSING:
+        lapse(queue, overdue[0].consumer, lease)
+    is_done = len(overdue) <= spans_max
     if not is_done:
-        late = late[:spans_max]
-    for span in detach(queue, lease, late):
+        overdue = overdue[:spans_max]
+    for span in detach(queue, lease, overdue):
         cause = _CAUSES[span.state]
         if cause is Cause.CLAIM_LAPSED:
             come_back(queue, lease, span, now_ms, cause, 0)
         else:
             fail(queue, lease, span, now_ms, cause)
-    return len(late), is_done
+    return len(overdue), is_done
 
 
-def _expire_old(queue: Queue, now_ms: int, chunks_max: int) -> bool:
+def _expire(queue: Queue, now_ms: int, chunks_max: int) -> bool:
     """Retention: what has waited in line for too long goes. What is in flight goes when it comes
     back, and what is scheduled was accepted because its time comes before its end. About
     `chunks_max` chunks of a lane are looked at; true if there are more."""
@@ -122,20 +123,20 @@ def _expire_old(queue: Queue, now_ms: int, chunks_max: int) -> bool:
         if seq is None:
             continue
         for span in lane.line.drop_below(seq):
-            _retire(queue, span, now_ms)
+            _remove_expired(queue, span, now_ms)
             is_less = True
     queue.oldest_ms = None
     left_ms = _known_oldest_ms(queue)
     return is_less and left_ms is not None and left_ms <= cutoff_ms
 
 
-def _retire(queue: Queue, span: Span, now_ms: int) -> None:
+def _remove_expired(queue: Queue, span: Span, now_ms: int) -> None:
     count = span.end - span.first
     queue.totals.expired += count
     if queue.events is not None:
-        tell(queue, EventKind.EXPIRED, span, now_ms, "retention")
+        add_event(queue, EventKind.EXPIRED, span, now_ms, "retention")
     queue.changes.append(Removed(0, Cause.RETENTION, (span.first, span.end)))
-    queue.bury(span.chunk, count)
+    queue.remove(span.chunk, count)
 
 
 def _first_after(lane: Lane, cutoff_ms: int, chunks_max: int) -> int | None:

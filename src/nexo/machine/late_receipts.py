@@ -1,6 +1,6 @@
-"""Late words: what a consumer says with the receipt of an earlier delivery.
+"""Late receipts: those that are used after their lease ended.
 
-To the native client that is a stale receipt. SQS is more forgiving on standard queues: the message
+To the native client such a receipt is stale. SQS is more forgiving on standard queues: the message
 may still be deleted, wherever it is.
 """
 
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nexo.machine import life
 from nexo.machine.ack import detach
+from nexo.machine.events import add_event
 from nexo.machine.peek import find
-from nexo.machine.pop import tell
 from nexo.machine.unreadable import stands_aside, take_aside
 from nexo.vocabulary.changes import Removed
 from nexo.vocabulary.states import Cause, EventKind, State
@@ -44,8 +45,8 @@ def discard(queue: Queue, seq: int, now_ms: int) -> bool:
         return False
     queue.totals.acked += 1
     if queue.events is not None:
-        tell(queue, EventKind.ACKED, span, now_ms)
-    queue.bury(span.chunk, 1)
+        add_event(queue, EventKind.ACKED, span, now_ms)
+    queue.remove(span.chunk, 1)
     lease = found.lease if found is not None else 0
     queue.changes.append(Removed(lease, Cause.ACKED, (seq, seq + 1)))
     return True
@@ -59,7 +60,7 @@ def has_timed_out(queue: Queue, lease: int, seq: int) -> bool:
 
 
 def _is_consumers(found: Glance) -> bool:
-    return found.state < State.CLAIMED
+    return found.state in life.CONSUMERS_OWN
 
 
 def _take(queue: Queue, found: Glance, seq: int) -> Span:
@@ -67,7 +68,7 @@ def _take(queue: Queue, found: Glance, seq: int) -> Span:
     part = found.span.part(seq, seq + 1)
     if found.lease:
         detach(queue, found.lease, [part])
-        queue.land(part)
+        queue.end_flight(part)
     elif found.state is State.READY:
         queue.lane_of(seq).line.cut(seq, part.group)
     else:
