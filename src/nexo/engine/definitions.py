@@ -25,12 +25,6 @@ from nexo.vocabulary.definitions import (
     TopicDefinition,
 )
 from nexo.vocabulary.errors import InvalidArgument, QueueNotFound, TopicNotFound
-from nexo.vocabulary.given import (
-    given_queue_settings,
-    given_topic_settings,
-    queue_settings_of,
-    topic_settings_of,
-)
 from nexo.vocabulary.names import RESERVED_PREFIX, check_name
 from nexo.vocabulary.settings import (
     QueueSettings,
@@ -39,6 +33,10 @@ from nexo.vocabulary.settings import (
     check_queue_settings,
     check_room,
     check_topic_settings,
+    given_queue_settings,
+    given_topic_settings,
+    queue_settings_of,
+    topic_settings_of,
 )
 
 if TYPE_CHECKING:

@@ -146,7 +146,8 @@ def _types() -> list[str]:
         required = schema.get("required", [])
         for field, kind in schema["properties"].items():
             default = "" if field in required or "default" not in kind else _default(kind)
-            lines.append(f"| `{field}` | {_kind(kind)}{default} |")
+            about = f": {kind['description']}" if "description" in kind else ""
+            lines.append(f"| `{field}` | {_kind(kind)}{default}{about} |")
         lines.append("")
     return lines
 
