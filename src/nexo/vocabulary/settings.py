@@ -89,7 +89,7 @@ class Backoff(msgspec.Struct, frozen=True):
     ] = 3_600_000
     jitter: Annotated[
         float,
-        Rule("number", "share of the retry delay that is random, so that retries spread out", 0, 1),
+        Rule("number", "random share of the retry delay, 0 to 1, so that retries spread out", 0, 1),
     ] = 0.0
 
 
@@ -152,7 +152,7 @@ class QueueSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = 4 * _DAY_MS
     deduplication: Annotated[
         Literal["off", "id", "content"],
-        Rule("choice", "how a duplicate message is recognised: by its id, by its content, or not"),
+        Rule("choice", "how duplicates are recognised: by deduplication id, by content, or not"),
     ] = "off"
     deduplication_window_ms: Annotated[
         int,
@@ -165,7 +165,12 @@ class QueueSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = 300_000
     max_receive_rate: Annotated[
         float | None,
-        Rule("rate", "messages delivered per second, at most", 0.001, limits.RECEIVE_RATE_MAX),
+        Rule(
+            "rate",
+            "maximum number of messages delivered per second",
+            0.001,
+            limits.RECEIVE_RATE_MAX,
+        ),
     ] = None
     backoff: Annotated[
         Backoff | None,
@@ -178,7 +183,10 @@ class QueueSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_depth: Annotated[
         int | None,
         Rule(
-            "count", "messages in the queue, at most; further ones are refused", 1, limits.DEPTH_MAX
+            "count",
+            "maximum number of messages in the queue; more are refused",
+            1,
+            limits.DEPTH_MAX,
         ),
     ] = None
     archive: Annotated[
@@ -190,7 +198,8 @@ class QueueSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Rule("duration", "how long the archive keeps a message", 1_000, limits.RETENTION_MS_MAX),
     ] = 7 * _DAY_MS
     events: Annotated[
-        bool, Rule("switch", "record what happens to its messages in the topic nexo.events")
+        bool,
+        Rule("switch", "record what happens to each message as events in the topic nexo.events"),
     ] = True
     receive_wait_ms: Annotated[
         int,
@@ -222,7 +231,12 @@ class TopicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     retention_messages: Annotated[
         int | None,
-        Rule("count", "messages kept, at most; the oldest are deleted first", 1, limits.DEPTH_MAX),
+        Rule(
+            "count",
+            "maximum number of messages kept; the oldest are deleted first",
+            1,
+            limits.DEPTH_MAX,
+        ),
     ] = None
     retention_ms: Annotated[
         int | None,
@@ -238,7 +252,7 @@ class TopicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         int | None,
         Rule(
             "size",
-            "total size of messages kept, at most; the oldest are deleted first",
+            "maximum total size of the messages kept; the oldest are deleted first",
             1,
             limits.RETENTION_BYTES_MAX,
         ),

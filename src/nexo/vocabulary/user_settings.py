@@ -110,7 +110,7 @@ class GivenBackoff(Struct, frozen=True, forbid_unknown_fields=True):
     ] = UNSET
     jitter: Annotated[
         Annotated[float, Meta(ge=0, le=1)] | UnsetType,
-        Meta(description="share of the retry delay that is random, so that retries spread out"),
+        Meta(description="random share of the retry delay, 0 to 1, so that retries spread out"),
     ] = UNSET
 
 
@@ -147,9 +147,7 @@ class GivenQueueSettings(Struct, frozen=True, forbid_unknown_fields=True):
     ] = UNSET
     deduplication: Annotated[
         Literal["off", "id", "content"] | UnsetType,
-        Meta(
-            description="how a duplicate message is recognised: by its id, by its content, or not"
-        ),
+        Meta(description="how duplicates are recognised: by deduplication id, by content, or not"),
     ] = UNSET
     deduplication_window: Annotated[
         Annotated[float, Meta(ge=0.001, le=630_720_000)] | UnsetType,
@@ -157,7 +155,7 @@ class GivenQueueSettings(Struct, frozen=True, forbid_unknown_fields=True):
     ] = UNSET
     max_receive_rate: Annotated[
         Annotated[float, Meta(ge=0.001, le=1_000_000_000)] | UnsetType | None,
-        Meta(description="messages delivered per second, at most"),
+        Meta(description="maximum number of messages delivered per second"),
     ] = UNSET
     backoff: Annotated[
         GivenBackoff | UnsetType | None,
@@ -172,7 +170,7 @@ class GivenQueueSettings(Struct, frozen=True, forbid_unknown_fields=True):
     ] = UNSET
     max_depth: Annotated[
         Annotated[int, Meta(ge=1, le=1_000_000_000_000)] | UnsetType | None,
-        Meta(description="messages in the queue, at most; further ones are refused"),
+        Meta(description="maximum number of messages in the queue; more are refused"),
     ] = UNSET
     archive: Annotated[
         bool | UnsetType,
@@ -186,7 +184,7 @@ class GivenQueueSettings(Struct, frozen=True, forbid_unknown_fields=True):
     ] = UNSET
     events: Annotated[
         bool | UnsetType,
-        Meta(description="record what happens to its messages in the topic nexo.events"),
+        Meta(description="record what happens to each message as events in the topic nexo.events"),
     ] = UNSET
     receive_wait: Annotated[
         Annotated[float, Meta(ge=0, le=20)] | UnsetType,
@@ -213,7 +211,7 @@ class GivenTopicSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
     retention_messages: Annotated[
         Annotated[int, Meta(ge=1, le=1_000_000_000_000)] | UnsetType | None,
-        Meta(description="messages kept, at most; the oldest are deleted first"),
+        Meta(description="maximum number of messages kept; the oldest are deleted first"),
     ] = UNSET
     retention_seconds: Annotated[
         Annotated[float, Meta(ge=1, le=630_720_000)] | UnsetType | None,
@@ -221,7 +219,7 @@ class GivenTopicSettings(Struct, frozen=True, forbid_unknown_fields=True):
     ] = UNSET
     retention_bytes: Annotated[
         Annotated[int, Meta(ge=1, le=1_152_921_504_606_846_976)] | UnsetType | None,
-        Meta(description="total size of messages kept, at most; the oldest are deleted first"),
+        Meta(description="maximum total size of the messages kept; the oldest are deleted first"),
     ] = UNSET
     max_message_bytes: Annotated[
         Annotated[int, Meta(ge=1, le=16_777_216)] | UnsetType,
