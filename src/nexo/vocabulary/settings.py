@@ -491,6 +491,16 @@ def given_topic_settings(settings: TopicSettings) -> GivenTopicSettings:
     return msgspec.convert(user_topic_settings(settings), GivenTopicSettings, from_attributes=True)
 
 
+def differing_settings(
+    settings: QueueSettings | TopicSettings, now: QueueSettings | TopicSettings
+) -> list[str]:
+    """The settings that are not as they are now, in the users' words."""
+    declared = QUEUE_SETTINGS if isinstance(now, QueueSettings) else TOPIC_SETTINGS
+    return [
+        each.name for each in declared if getattr(settings, each.field) != getattr(now, each.field)
+    ]
+
+
 def _params(options: dict[str, Any], settings: tuple[Setting, ...], kind: str) -> dict[str, Any]:
     known = {each.name: each for each in settings}
     params = {}

@@ -112,6 +112,14 @@ def test_topics_there_and_back() -> None:
     assert settings.topic_settings_of(msgspec.convert(told, users.GivenTopicSettings)) == now
 
 
+def test_what_differs_is_named_as_users_do() -> None:
+    now = settings.QueueSettings()
+    wanted = msgspec.structs.replace(now, delay_ms=5, fifo=True, deduplication_scope_since_ms=9)
+    assert settings.differing_settings(wanted, now) == ["delay", "fifo"]
+    topic = settings.TopicSettings(retention_ms=5_000)
+    assert settings.differing_settings(topic, settings.TopicSettings()) == ["retention_seconds"]
+
+
 def test_what_no_type_sees_is_refused_all_the_same() -> None:
     with pytest.raises(InvalidArgument):
         settings.queue_settings_of(users.GivenQueueSettings(max_attempts="many"))  # type: ignore[arg-type]
