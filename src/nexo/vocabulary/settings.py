@@ -294,13 +294,13 @@ def _setting(field: msgspec.structs.FieldInfo, rule: Rule) -> Setting:
     if rule.kind == "duration":
         default, low, high = _seconds(default), _seconds(low), _seconds(high)
     return Setting(
-        rule.name or field.name.removesuffix("_ms"),
-        field.name,
-        rule.kind,
-        rule.about,
-        default,
-        low,
-        high,
+        name=rule.name or field.name.removesuffix("_ms"),
+        field=field.name,
+        kind=rule.kind,
+        about=rule.about,
+        default=default,
+        low=low,
+        high=high,
         takes_none=type(None) in get_args(plain),
         choices=get_args(plain) if get_origin(plain) is Literal else (),
     )
@@ -315,15 +315,32 @@ BACKOFF_SETTINGS = _declared(Backoff)
 TOPIC_SETTINGS = _declared(TopicSettings)
 
 BACKOFF = "backoff_"  # what its parts begin with where each is a flag or a field of its own
-FLAT_QUEUE_SETTINGS = tuple(
-    part
-    for each in QUEUE_SETTINGS
-    for part in (
-        [part._replace(name=BACKOFF + part.name) for part in BACKOFF_SETTINGS]
-        if each.kind == "parts"
-        else [each]
-    )
-)
+
+
+def _flat(settings: tuple[Setting, ...]) -> list[Setting]:
+    """The settings with the parts of the backoff among them."""
+    flat = []
+    for each in settings:
+        if each.kind == "parts":
+            flat += [part._replace(name=BACKOFF + part.name) for part in BACKOFF_SETTINGS]
+        else:
+            flat.append(each)
+    return flat
+
+
+def _in_families(settings: list[Setting]) -> tuple[Setting, ...]:
+    """As they are shown: `deduplication_scope` beside `deduplication`. The declaration only grows
+    at its end, so there it stands elsewhere."""
+    places = {f"{each.name}_": place for place, each in enumerate(settings)}
+
+    def place_of_family(setting: Setting) -> int:
+        own = f"{setting.name}_"
+        return min(place for name, place in places.items() if own.startswith(name))
+
+    return tuple(sorted(settings, key=place_of_family))
+
+
+FLAT_QUEUE_SETTINGS = _in_families(_flat(QUEUE_SETTINGS))
 
 # Of each field that is a number, its lowest and highest value.
 _RANGES: dict[type[msgspec.Struct], dict[str, tuple[float, float]]] = {

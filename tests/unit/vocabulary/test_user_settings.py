@@ -112,6 +112,14 @@ def test_topics_there_and_back() -> None:
     assert settings.topic_settings_of(msgspec.convert(told, users.GivenTopicSettings)) == now
 
 
+def test_settings_of_one_family_are_shown_together() -> None:
+    names = [each.name for each in settings.FLAT_QUEUE_SETTINGS]
+    assert len(names) == len(set(names)) == len(settings.QUEUE_SETTINGS) + 3
+    for family, size in (("deduplication", 3), ("backoff_", 4), ("archive", 2)):
+        first = names.index(next(name for name in names if name.startswith(family)))
+        assert all(name.startswith(family) for name in names[first : first + size])
+
+
 def test_what_differs_is_named_as_users_do() -> None:
     now = settings.QueueSettings()
     wanted = msgspec.structs.replace(now, delay_ms=5, fifo=True, deduplication_scope_since_ms=9)
