@@ -15,7 +15,7 @@ from nexo.server.configuration import (
     describe,
     show_setting,
 )
-from nexo.vocabulary.settings import Setting
+from nexo.vocabulary.settings import QUEUE_SETTINGS, Setting
 from nexo.vocabulary.units import show_duration, show_size
 
 REGENERATE = "python -m nexo.cli.settings_page > docs/reference/settings.md"
@@ -35,6 +35,7 @@ _QUEUES = (
     "same words with underscores, and `backoff` as one value. Durations are seconds, or a number "
     "with `ms`, `s`, `m`, `h` or `d`. `none` switches a limit off."
 )
+_WITHOUT_FLAGS = "No flags, but fields in the client, in documents and in the admin API:"
 _TOPICS = (
     "Flags of `nexo topic create`; the client's `create_topic` takes the same words with "
     "underscores."
@@ -73,6 +74,9 @@ def settings_page() -> str:
         *[_flag_row(setting) for setting in QUEUE_FLAGS],
         "",
         _BACKOFF,
+        "",
+        _WITHOUT_FLAGS,
+        *[f"- `{each.name}`: {each.about}" for each in QUEUE_SETTINGS if each.kind == "pairs"],
         "",
         "## Topics",
         _TOPICS,
