@@ -166,8 +166,13 @@ def _kind(schema: dict[str, Any]) -> str:
     if schema.get("type") == "object":
         return f"object of {_kind(schema['additionalProperties'])}"
     named = "moment" if schema.get("format") == "date-time" else schema.get("type", "any JSON")
-    bounds = [f"{schema[word]:,}" for word in ("minimum", "maximum") if word in schema]
+    bounds = [_bound(schema[word]) for word in ("minimum", "maximum") if word in schema]
     return f"{named}, {' to '.join(bounds)}" if len(bounds) == 2 else str(named)
+
+
+def _bound(value: float) -> str:
+    """Types that are bounded alike may be one, with the 20 or the 20.0 of whichever came first."""
+    return f"{int(value) if value == int(value) else value:,}"
 
 
 def _default(schema: dict[str, Any]) -> str:
