@@ -54,8 +54,8 @@ if TYPE_CHECKING:
         VersionMismatch,
         WrongState,
     )
-    from nexo.vocabulary.spoken import Backoff, QueueSettings, TopicSettings
     from nexo.vocabulary.states import State
+    from nexo.vocabulary.user_settings import Backoff, QueueSettings, TopicSettings
 
 __all__ = [
     "AsyncClient",
@@ -117,7 +117,7 @@ _HOMES = {
     "AsyncMessage": "client.aio.message",
     "AsyncQueue": "client.aio.queue",
     "AsyncTopic": "client.aio.topic",
-    "Backoff": "vocabulary.spoken",
+    "Backoff": "vocabulary.user_settings",
     "Client": "client.blocking.client",
     "DeadLetter": "client.message",
     "Definitions": "vocabulary.definitions",
@@ -130,12 +130,12 @@ _HOMES = {
     "Progress": "client.info",
     "Queue": "client.blocking.queue",
     "QueueInfo": "client.info",
-    "QueueSettings": "vocabulary.spoken",
+    "QueueSettings": "vocabulary.user_settings",
     "State": "vocabulary.states",
     "TokenInfo": "client.tokens",
     "Topic": "client.blocking.topic",
     "TopicInfo": "client.info",
-    "TopicSettings": "vocabulary.spoken",
+    "TopicSettings": "vocabulary.user_settings",
     "Worker": "client.worker.worker",
     "connect": "client.connect",
     "connect_async": "client.connect",

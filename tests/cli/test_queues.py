@@ -97,6 +97,8 @@ def test_list_and_info(nexo, queue):
     page = nexo("queue", "info", queue).out
     assert "2 messages" in page
     assert "visibility-timeout" in page
+    shown = dict(line.split() for line in page.splitlines() if len(line.split()) == 2)
+    assert (shown["retention"], shown["receive-wait"]) == ("4d", "0s")
 
 
 def test_peek_shows_and_takes_nothing(nexo, queue):

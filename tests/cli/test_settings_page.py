@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-import msgspec
+import pytest
 
-from nexo.cli.queue_settings import BACKOFF, SETTINGS
+from nexo.cli.setting_flags import QUEUE_FLAGS, TOPIC_FLAGS
 from nexo.cli.settings_page import REGENERATE, settings_page
-from nexo.vocabulary.settings import Backoff, QueueSettings
+from nexo.vocabulary.settings import FLAT_QUEUE_SETTINGS, TOPIC_SETTINGS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "settings.md"
 
@@ -16,7 +16,22 @@ def test_the_page_is_the_code():
 
 
 def test_every_setting_of_a_queue_has_a_flag():
-    fields = {field.name for field in msgspec.structs.fields(QueueSettings)} - {"backoff"}
-    fields -= {"tags", "aws", "deduplication_scope_since_ms"}  # SQS clients set them
-    fields |= {f"{BACKOFF}{field.name}" for field in msgspec.structs.fields(Backoff)}
-    assert {each.name for each in SETTINGS} == {name.removesuffix("_ms") for name in fields}
+    names = {each.name for each in FLAT_QUEUE_SETTINGS} - {"tags", "aws"}  # SQS clients set them
+    assert {each.name for each in QUEUE_FLAGS} == names
+    assert {each.name for each in TOPIC_FLAGS} == {each.name for each in TOPIC_SETTINGS}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "| `--delay` | duration, 0s to 3650d | `0s` | how long a new message waits",
+        "| `--max-attempts` | count, 1 to 1,000,000 or `none` | `5` | failed deliveries",
+        "| `--events`, `--no-events` | switch | `on` | record what happens",
+        "| `--deduplication-scope` | queue, group | `queue` | where duplicates",
+        "| `--max-message-bytes` | size, 1B to 16MB | `1MB` | largest message",
+        "| `--dead-letter` | name | `{name}_dlq` | name of the dead-letter queue",
+        "| `--retention-seconds` | duration, 1s to 7300d or `none` | none | how long",
+    ],
+)
+def test_a_row_says_what_a_flag_takes(row):
+    assert any(line.startswith(row) for line in settings_page().splitlines())

@@ -12,7 +12,8 @@ import pytest
 from nexo.doors.console.access import safe_next
 from nexo.doors.console.session import is_local
 from nexo.vocabulary.batch import batch_of
-from nexo.vocabulary.given import GivenQueueSettings, queue_settings_of
+from nexo.vocabulary.settings import queue_settings_of
+from nexo.vocabulary.user_settings import GivenQueueSettings
 from tests.access.guarded import GuardedBroker
 from tests.console.looking import Looking
 

@@ -14,9 +14,10 @@ from nexo.doors.console import dead_letters, message, spark
 from nexo.doors.console.history import Sampler
 from nexo.doors.console.spark import Batches
 from nexo.vocabulary.batch import batch_of
-from nexo.vocabulary.given import GivenQueueSettings, queue_settings_of
 from nexo.vocabulary.identity import message_id, parse_message_id
 from nexo.vocabulary.limits import PEEK_MESSAGES_MAX
+from nexo.vocabulary.settings import queue_settings_of
+from nexo.vocabulary.user_settings import GivenQueueSettings
 from tests.access.guarded import GuardedBroker
 
 if TYPE_CHECKING:

@@ -37,8 +37,6 @@ PARTICIPLES_LEFT = frozenset(
         "src/nexo/simulation/closing.py",
         "src/nexo/simulation/watched.py",
         "src/nexo/vocabulary/allowed.py",
-        "src/nexo/vocabulary/given.py",
-        "src/nexo/vocabulary/spoken.py",
     }
 )
 # The supervisor is where an actor's failure must stop, whatever it is.

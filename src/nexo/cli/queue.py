@@ -10,8 +10,8 @@ import typer
 from nexo.cli.messages import message_document
 from nexo.cli.parameters import Queue, command_group, queue_argument, queue_names
 from nexo.cli.progress import progress_bar, show_rate
-from nexo.cli.queue_settings import takes_settings
 from nexo.cli.session import Session, takes_session
+from nexo.cli.setting_flags import takes_queue_settings
 from nexo.cli.signals import Ending
 from nexo.vocabulary.errors import InvalidArgument
 
@@ -31,7 +31,7 @@ POLL_S = 0.1  # how often a redrive is asked how far it is
 
 
 @app.command()
-@takes_settings
+@takes_queue_settings
 @takes_session
 def create(session: Session, settings: dict[str, Any], name: Queue) -> None:
     """Create a queue; again with the same settings is no error.
@@ -90,7 +90,7 @@ def info(session: Session, name: Queue) -> None:
 
 
 @app.command()
-@takes_settings
+@takes_queue_settings
 @takes_session
 def edit(session: Session, settings: dict[str, Any], name: Queue) -> None:
     """Change settings of a queue; those not named stay as they are.

@@ -3,9 +3,11 @@
 python -m nexo.cli.settings_page > docs/reference/settings.md
 """
 
+from typing import Any
+
 import msgspec
 
-from nexo.cli.queue_settings import BACKOFF, SETTINGS, SettingFlag
+from nexo.cli.setting_flags import QUEUE_FLAGS, TOPIC_FLAGS
 from nexo.server.configuration import (
     CONFIGURATION_FILE,
     PREFIX,
@@ -13,7 +15,7 @@ from nexo.server.configuration import (
     describe,
     show_setting,
 )
-from nexo.vocabulary.settings import Backoff, QueueSettings
+from nexo.vocabulary.settings import QUEUE_SETTINGS, Setting
 from nexo.vocabulary.units import show_duration, show_size
 
 REGENERATE = "python -m nexo.cli.settings_page > docs/reference/settings.md"
@@ -33,6 +35,12 @@ _QUEUES = (
     "same words with underscores, and `backoff` as one value. Durations are seconds, or a number "
     "with `ms`, `s`, `m`, `h` or `d`. `none` switches a limit off."
 )
+_WITHOUT_FLAGS = "No flags, but fields in the client, in documents and in the admin API:"
+_TOPICS = (
+    "Flags of `nexo topic create`; the client's `create_topic` takes the same words with "
+    "underscores."
+)
+_FLAGS_HEAD = ("| flag | takes | default | what it is |", "|---|---|---|---|")
 _BACKOFF = (
     "Without any `--backoff-…` flag there is no backoff: a failed message is ready again at "
     "once. With one of them the others have the defaults above."
@@ -62,11 +70,19 @@ def settings_page() -> str:
         "## Queues",
         _QUEUES,
         "",
-        "| flag | takes | default | what it is |",
-        "|---|---|---|---|",
-        *[_queue_row(setting) for setting in SETTINGS],
+        *_FLAGS_HEAD,
+        *[_flag_row(setting) for setting in QUEUE_FLAGS],
         "",
         _BACKOFF,
+        "",
+        _WITHOUT_FLAGS,
+        *[f"- `{each.name}`: {each.about}" for each in QUEUE_SETTINGS if each.kind == "pairs"],
+        "",
+        "## Topics",
+        _TOPICS,
+        "",
+        *_FLAGS_HEAD,
+        *[_flag_row(setting) for setting in TOPIC_FLAGS],
     ]
     return "\n".join(lines) + "\n"
 
@@ -84,28 +100,31 @@ def _broker_row(field: msgspec.structs.FieldInfo) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _queue_row(setting: SettingFlag) -> str:
+def _flag_row(setting: Setting) -> str:
     dashed = setting.name.replace("_", "-")
     shown = f"--{dashed}" + (f"`, `--no-{dashed}" if setting.kind == "switch" else "")
-    kind = setting.kind.replace("|", ", ") + (" or `none`" if setting.takes_none else "")
-    help_text = setting.help.replace("{name}", "`{name}`")
-    return f"| `{shown}` | {kind} | {_default(setting)} | {help_text} |"
+    about = setting.about.replace("{name}", "`{name}`")
+    default = "none" if setting.default is None else f"`{_shown(setting, setting.default)}`"
+    return f"| `{shown}` | {_taken(setting)} | {default} | {about} |"
 
 
-def _default(setting: SettingFlag) -> str:
-    is_backoff = setting.name.startswith(BACKOFF)
-    defaults = Backoff() if is_backoff else QueueSettings()
-    name = setting.name.removeprefix(BACKOFF) if is_backoff else setting.name
+def _taken(setting: Setting) -> str:
+    """Which values a flag takes."""
+    kind = ", ".join(setting.choices) or setting.kind
+    if setting.kind != "name" and setting.low is not None and setting.high is not None:
+        kind += f", {_shown(setting, setting.low)} to {_shown(setting, setting.high)}"
+    return kind + (" or `none`" if setting.takes_none else "")
+
+
+def _shown(setting: Setting, value: Any) -> str:
+    """A value as it is written in a flag."""
     if setting.kind == "duration":
-        return f"`{show_duration(getattr(defaults, f'{name}_ms') / 1000)}`"
-    value = getattr(defaults, name)
-    if value is None:
-        return "none"
+        return show_duration(value)
+    if setting.kind == "size":
+        return show_size(value).replace(" ", "")
     if setting.kind == "switch":
         return "on" if value else "off"
-    if setting.kind == "size":
-        return f"`{show_size(value).replace(' ', '')}`"
-    return f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
+    return str(value) if isinstance(value, str) else f"{value:,.15g}"
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from nexo.cli.messages import preview, state_of
 from nexo.vocabulary.events import decode_event
 from nexo.vocabulary.identity import priority_of
 from nexo.vocabulary.limits import SEQUENCE_BITS
+from nexo.vocabulary.settings import QUEUE_SETTINGS
 from nexo.vocabulary.states import EventKind
 from nexo.vocabulary.units import show_duration, show_size
 
@@ -21,16 +22,7 @@ if TYPE_CHECKING:
 
     from nexo import PeekedMessage, QueueInfo, TopicInfo, TopicSettings
 
-_DURATIONS = frozenset(
-    {
-        "visibility_timeout",
-        "retransmit_timeout",
-        "delay",
-        "retention",
-        "deduplication_window",
-        "archive_retention",
-    }
-)
+_DURATIONS = frozenset(each.name for each in QUEUE_SETTINGS if each.kind == "duration")
 
 _COLOURS = {
     EventKind.PUSHED: "cyan",

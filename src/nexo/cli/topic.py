@@ -12,13 +12,12 @@ from nexo.cli.parameters import (
     Topic,
     attributes_of,
     command_group,
-    parse_duration,
-    parse_size,
     parse_start,
     queue_argument,
     topic_argument,
 )
 from nexo.cli.session import Session, takes_session
+from nexo.cli.setting_flags import takes_topic_settings
 from nexo.cli.signals import Ending
 from nexo.vocabulary.errors import InvalidArgument, TopicExists
 from nexo.vocabulary.names import EVENTS_TOPIC
@@ -45,27 +44,9 @@ QUIET_S = 0.3  # without --follow: nothing more is there when nothing came for s
 
 
 @app.command()
+@takes_topic_settings
 @takes_session
-def create(
-    session: Session,
-    name: Topic,
-    retention_messages: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Keep so many messages; else all.")
-    ] = None,
-    retention_seconds: Annotated[
-        float | None,
-        typer.Option(
-            metavar="DURATION", parser=parse_duration, help="Keep them so long; else for ever."
-        ),
-    ] = None,
-    retention_bytes: Annotated[
-        int | None,
-        typer.Option(metavar="SIZE", parser=parse_size, help="Keep about so much; else all."),
-    ] = None,
-    max_message_bytes: Annotated[
-        int | None, typer.Option(metavar="SIZE", parser=parse_size, help="Largest message allowed.")
-    ] = None,
-) -> None:
+def create(session: Session, settings: dict[str, Any], name: Topic) -> None:
     """Create a topic; again with the same settings is no error.
 
     \b
@@ -74,13 +55,6 @@ def create(
       nexo topic create news --retention-messages 100
       nexo topic create fleet.7.position --retention-seconds 1h --retention-bytes 64MB
     """
-    given = {
-        "retention_messages": retention_messages,
-        "retention_seconds": retention_seconds,
-        "retention_bytes": retention_bytes,
-        "max_message_bytes": max_message_bytes,
-    }
-    settings: Any = {word: value for word, value in given.items() if value is not None}
     with session.client() as client:
         topic = client.create_topic(name, **settings)
         session.answer(_document(topic.info()), f"topic {name} is there")

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from nexo.vocabulary import spoken as settings
+from nexo.vocabulary import user_settings as settings
+from nexo.vocabulary.settings import user_queue_settings, user_topic_settings
 
 if TYPE_CHECKING:
     from nexo.wire import calls
@@ -64,14 +65,14 @@ class Progress(msgspec.Struct, frozen=True):
 def read_queue(travelled: calls.QueueFigures) -> QueueInfo:
     values = msgspec.structs.asdict(travelled)
     del values["unsealed"]
-    values["settings"] = settings.queue_settings(travelled.settings)
+    values["settings"] = user_queue_settings(travelled.settings)
     values["oldest_age"] = values.pop("oldest_age_ms") / 1000
     return QueueInfo(**values)
 
 
 def read_topic(travelled: calls.TopicFigures) -> TopicInfo:
     values = msgspec.structs.asdict(travelled)
-    values["settings"] = settings.topic_settings(travelled.settings)
+    values["settings"] = user_topic_settings(travelled.settings)
     return TopicInfo(**values)
 
 

@@ -20,8 +20,8 @@ from nexo.vocabulary.attributes import decode_attributes
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.identity import message_id, priority_of
 from nexo.vocabulary.limits import DELAY_MS_MAX, REASON_CHARS_MAX, TIMEOUT_MS_MAX
-from nexo.vocabulary.spoken import milliseconds
 from nexo.vocabulary.states import State
+from nexo.vocabulary.units import milliseconds
 from nexo.wire import commands
 from nexo.wire.frame import Kind
 

@@ -23,7 +23,7 @@ from nexo.vocabulary.limits import (
     TIMEOUT_MS_MAX,
     WAIT_MS_MAX,
 )
-from nexo.vocabulary.spoken import milliseconds
+from nexo.vocabulary.units import milliseconds
 from nexo.wire import calls, commands
 from nexo.wire.frame import Frame, Kind, frame_parts
 

@@ -10,7 +10,7 @@ import msgspec
 from nexo.client import requests
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.limits import RETENTION_MS_MAX
-from nexo.vocabulary.spoken import milliseconds
+from nexo.vocabulary.units import milliseconds
 from nexo.wire import calls
 
 if TYPE_CHECKING:

@@ -25,12 +25,6 @@ from nexo.vocabulary.definitions import (
     TopicDefinition,
 )
 from nexo.vocabulary.errors import InvalidArgument, QueueNotFound, TopicNotFound
-from nexo.vocabulary.given import (
-    given_queue_settings,
-    given_topic_settings,
-    queue_settings_of,
-    topic_settings_of,
-)
 from nexo.vocabulary.names import RESERVED_PREFIX, check_name
 from nexo.vocabulary.settings import (
     QueueSettings,
@@ -39,6 +33,11 @@ from nexo.vocabulary.settings import (
     check_queue_settings,
     check_room,
     check_topic_settings,
+    differing_settings,
+    given_queue_settings,
+    given_topic_settings,
+    queue_settings_of,
+    topic_settings_of,
 )
 
 if TYPE_CHECKING:
@@ -200,7 +199,7 @@ def _queue_step(
         return _Step(_told("queue", name, "created"), lambda: engine.create_queue(name, settings))
     if now == settings:
         return _Step(_told("queue", name, "unchanged"), None)
-    told = Imported("queue", name, "changed", _differing(settings, now))
+    told = Imported("queue", name, "changed", differing_settings(settings, now))
     return _Step(told, lambda: engine.edit_queue(name, settings))
 
 
@@ -225,7 +224,7 @@ def _topic_step(engine: Engine, name: str, settings: TopicSettings) -> _Step:
     now = known.topic.settings
     if now == settings:
         return _Step(_told("topic", name, "unchanged"), None)
-    told = Imported("topic", name, "changed", _differing(settings, now))
+    told = Imported("topic", name, "changed", differing_settings(settings, now))
     return _Step(told, lambda: engine.edit_topic(name, settings))
 
 
@@ -266,18 +265,6 @@ def _binding_step(
 
 def _told(kind: Kind, name: str, outcome: Literal["created", "unchanged"]) -> Imported:
     return Imported(kind, name, outcome)
-
-
-def _differing(
-    settings: QueueSettings | TopicSettings, now: QueueSettings | TopicSettings
-) -> list[str]:
-    """In the words of the document."""
-    words = {"retention_ms": "retention_seconds"} if isinstance(now, TopicSettings) else {}
-    return [
-        words.get(field, field.removesuffix("_ms"))
-        for field in now.__struct_fields__
-        if getattr(settings, field) != getattr(now, field)
-    ]
 
 
 def _check_once(kind: Kind, names: Iterable[str]) -> None:

@@ -95,8 +95,7 @@ def _field(kind: type[Any], path: list[str]) -> tuple[str, inspect.Type | None]:
         at = _types[kind] = inspect.type_info(kind)  # it takes a millisecond
     name = ""
     for step in path:
-        options = at.types if isinstance(at, inspect.UnionType) else (at,)
-        at = None
+        options, at = _options(at), None
         for each in options:
             if isinstance(each, inspect.StructType):
                 fields = each.fields
@@ -119,10 +118,18 @@ def _field(kind: type[Any], path: list[str]) -> tuple[str, inspect.Type | None]:
     return name, at
 
 
+def _options(kind: inspect.Type | None) -> tuple[inspect.Type | None, ...]:
+    """The types that a value may have one of; what describes them in a schema is left out."""
+    while isinstance(kind, inspect.Metadata):
+        kind = kind.type
+    if not isinstance(kind, inspect.UnionType):
+        return (kind,)
+    return tuple(option for each in kind.types for option in _options(each))
+
+
 def _bounds(wanted: inspect.Type | None, kind: str) -> tuple[float, float] | None:
     """The lowest and the highest value, or length, that a type takes."""
-    options = wanted.types if isinstance(wanted, inspect.UnionType) else (wanted,)
-    for each in options:
+    for each in _options(wanted):
         if isinstance(each, (inspect.IntType, inspect.FloatType)) and kind in ("int", "float"):
             low = each.ge if each.ge is not None else each.gt
             high = each.le if each.le is not None else each.lt

@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from nexo.vocabulary.given import GivenQueueSettings, GivenTopicSettings
 from nexo.vocabulary.limits import (
     DEFINITIONS_MAX,
     NAME_CHARS_MAX,
@@ -16,6 +15,7 @@ from nexo.vocabulary.limits import (
     WHERE_NAME_CHARS_MAX,
     WHERE_VALUE_CHARS_MAX,
 )
+from nexo.vocabulary.user_settings import GivenQueueSettings, GivenTopicSettings
 
 _Name = Annotated[str, Meta(min_length=1, max_length=2 * NAME_CHARS_MAX)]  # all of a queue's name
 _WhereName = Annotated[str, Meta(min_length=1, max_length=WHERE_NAME_CHARS_MAX)]

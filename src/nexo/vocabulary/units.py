@@ -22,6 +22,7 @@ _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(ms|s|m|h|d)?", re.IGNORECASE)
 _PER_NEXT = {"s": 60, "m": 60, "h": 24}  # how many of a unit make the next one
+_MS_MAX = 2**62
 
 
 def parse_size(text: str) -> int:
@@ -62,6 +63,15 @@ def show_duration(seconds: float) -> str:
         if round(seconds / _SECONDS[unit], 1) < count:
             return f"{_short(seconds / _SECONDS[unit])}{unit}"
     return f"{_short(seconds / _SECONDS['d'])}d"
+
+
+def milliseconds(seconds: float, name: str, ms_max: int = _MS_MAX) -> int:
+    """A duration as the broker counts it; refuses by its name what is none, or too long."""
+    if isinstance(seconds, bool) or type(seconds) not in (int, float):
+        raise InvalidArgument(f"{name} must be a number of seconds, not {seconds!r:.40}")
+    if not 0 <= seconds <= ms_max / 1000:  # not a number is neither
+        raise InvalidArgument(f"{name} is {seconds} s, allowed is 0 to {ms_max / 1000:.0f} s")
+    return round(seconds * 1000)
 
 
 def _short(number: float) -> str:

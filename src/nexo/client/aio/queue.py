@@ -17,7 +17,8 @@ from nexo.client.message import (
     refused_ids,
 )
 from nexo.vocabulary.limits import TIMEOUT_MS_MAX
-from nexo.vocabulary.spoken import milliseconds, queue_params
+from nexo.vocabulary.settings import queue_params
+from nexo.vocabulary.units import milliseconds
 from nexo.wire import calls
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from nexo.client.info import Progress, QueueInfo
     from nexo.client.message import PeekedMessage
     from nexo.client.receipts import SettleMany
-    from nexo.vocabulary.spoken import QueueOptions
+    from nexo.vocabulary.user_settings import QueueOptions
 
 REDRIVE_WAIT_MS = 5_000  # one question after a redrive; many of them may be asked
 

@@ -13,7 +13,7 @@ from nexo.client.blocking.topic import Topic
 from nexo.client.handshake import client_name
 from nexo.vocabulary.errors import NexoError
 from nexo.vocabulary.limits import LIST_PAGE_MAX
-from nexo.vocabulary.spoken import queue_params, topic_params
+from nexo.vocabulary.settings import queue_params, topic_params
 from nexo.wire import calls
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from nexo.client.info import QueueInfo, TopicInfo
     from nexo.client.tokens import NewToken, TokenInfo
     from nexo.vocabulary.definitions import Definitions, Imported
-    from nexo.vocabulary.spoken import QueueOptions, TopicOptions
+    from nexo.vocabulary.user_settings import QueueOptions, TopicOptions
 
 
 class Client:

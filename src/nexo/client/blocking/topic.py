@@ -15,7 +15,7 @@ from nexo.client.info import read_topic
 from nexo.client.topics import POLL_MS, GroupContent, TopicReader, group_queue, start_of, time_ms_of
 from nexo.vocabulary.errors import Forbidden, NotReady, Timeout, Unreachable
 from nexo.vocabulary.limits import WAIT_MS_MAX
-from nexo.vocabulary.spoken import milliseconds
+from nexo.vocabulary.units import milliseconds
 from nexo.wire import calls
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from nexo.doors.admin_http.operation import Answer, Operation
 from nexo.doors.admin_http.request import AtQueue, Count, Moment, Paging, QueueName, moment
 from nexo.engine.listing import page
 from nexo.engine.looking import counts
-from nexo.vocabulary import spoken
-from nexo.vocabulary.given import GivenQueueSettings, queue_settings_of
 from nexo.vocabulary.limits import CONSUMER_CHARS_MAX
+from nexo.vocabulary.settings import queue_settings_of, user_queue_settings
+from nexo.vocabulary.user_settings import GivenQueueSettings, QueueSettings
 
 if TYPE_CHECKING:
     from nexo.doors.admin_http.operation import Call
@@ -41,7 +41,7 @@ class QueueFigures(msgspec.Struct, frozen=True):
     oldest_age: float
     consumers: Count
     paused: bool
-    settings: spoken.QueueSettings
+    settings: QueueSettings
     pushed: Count
     delivered: Count
     acked: Count
@@ -98,7 +98,7 @@ def _figures(actor: QueueActor, defined: QueueDefined) -> QueueFigures:
     return QueueFigures(
         name=actor.name,
         consumers=counts(actor).consumers,
-        settings=spoken.queue_settings(msgspec.to_builtins(defined.settings)),
+        settings=user_queue_settings(defined.settings),
         created_at=moment(defined.created_ms),
         modified_at=moment(defined.modified_ms),
         **figures,

@@ -146,7 +146,8 @@ def _types() -> list[str]:
         required = schema.get("required", [])
         for field, kind in schema["properties"].items():
             default = "" if field in required or "default" not in kind else _default(kind)
-            lines.append(f"| `{field}` | {_kind(kind)}{default} |")
+            about = f": {kind['description']}" if "description" in kind else ""
+            lines.append(f"| `{field}` | {_kind(kind)}{default}{about} |")
         lines.append("")
     return lines
 
@@ -165,8 +166,13 @@ def _kind(schema: dict[str, Any]) -> str:
     if schema.get("type") == "object":
         return f"object of {_kind(schema['additionalProperties'])}"
     named = "moment" if schema.get("format") == "date-time" else schema.get("type", "any JSON")
-    bounds = [f"{schema[word]:,}" for word in ("minimum", "maximum") if word in schema]
+    bounds = [_bound(schema[word]) for word in ("minimum", "maximum") if word in schema]
     return f"{named}, {' to '.join(bounds)}" if len(bounds) == 2 else str(named)
+
+
+def _bound(value: float) -> str:
+    """Types that are bounded alike may be one, with the 20 or the 20.0 of whichever came first."""
+    return f"{int(value) if value == int(value) else value:,}"
 
 
 def _default(schema: dict[str, Any]) -> str:

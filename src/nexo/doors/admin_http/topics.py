@@ -16,10 +16,10 @@ from nexo.doors.admin_http.request import (
     QueueName,
 )
 from nexo.engine.listing import page
-from nexo.vocabulary import spoken
 from nexo.vocabulary.definitions import Where
-from nexo.vocabulary.given import GivenTopicSettings, topic_settings_of
+from nexo.vocabulary.settings import topic_settings_of, user_topic_settings
 from nexo.vocabulary.start import EARLIEST, LATEST
+from nexo.vocabulary.user_settings import GivenTopicSettings, TopicSettings
 
 if TYPE_CHECKING:
     from nexo.doors.admin_http.operation import Call
@@ -38,7 +38,7 @@ class TopicFigures(msgspec.Struct, frozen=True):
     start: Count
     end: Count
     kept_bytes: Count
-    settings: spoken.TopicSettings
+    settings: TopicSettings
     bound_queues: list[str]
 
 
@@ -90,7 +90,7 @@ def _described(engine: Engine, name: str) -> TopicFigures:
 
 
 def _figures(info: TopicInfo) -> TopicFigures:
-    settings = spoken.topic_settings(msgspec.to_builtins(info.settings))
+    settings = user_topic_settings(info.settings)
     return TopicFigures(
         info.name, info.start, info.end, info.kept_bytes, settings, info.bound_queues
     )

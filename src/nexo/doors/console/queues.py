@@ -19,10 +19,11 @@ from nexo.engine.listing import steps
 from nexo.engine.looking import counts
 from nexo.engine.queue_actor import QueueActor
 from nexo.vocabulary.errors import InvalidArgument
-from nexo.vocabulary.given import GivenQueueSettings, queue_settings_of
 from nexo.vocabulary.identity import message_id
 from nexo.vocabulary.limits import PEEK_MESSAGES_MAX, PRIORITY_MAX
 from nexo.vocabulary.message import Message
+from nexo.vocabulary.settings import queue_settings_of
+from nexo.vocabulary.user_settings import GivenQueueSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,13 +17,11 @@ from nexo.doors.console.streams import Frame, made_of, streamed
 from nexo.engine.listing import steps
 from nexo.engine.looking import counts
 from nexo.engine.topic_actor import TopicActor
-from nexo.vocabulary import spoken
 from nexo.vocabulary.attributes import decode_attributes
 from nexo.vocabulary.errors import InvalidArgument
-from nexo.vocabulary.given import topic_settings_of
 from nexo.vocabulary.limits import PEEK_MESSAGES_MAX
 from nexo.vocabulary.names import EVENTS_TOPIC, RESERVED_PREFIX
-from nexo.vocabulary.settings import TopicSettings
+from nexo.vocabulary.settings import TopicSettings, topic_settings_of, user_topic_settings
 from nexo.vocabulary.start import EARLIEST, LATEST
 
 if TYPE_CHECKING:
@@ -172,7 +170,7 @@ async def _page(call: Call, refused: NexoError | None = None) -> Response:
         200 if refused is None else refused.http_status,
         refused=refused,
         info=info,
-        settings=spoken.topic_settings(msgspec.to_builtins(info.settings)),
+        settings=user_topic_settings(info.settings),
         fields=topic_fields(info.settings, call.form),
         groups=groups_of(call, actor),
         published=(await _newest(actor, start, info.end))[::-1] if may_read else [],
