@@ -16,11 +16,10 @@ import msgspec
 from nexo.engine.engine import Engine
 from nexo.engine.recovery import load_queue, load_topic, rows_of
 from nexo.journal.memory import MemoryDisk, MemoryJournal
-from nexo.machine.image import Image, image_of, merged_free
+from nexo.machine.image import Image, image_of, image_of_topic, merged_free
 from nexo.machine.invariants import check
 from nexo.machine.queue import Queue
 from nexo.machine.topic import Topic
-from nexo.machine.topic_image import image_of_topic
 from nexo.vocabulary.attributes import encode_attributes
 from nexo.vocabulary.batch import Batch, batch_of, concatenate
 from nexo.vocabulary.errors import NexoError

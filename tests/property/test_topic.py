@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from nexo.machine import bind as binding
-from nexo.machine import settle, topic_image
+from nexo.machine import settle
 from nexo.machine import topic as rules
 from nexo.machine.apply import apply, apply_to_topic
-from nexo.machine.image import image_of
+from nexo.machine.image import image_of, image_of_topic, revive_topic
 from nexo.machine.log import Place
 from nexo.machine.pop import messages, pop
 from nexo.machine.queue import Queue
+from nexo.machine.snapshot import TopicSnapshot, read_topic_snapshot
 from nexo.vocabulary.attributes import encode_attributes
 from nexo.vocabulary.batch import TIME_TYPE, batch_of, concatenate
 from nexo.vocabulary.changes import (
@@ -82,7 +83,7 @@ class TopicSteps(RuleBasedStateMachine):
         self.topic = rules.Topic("news", settings, self.row_numbers)
         self.plain = Plain()
         self.on_disk = Point(None, [], {}, Plain(), 0)
-        self.making: topic_image.TopicSnapshot | None = None
+        self.making: TopicSnapshot | None = None
         self.under_way: list[Point] = []
         self.now = 1_000
         self.serial = 0
@@ -348,7 +349,7 @@ class TopicSteps(RuleBasedStateMachine):
         if self.making is not None:
             self.making.note(changes)
         elif entries:
-            self.making = topic_image.TopicSnapshot(self.topic)
+            self.making = TopicSnapshot(self.topic)
         else:
             return None
         self.making.step(entries or 1)
@@ -358,7 +359,7 @@ class TopicSteps(RuleBasedStateMachine):
         return taken
 
     def check_same(self, recovered: rules.Topic) -> None:
-        live, told = (topic_image.image_of_topic(each) for each in (self.topic, recovered))
+        live, told = (image_of_topic(each) for each in (self.topic, recovered))
         told.now_ms = live.now_ms
         for name in live.__struct_fields__:
             one, other = getattr(live, name), getattr(told, name)
@@ -368,7 +369,7 @@ class TopicSteps(RuleBasedStateMachine):
         """A new topic, brought to what the journal says."""
         topic = rules.Topic("news", self.settings, self.row_numbers)
         if snapshot is not None:
-            topic_image.revive_topic(topic, topic_image.read_topic_snapshot(snapshot))
+            revive_topic(topic, read_topic_snapshot(snapshot))
         apply_to_topic(topic, records)
         return topic
 

@@ -11,10 +11,10 @@ from nexo.journal.port import CATALOG
 from nexo.machine.apply import apply, apply_to_topic
 from nexo.machine.catalog import Catalog, CatalogImage, decode_catalog_image, fold_catalog
 from nexo.machine.chunk import PackedRows
+from nexo.machine.image import revive_topic
 from nexo.machine.queue import Queue
-from nexo.machine.snapshot import load_snapshot
+from nexo.machine.snapshot import load_snapshot, read_topic_snapshot
 from nexo.machine.topic import Topic
-from nexo.machine.topic_image import read_topic_snapshot, revive_topic
 from nexo.vocabulary.changes import (
     decode_catalog_changes,
     decode_queue_changes,

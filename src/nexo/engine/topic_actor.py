@@ -20,7 +20,7 @@ from nexo.machine import topic as rules
 from nexo.machine.bind import archive_kept, wanted_runs
 from nexo.machine.chunk import CHUNK_BYTES
 from nexo.machine.log import Place
-from nexo.machine.topic_image import TopicSnapshot
+from nexo.machine.snapshot import TopicSnapshot
 from nexo.vocabulary.errors import DataCorrupt, InvalidArgument
 from nexo.vocabulary.limits import POP_BYTES_MAX
 from nexo.vocabulary.settings import TopicSettings

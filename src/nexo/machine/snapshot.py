@@ -1,4 +1,4 @@
-"""A snapshot: the image of a queue, taken down piece by piece while the queue lives on.
+"""A snapshot: the image of a queue or topic, taken down piece by piece while that lives on.
 
 A large state is too much for one step. So a snapshot is made in several, each of them right after
 a `collect`, in order of sequence number. What is behind the pen goes on changing: those changes
@@ -30,6 +30,7 @@ from nexo.machine.image import (
     Image,
     Leased,
     ProducerImage,
+    TopicImage,
     chunk_image,
     claims_image,
     leased_image,
@@ -73,14 +74,21 @@ class Piece(msgspec.Struct, array_like=True):
     recent: dict[str, tuple[int, int]] = {}
 
 
-class Snapshot(Image):
+class StoredSnapshot(Image):
     """An image whose larger parts are in pieces, with what changed in them since."""
 
     pieces: list[Piece] = msgspec.field(default_factory=list)
     since: list[bytes] = msgspec.field(default_factory=list)  # records
 
 
-_decode = msgspec.msgpack.Decoder(Snapshot).decode
+class StoredTopicSnapshot(TopicImage):
+    """The same of a topic, whose chunks are its only larger part."""
+
+    pieces: list[list[ChunkImage]] = msgspec.field(default_factory=list)  # chunks, in order
+
+
+_decode = msgspec.msgpack.Decoder(StoredSnapshot).decode
+_decode_topic = msgspec.msgpack.Decoder(StoredTopicSnapshot).decode
 
 
 def load_snapshot(queue: Queue, encoded: bytes) -> None:
@@ -97,6 +105,13 @@ def load_snapshot(queue: Queue, encoded: bytes) -> None:
     if read.since:
         apply(queue, map(c.decode_queue_changes, read.since))
         revive_totals(queue, read.totals)  # those of the last step count these changes already
+
+
+def read_topic_snapshot(encoded: bytes) -> TopicImage:
+    """The image that a snapshot stands for."""
+    read = _decode_topic(encoded)
+    chunks = [chunk for piece in read.pieces for chunk in piece if chunk.end > read.start]
+    return TopicImage(read.now_ms, read.start, read.end, read.chunks + chunks, read.producers)
 
 
 class SnapshotInSteps:
@@ -337,6 +352,34 @@ class QueueSnapshot(SnapshotInSteps):
             if stop < last or looked + len(found) >= most:
                 return found, looked + len(found), stop
         return found, looked + len(found), end
+
+
+class TopicSnapshot(SnapshotInSteps):
+    """A snapshot in the making. A topic grows at the end and goes from the front, so chunks that
+    were taken down change no more: the last one, which may, comes with the last step."""
+
+    def __init__(self, topic: Topic) -> None:
+        super().__init__(topic)
+        self._topic = topic
+        self._piece: list[ChunkImage] = []
+
+    def _entries(self) -> Iterator[int]:
+        yield from self._producers.entries()
+        log, pen = self._topic.log, 0
+        while (chunk := next(log.chunks_from(pen), None)) is not None:
+            self._piece.append(chunk_image(chunk))
+            pen = chunk.end
+            if pen < log.end:
+                yield 1
+
+    def _add_piece(self) -> None:
+        if self._piece:
+            self._append(self._piece)
+            self._piece = []
+
+    def _small(self) -> dict[str, Any]:
+        topic = self._topic
+        return {"now_ms": topic.now_ms, "start": topic.start, "end": topic.log.end}
 
 
 def _some(spans: Iterator[Span], end: int, most: int) -> tuple[list[Span], int]:

@@ -11,16 +11,21 @@ import pytest
 from nexo.machine import topic as topics
 from nexo.machine.ack import ack, received
 from nexo.machine.apply import apply
-from nexo.machine.image import Image, encode_image, image_of
+from nexo.machine.image import Image, encode_image, image_of, image_of_topic
 from nexo.machine.log import Place
 from nexo.machine.pop import pop
 from nexo.machine.purge import purge
 from nexo.machine.push import push
 from nexo.machine.queue import Queue
 from nexo.machine.settle import collect, settle
-from nexo.machine.snapshot import QueueSnapshot, SnapshotInSteps, load_snapshot
+from nexo.machine.snapshot import (
+    QueueSnapshot,
+    SnapshotInSteps,
+    TopicSnapshot,
+    load_snapshot,
+    read_topic_snapshot,
+)
 from nexo.machine.topic import Topic
-from nexo.machine.topic_image import TopicSnapshot, image_of_topic, read_topic_snapshot
 from nexo.machine.unreadable import set_aside
 from nexo.simulation.squeeze import squeezed
 from nexo.vocabulary.batch import Batch, batch_of
