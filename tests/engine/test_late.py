@@ -20,10 +20,10 @@ async def test_late_delete_is_durable(rig: Rig) -> None:
     again = await queue.pop(2, one_ack=True)
     assert again.lease != first.lease
     for seq in (1, 2):  # one with another consumer, one in line
-        discarded = queue.late.discard(seq)
+        discarded = queue.discard(seq)
         assert discarded is not None
         await discarded
-    assert queue.late.discard(2) is None
+    assert queue.discard(2) is None
     queue = (await rig.crash()).queue("q")
     assert await peeked(queue) == ["0"]
 

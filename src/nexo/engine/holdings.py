@@ -31,8 +31,7 @@ def holdings(actor: QueueActor, consumer: str, ids: Iterable[str]) -> dict[str, 
     for lease in reversed(queue.leases):
         if len(found) == len(wanted):
             break
-        held = queue.leases[lease]
-        for span in held if isinstance(held, list) else (held,):
+        for span in actor.spans_on(lease):
             if span.consumer == consumer:
                 for seq in _near(span, seqs):
                     found.setdefault(seqs[seq], (lease, seq))

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from nexo.engine.shelf import read_all_back
 from nexo.machine import peek
 from nexo.machine.pop import message_at
 from nexo.vocabulary.batch import OFFSET_TYPE, Batch
@@ -67,12 +66,24 @@ def counts(actor: QueueActor) -> Counts:
     )
 
 
+async def look(actor: QueueActor, limit: int) -> list[Message]:
+    """The first messages of a queue, their contents read back if need be."""
+    with actor.contents.pins() as pins:
+        while True:
+            glances = peek.glance(actor.queue, limit)
+            missing = [each.chunk for each in glances if each.chunk.content is None]
+            if not missing:
+                return peek.show(actor.queue, glances)
+            await actor.contents.read_back(missing[0])
+            pins.add(missing[0])
+
+
 async def glimpses(
     actor: QueueActor, limit: int, bytes_max: int, after: int | None = None
 ) -> list[Glimpse]:
     """The first messages, or those behind number `after`: up to `limit`, and about as many as
     have `bytes_max` bytes together, since contents may have to be read back for it."""
-    with actor.pins() as pins:
+    with actor.contents.pins() as pins:
         while True:
             queue = actor.queue
             chosen = _chosen(queue, limit, bytes_max, after)
@@ -83,7 +94,7 @@ async def glimpses(
                     for each in chosen
                     for seq in range(each.first, each.end)
                 ]
-            await read_all_back(actor, missing, pins)
+            await actor.contents.read_all_back(missing, pins)
 
 
 async def find(actor: QueueActor, seq: int) -> Message | None:
@@ -96,7 +107,7 @@ async def find(actor: QueueActor, seq: int) -> Message | None:
         if seen.chunk.content is not None:
             (found,) = peek.show(queue, [msgspec.structs.replace(seen, first=seq, end=seq + 1)])
             return found
-        await actor.read_back(seen.chunk)
+        await actor.contents.read_back(seen.chunk)
 
 
 class Traffic(msgspec.Struct, frozen=True, gc=False):

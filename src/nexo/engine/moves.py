@@ -63,8 +63,8 @@ class Mover:
             if not target.is_in_service:
                 break
             chunk = each.span.chunk
-            if chunk.content is None and not source.is_unreadable(chunk):
-                source.fetch(chunk, lambda: self.bury(source))
+            if chunk.content is None and not source.contents.is_unreadable(chunk):
+                source.contents.fetch(chunk, lambda: self.bury(source))
                 break
             if chunk.content is None:
                 kept.append(each)
@@ -269,10 +269,10 @@ class MoveTask:
         left = list(picked)
         try:
             await self._context.committer.room()
-            with source.pins() as pins:
+            with source.contents.pins() as pins:
                 while source.queue is queue and (chunk := _missing(queue, left)):
                     try:
-                        await source.read_back(chunk)
+                        await source.contents.read_back(chunk)
                     except DataCorrupt:
                         left = self._pass_over(chunk, left)
                     else:

@@ -64,8 +64,7 @@ class ReceiveAttempts:
 
     def _is_untouched(self, known: _Attempt) -> bool:
         """Whether all of it is still with its consumer, under the deadline that it was given."""
-        held = self._actor.queue.leases.get(known.delivery.lease)
-        spans = held if isinstance(held, list) else [held] if held is not None else []
+        spans = self._actor.spans_on(known.delivery.lease)
         if sum(span.end - span.first for span in spans) != known.delivery.count:
             return False
         return all(

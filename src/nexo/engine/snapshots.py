@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from nexo.engine.shelf import read_all_back
 from nexo.machine.peek import everything
 from nexo.machine.pop import Part
 from nexo.machine.span import History
@@ -143,9 +142,9 @@ class SnapshotDesk:
             )
         self._touch(name, snapshot)
         stop = min(start + count, snapshot.count)
-        with self._actor.pins() as pins:
+        with self._actor.contents.pins() as pins:
             runs = snapshot.expected(start, stop, bytes_max)
-            await read_all_back(self._actor, _unread(runs), pins)
+            await self._actor.contents.read_all_back(_unread(runs), pins)
             reading = _assembled(snapshot, start, runs, stop, bytes_max)
         snapshot.read += reading.next - start
         self._touch(name, snapshot)

@@ -13,8 +13,8 @@ import msgspec
 
 from nexo.engine.actor import Actor
 from nexo.engine.committer import TOPIC_RANK
+from nexo.engine.contents import Contents
 from nexo.engine.recorder import Recorder
-from nexo.engine.shelf import Shelf
 from nexo.engine.supervisor import outcome_of, report
 from nexo.machine import topic as rules
 from nexo.machine.bind import archive_kept, wanted_runs
@@ -54,7 +54,7 @@ class TopicActor(Actor):
         self.topic = topic
         self.rank = rank
         self._now_ms = context.clock.now_ms
-        self._shelf = Shelf(context.memory, self, lambda _: 0)
+        self._contents = Contents(context.memory, self, lambda _: 0)
         self._recorder = Recorder(context.recorders, owner, self)
         self._listeners: set[Callable[[], None]] = set()
 
@@ -191,7 +191,7 @@ class TopicActor(Actor):
 
     async def read_back(self, chunk: Chunk) -> None:
         """Wait until the content of a chunk is in memory."""
-        await self._shelf.read_back(self.topic.log, chunk)
+        await self._contents.read_back(self.topic.log, chunk)
 
     def edit(self, settings: TopicSettings) -> None:
         self.topic.settings = settings

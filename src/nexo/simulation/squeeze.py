@@ -36,7 +36,7 @@ USERS = {
     "CATALOG_STEP_DEFINITIONS": ("nexo.engine.catalog_record",),
     "SWEPT_AT_ONCE": ("nexo.machine.queue",),
     "EXPIRE_STEP_SPANS": ("nexo.engine.queue_actor",),
-    "GIVE_BACK_STEP_SPANS": ("nexo.engine.queue_actor",),
+    "GIVE_BACK_STEP_SPANS": ("nexo.engine.dispatcher",),
     "UNWRITTEN_CHANGES_MAX": ("nexo.engine.queue_actor",),
     "MOVE_RUNS": ("nexo.engine.moves",),
 }

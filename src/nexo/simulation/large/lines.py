@@ -95,7 +95,7 @@ class Groups(Shape):
             if not self.settings.fifo:
                 site.asked()
                 await asyncio.sleep(0)
-                gone = queue.late.discard(message.seq)
+                gone = queue.discard(message.seq)
                 expect(gone is not None, "a late delete finds the message", f"{message.seq}")
                 assert gone is not None
                 await gone
