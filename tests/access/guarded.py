@@ -69,7 +69,7 @@ class GuardedBroker:
     def expired(self, *allow: str) -> str:
         """A token whose time is over: as if it had been made an hour ago."""
         minted = self.mint(*allow, expires_after_ms=3_600_000)
-        catalog = self.engine._catalog
+        catalog = self.engine._catalog.catalog
         past = msgspec.structs.replace(minted.defined, expires_ms=minted.defined.created_ms - 1)
 
         def age() -> None:

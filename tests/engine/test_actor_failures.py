@@ -276,7 +276,7 @@ async def test_a_meter_that_fails_stops_nobody(
     def broken(*_: float) -> None:
         raise Broken("committed")
 
-    monkeypatch.setattr(engine.committer, "_on_committed", broken)
+    monkeypatch.setattr(engine.meters, "committed", broken)
     await engine.create_queue("q")
     await engine.queue("q").push(bodies("a"))
 

@@ -29,8 +29,7 @@ from nexo.vocabulary.limits import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nexo.engine.desk import Desk
-    from nexo.journal.port import Journal
+    from nexo.engine.context import Context
     from nexo.vocabulary.batch import Batch
 
 LAZY_COMMIT_MS = 50  # deliveries alone are written after this long
@@ -102,24 +101,10 @@ class Participant(Protocol):
 
 
 class Committer:
-    def __init__(
-        self,
-        journal: Journal,
-        desk: Desk,
-        release_rows: Callable[[list[int]], list[int]],
-        on_failed: Callable[[NexoError], None],
-        on_actor_failed: Callable[[Participant, Exception], NexoError],
-        on_settled: Callable[[], None],
-        on_committed: Callable[[float, float], None],
-    ) -> None:
-        """`on_committed` is told how long a commit took, and what the disk took of it."""
-        self._journal = journal
-        self._desk = desk
-        self._release_rows = release_rows
-        self._on_failed = on_failed
-        self._on_actor_failed = on_actor_failed
-        self._on_settled = on_settled
-        self._on_committed = on_committed
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._journal = context.journal
+        self._desk = context.desk
         self._dirty: list[dict[Participant, None]] = [{} for _ in RANKS]
         self._waiters: list[_Waiter] = []
         self._running_waiters: list[_Waiter] = []
@@ -262,7 +247,7 @@ class Committer:
         if self._running:
             self._condemned = error
         else:
-            self._on_failed(error)
+            self._context.supervisor.give_up(error)
 
     def stop(self) -> None:
         """Begin no further commit."""
@@ -329,14 +314,14 @@ class Committer:
         commit = Commit(
             draft.writes,
             draft.rows,
-            self._release_rows(draft.dropped_rows),
+            self._context.rows.release_all(draft.dropped_rows),
             draft.dropped_owners,
         )
 
         def done(sync_s: float | None, error: BaseException | None) -> None:
             self._end(marks, round_bytes, error)
             if sync_s is not None:  # last: should it raise, the desk tells of it, and no more
-                self._on_committed(perf_counter() - began_s, sync_s)
+                self._context.meters.committed(perf_counter() - began_s, sync_s)
 
         if failed:
             self._tell_failed(failed)
@@ -371,7 +356,7 @@ class Committer:
         self._running = False
         self._waiting_since_s = None
         if error is not None:
-            self._on_failed(refusal_of(error))
+            self._context.supervisor.give_up(refusal_of(error))
             return
         self.commits += 1
         self.unsettled_bytes -= round_bytes
@@ -387,11 +372,11 @@ class Committer:
             future.answer(result)
         if self._room and self.unsettled_bytes <= UNSETTLED_BYTES_MAX:
             self._wake_room()
-        self._on_settled()
+        self._context.topics.committed()
         if failed:
             self._tell_failed(failed)
         if self._condemned is not None:
-            self._on_failed(self._condemned)
+            self._context.supervisor.give_up(self._condemned)
         else:
             self._go_on()
 
@@ -405,7 +390,7 @@ class Committer:
     def _tell_failed(self, failed: list[_Failed]) -> None:
         """They are loaded anew; who waits for them in the commit that begins is told now."""
         for actor, error in failed:
-            told = self._on_actor_failed(actor, error)
+            told = self._context.supervisor.actor_failed(actor, error)
             self._running_waiters = _without(actor, self._running_waiters, told)
 
     def _cancel_timers(self) -> None:

@@ -125,7 +125,7 @@ class QueueContents:
     def fetch(self, chunk: Chunk, then: Callable[[], None]) -> None:
         """Read the content of a chunk back and call `then`."""
         log = self._actor.queue.lane_of(chunk.first).log
-        self._contents.fetch(log, chunk, partial(self._context.guard, self._actor, then))
+        self._contents.fetch(log, chunk, partial(self._context.supervisor.guard, self._actor, then))
 
     def is_unreadable(self, chunk: Chunk) -> bool:
         return self._context.memory.is_unreadable(chunk)
@@ -160,5 +160,5 @@ class QueueContents:
             queue = self._actor.queue
             unreadable.bring_back(queue, chunk)
             if queue.doomed:
-                self._context.on_doomed(self._actor)
+                self._actor.move_dead_letters()
             self._actor.serve()

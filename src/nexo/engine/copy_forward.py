@@ -43,7 +43,7 @@ class CopyForward:
     def _copied(self, copying: asyncio.Task[None]) -> None:
         self._copying = None
         if not copying.cancelled():
-            self._context.guard(self._actor, copying.result)
+            self._context.supervisor.guard(self._actor, copying.result)
 
     async def _copy_forward(self) -> None:
         actor, queue = self._actor, self._actor.queue

@@ -34,7 +34,7 @@ class Dispatcher:
         if self._is_serving or not self._actor.is_in_service:
             return
         self._is_serving = True
-        self._context.guard(self._actor, self._serve)
+        self._context.supervisor.guard(self._actor, self._serve)
         self._is_serving = False
 
     def _serve(self) -> None:
@@ -119,6 +119,8 @@ class Dispatcher:
             left -= max(1, returned)
         if leaving:
             loop = asyncio.get_running_loop()
-            loop.call_soon(self._context.guard, actor, partial(self._give_back_some, leaving))
+            loop.call_soon(
+                self._context.supervisor.guard, actor, partial(self._give_back_some, leaving)
+            )
         self._context.committer.enlist_lazily(actor)
         actor.serve()

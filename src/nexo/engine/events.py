@@ -25,10 +25,9 @@ from nexo.vocabulary.limits import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from nexo.engine.committer import Draft
     from nexo.engine.context import Context
+    from nexo.engine.topics import Topics
     from nexo.machine.queue import Queue
     from nexo.vocabulary.errors import NexoError
     from nexo.vocabulary.events import Event
@@ -145,11 +144,11 @@ def _cut(events: list[Event], count: int) -> tuple[list[Event], list[Event]]:
     return events[:count], events[count:]
 
 
-def tell_or_not(queue: Queue, on_events: Callable[[list[Event], bool], None] | None) -> None:
+def tell_or_not(queue: Queue, topics: Topics) -> None:
     """Begin or end to tell the life of a queue's messages, as its settings say."""
-    if on_events is not None and queue.settings.events:
+    if topics.tells_events and queue.settings.events:
         queue.events = [] if queue.events is None else queue.events
     elif queue.events is not None:
-        if queue.events and on_events is not None:
-            on_events(queue.events, True)  # what happened before it was switched off
+        if queue.events and topics.tells_events:  # what happened before it was switched off
+            topics.publish_events(queue.events, late=True)
         queue.events = None

@@ -32,25 +32,48 @@ if TYPE_CHECKING:
     from nexo.machine.chunk import Chunk
     from nexo.machine.queue import Doomed, Queue
     from nexo.machine.span import Span
+    from nexo.vocabulary.batch import Batch
 
 TASKS_KEPT = 1_000  # ended redrives that can still be asked about
 _BURST_MS = 100  # a rate is kept by moving what this long allows, then waiting
 
 
+def move(
+    context: Context,
+    source: QueueActor,
+    target: QueueActor,
+    lease: int,
+    span: Span,
+    batch: Batch,
+    cause: Cause,
+    reason: str = "",
+) -> bool:
+    """The move: a span leaves its queue and `batch`, which is made of it, enters another, in one
+    commit. False if the span is not there any more, because a purge came first."""
+    committer, now_ms = context.committer, context.clock.now_ms()
+    committer.tie(source, target)
+    if not depart.depart(source.queue, lease, span, cause, reason, now_ms):
+        return False
+    push_moved(target.queue, batch, now_ms)
+    committer.accept(batch.size)
+    committer.enlist(source)
+    committer.enlist(target)
+    return True
+
+
 class Mover:
-    def __init__(
-        self, context: Context, dead_letters_of: Callable[[QueueActor], QueueActor]
-    ) -> None:
+    """Moves dead letters, of all queues."""
+
+    def __init__(self, context: Context) -> None:
         self._context = context
-        self._dead_letters_of = dead_letters_of
         self._unfinished: set[QueueActor] = set()  # they are gone on with in the next turn
 
-    def bury(self, source: QueueActor) -> None:
+    def move_dead_letters(self, source: QueueActor) -> None:
         """Move what is out of attempts to the dead-letter queue, some at a time and in order. On a
         full disk it waits, and while that queue is not in service."""
-        if self._context.refusal is not None or source in self._unfinished:
+        context, queue = self._context, source.queue
+        if context.refusal is not None or source in self._unfinished:
             return
-        queue = source.queue
         left = MOVE_MESSAGES
         kept: list[Doomed] = []  # what cannot be read now stays, and the others go past it
         done = 0
@@ -59,38 +82,27 @@ class Mover:
                 self._unfinished.add(source)
                 asyncio.get_running_loop().call_soon(self._go_on, source)
                 break
-            target = self._dead_letters_of(source)
+            target = context.queues.dead_letters_of(source)
             if not target.is_in_service:
                 break
-            chunk = each.span.chunk
-            if chunk.content is None and not source.contents.is_unreadable(chunk):
-                source.contents.fetch(chunk, lambda: self.bury(source))
+            lease, span = each.lease, each.span
+            if span.chunk.content is None and not source.contents.is_unreadable(span.chunk):
+                source.contents.fetch(span.chunk, source.move_dead_letters)
                 break
-            if chunk.content is None:
+            if span.chunk.content is None:
                 kept.append(each)
             else:
-                self._bury_one(source, target, each)
-                left -= each.span.end - each.span.first
+                letters = depart.dead_letters(queue, each)
+                cause, reason = Cause.DEAD_LETTERED, each.reason
+                move(context, source, target, lease, span, letters, cause, reason)
+                left -= span.end - span.first
             done += 1
         queue.doomed[:done] = kept
 
     def _go_on(self, source: QueueActor) -> None:
         self._unfinished.discard(source)
         if source.is_in_service:
-            self._context.guard(source, lambda: self.bury(source))
-
-    def _bury_one(self, source: QueueActor, target: QueueActor, doomed: Doomed) -> None:
-        queue, now_ms = source.queue, self._context.clock.now_ms()
-        self._context.committer.tie(source, target)
-        batch = depart.dead_letters(queue, doomed)
-        gone = depart.depart(
-            queue, doomed.lease, doomed.span, Cause.DEAD_LETTERED, doomed.reason, now_ms
-        )
-        if gone:
-            push_moved(target.queue, batch, now_ms)
-            self._context.committer.accept(batch.size)
-            self._context.committer.enlist(source)
-            self._context.committer.enlist(target)
+            self._context.supervisor.guard(source, source.move_dead_letters)
 
 
 class MoveTasks:
@@ -286,7 +298,7 @@ class MoveTask:
             moved = 0
             while left:
                 lease, span = left[0]
-                if queue.leases.get(lease) is span:  # else a purge came first
+                if _is_there(queue, lease, span):  # else a purge came first
                     moved += self._move_span(lease, span)
                 left.pop(0)
         except (NexoError, asyncio.CancelledError):
@@ -313,12 +325,12 @@ class MoveTask:
     def _check_bodies(self, picked: list[tuple[int, Span]]) -> None:
         """Before anything moves: what a target does not take is not taken from the source."""
         for lease, span in picked if self._bodies else ():
-            if self._source.queue.leases.get(lease) is not span:
+            if not _is_there(self._source.queue, lease, span):
                 continue
             for seq, name in enumerate(depart.sources(span), span.first):
                 target = self._target_of(name)
                 size = len(self._bodies[seq])
-                if target is not None and size > target.queue.settings.max_message_bytes:
+                if target is not None and size > target.settings.max_message_bytes:
                     raise MessageTooLarge(
                         f"a new body of {size} bytes is larger than queue {target.name!r} takes",
                         "nothing was moved: make it shorter, or raise max_message_bytes",
@@ -326,7 +338,7 @@ class MoveTask:
 
     def _move_span(self, lease: int, span: Span) -> int:
         """Split a span by where its messages go, and send each part there."""
-        queue, now_ms = self._source.queue, self._context.clock.now_ms()
+        queue = self._source.queue
         names = depart.sources(span)
         base, moved = span.first, 0
         while True:
@@ -340,29 +352,29 @@ class MoveTask:
                 self._skipped.append((queue, own))
                 self._skipped_count += part.end - part.first
             else:
-                moved += self._send(own, part, target, now_ms)
+                moved += self._send(own, part, target)
             if last:
                 break
         return moved
 
-    def _send(self, lease: int, part: Span, target: QueueActor, now_ms: int) -> int:
-        queue, committer = self._source.queue, self._context.committer
-        committer.tie(self._source, target)
-        batch = depart.redriven(queue, part)
+    def _send(self, lease: int, part: Span, target: QueueActor) -> int:
+        batch = depart.redriven(self._source.queue, part)
         if self._bodies:
             bodies = [self._bodies[seq] for seq in range(part.first, part.end)]
             batch = depart.with_bodies(batch, bodies)
-        gone = depart.depart(queue, lease, part, Cause.REDRIVEN, "", now_ms)
+        gone = move(self._context, self._source, target, lease, part, batch, Cause.REDRIVEN)
         assert gone, "what was picked is there until it departs"
-        push_moved(target.queue, batch, now_ms)
-        committer.accept(batch.size)
-        committer.enlist(target)
         return batch.count
 
 
 def _missing(queue: Queue, picked: list[tuple[int, Span]]) -> Chunk | None:
     """A chunk that has to be read back before its messages can move."""
     for lease, span in picked:
-        if span.chunk.content is None and queue.leases.get(lease) is span:
+        if span.chunk.content is None and _is_there(queue, lease, span):
             return span.chunk
     return None
+
+
+def _is_there(queue: Queue, lease: int, span: Span) -> bool:
+    """Whether what was picked is still held for the move."""
+    return queue.leases.get(lease) is span

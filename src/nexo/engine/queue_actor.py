@@ -8,7 +8,6 @@ step the actor serves whoever waits and sets its timer.
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from nexo.engine import receipts
@@ -124,18 +123,18 @@ class QueueActor(Actor):
         if self._gone is not None:
             raise self._gone.anew()
         if self._context.out_of_service:
-            self._context.check_fed(self)
+            self._context.topics.check_fed([self])
 
     def arrive(self, batch: Batch, place: Place) -> None:
         """Messages of a bound topic, in the commit that the topic is part of."""
         push_shared(self.queue, batch, place, self.now_ms())
-        self._context.archive(self, batch, place)
+        self._context.topics.archive(self, batch, place)
         self._committer.enlist(self)
 
     def arrive_kept(self, piece: Piece) -> None:
         """Messages that a topic had kept, in the commit that binds the queue to it."""
         push_kept(self.queue, piece, self.now_ms())
-        self._context.archive_kept(self, piece)
+        self._context.topics.archive_kept(self, piece)
         self._committer.enlist(self)
 
     # -- Consumers ----------------------------------------------------------------------------
@@ -385,7 +384,7 @@ class QueueActor(Actor):
     def flush(self) -> None:
         """Give rows to what came in since the last commit; the archive shares them."""
         for flushed in settle.flush(self.queue):
-            self._context.archive(self, flushed.batch, Place(flushed.row))
+            self._context.topics.archive(self, flushed.batch, Place(flushed.row))
 
     def collect(self, draft: Draft) -> Mark:
         queue = self.queue
@@ -396,10 +395,10 @@ class QueueActor(Actor):
             asyncio.get_running_loop().call_soon(self._copy_forward.begin)
         # Not before: what cannot be written must not take the archive along.
         for flushed in collected.flushed:
-            self._context.archive(self, flushed.batch, Place(flushed.row))
-        if queue.events and self._context.on_events is not None:
+            self._context.topics.archive(self, flushed.batch, Place(flushed.row))
+        if queue.events:
             events, queue.events = queue.events, []
-            self._context.on_events(events, False)
+            self._context.topics.publish_events(events, late=False)
         return collected.mark
 
     def settle(self, mark: Mark) -> None:
@@ -411,14 +410,14 @@ class QueueActor(Actor):
     def tick(self) -> None:
         """The timer: do what time has made due."""
         if self._gone is None:
-            self._context.guard(self, self._tick)
+            self._context.supervisor.guard(self, self._tick)
 
     def _tick(self) -> None:
         now_ms = self.now_ms()
         must_wait = len(self.queue.changes) > UNWRITTEN_CHANGES_MAX
         is_more = must_wait or expire(self.queue, now_ms, EXPIRE_STEP_SPANS)
         if self.queue.doomed:
-            self._context.on_doomed(self)
+            self.move_dead_letters()
         if must_wait:
             self._committer.enlist(self)
         elif self.queue.changes:
@@ -428,6 +427,10 @@ class QueueActor(Actor):
         if due_ms is not None and not must_wait:  # else `settle` goes on with it
             # In a later turn of the event loop, if it is now.
             self._timer.at(now_ms if is_more else max(due_ms, now_ms + 1))
+
+    def move_dead_letters(self) -> None:
+        """What ran out of attempts goes to the dead-letter queue."""
+        self._context.mover.move_dead_letters(self)
 
     def serve(self) -> None:
         """Deliver what is ready to those who wait: to claims, and to the waiting room."""
@@ -451,7 +454,7 @@ class QueueActor(Actor):
 
     def begin(self) -> None:
         """Take up work after a start, or with other settings."""
-        tell_or_not(self.queue, self._context.on_events)
+        tell_or_not(self.queue, self._context.topics)
         self._context.memory.count(self)
         self._timer.cancel()
         self._timer.at(self.now_ms())
@@ -470,7 +473,7 @@ class QueueActor(Actor):
     def changed(self, result: Any) -> asyncio.Future[Any]:
         """Something changed that may concern others: dead letters, waiting consumers, time."""
         if self.queue.doomed:
-            self._context.guard(self, partial(self._context.on_doomed, self))
+            self._context.supervisor.guard(self, self.move_dead_letters)
         self.check_in_service()
         self._committer.enlist(self)
         durable = self._committer.when_durable(result, self)

@@ -83,7 +83,8 @@ class TopicActor(Actor):
     def _publish(self, batch: Batch, producer: str, number: int) -> asyncio.Future[tuple[int, int]]:
         self.check_in_service()
         if self._context.out_of_service:
-            self._context.check_fed(self)
+            bound = self._context.queues.bound_to(self.owner)
+            self._context.topics.check_fed(queue for queue, _ in bound)
         offsets = rules.publish(self.topic, batch, self._now_ms(), producer, number)
         self._committer.accept(batch.size)
         self._committer.enlist(self)
@@ -167,7 +168,7 @@ class TopicActor(Actor):
 
     def bindings(self) -> list[tuple[str, dict[str, str] | None]]:
         """The queues that are bound to it, each with the attributes that it asks for."""
-        return [(each.name, where) for each, where in self._context.queues_bound_to(self.owner)]
+        return [(each.name, where) for each, where in self._context.queues.bound_to(self.owner)]
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener` whenever there is something new; returns how to stop that."""
@@ -210,7 +211,7 @@ class TopicActor(Actor):
 
     def fan_out(self) -> None:
         """Give what was published since the last commit to the queues that are bound now."""
-        bound = self._context.queues_bound_to(self.owner)
+        bound = self._context.queues.bound_to(self.owner)
         for queue, _ in bound:
             queue.check_in_service()  # all of them get it or none
         for flushed in rules.flush_topic(self.topic):
@@ -240,7 +241,7 @@ class TopicActor(Actor):
 
     def tick(self) -> None:
         if self._gone is None:
-            self._context.guard(self, self._trim)
+            self._context.supervisor.guard(self, self._trim)
 
     def adopt(self, topic: Topic) -> None:
         """The state was loaded anew from the journal; readers stay."""
@@ -276,7 +277,7 @@ class TopicActor(Actor):
     def _tell(self, seen: int) -> None:
         """There is something new behind what readers have seen."""
         self._tell_listeners()
-        self._context.on_news(self.name, seen)
+        self._context.topics.followers.news(self.name, seen)
 
     def _trim(self) -> None:
         rules.trim(self.topic, self._now_ms())
