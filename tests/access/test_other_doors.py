@@ -175,7 +175,7 @@ def _age(broker: GuardedBroker, minted: Minted) -> None:
 
     def age() -> None:
         broker.engine._catalog.catalog.tokens[past.name] = past
-        broker.engine.keys.tell()
+        broker.engine.tokens.tell()
 
     broker.run(age)
 

@@ -48,12 +48,12 @@ async def test_repeated_attempt(rig: Rig) -> None:
     queue = await (await rig.start()).create_queue("q", FIFO)
     await queue.push(numbered(2))
     delivery = await queue.pop(2, one_ack=True, visibility_ms=1_000)
-    queue.attempts.remember("one", delivery)
-    assert queue.attempts.again("two", None) is None
-    assert queue.attempts.again("one", 5_000) is delivery
+    queue.receive_attempts.remember("one", delivery)
+    assert queue.receive_attempts.again("two", None) is None
+    assert queue.receive_attempts.again("one", 5_000) is delivery
     await queue.ack(delivery.lease, 0, 1)
     with pytest.raises(StaleReceipt):
-        queue.attempts.again("one", 5_000)
+        queue.receive_attempts.again("one", 5_000)
 
 
 async def test_redrive_to_a_queue_that_goes_fails(rig: Rig) -> None:

@@ -15,8 +15,7 @@ import asyncio
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
-from nexo.engine.durable import Durable
-from nexo.engine.supervisor import outcome_of, refusal_of
+from nexo.engine.outcome import outcome_of, refusal_of, report
 from nexo.journal.port import Commit, Write
 from nexo.vocabulary.errors import NexoError, ReadOnly
 from nexo.vocabulary.limits import (
@@ -32,9 +31,48 @@ if TYPE_CHECKING:
     from nexo.engine.context import Context
     from nexo.vocabulary.batch import Batch
 
+    Told = Callable[[Any, BaseException | None], None]
+
 LAZY_COMMIT_MS = 50  # deliveries alone are written after this long
 
 RANKS = CATALOG_RANK, TOPIC_RANK, QUEUE_RANK, ARCHIVE_RANK, EVENTS_RANK = range(5)
+
+
+class Durable(asyncio.Future[Any]):
+    """An answer that waits for the disk.
+
+    Those who await it go on a turn of the loop after the commit has ended. A door cannot wait that
+    long: what it has to say is to be on its way before the next commit begins, so it is called
+    back."""
+
+    told: Told | None = None
+
+    def answer(self, result: Any, error: BaseException | None = None) -> None:
+        """The commit has ended. Nothing that goes wrong here may stop the others' answers."""
+        if self.told is not None:
+            _, failure = outcome_of(self.told, result, error)
+            if failure is not None:
+                report("an answer could not be given", failure)
+        elif self.done():
+            return  # whoever waited has gone
+        elif error is None:
+            self.set_result(result)
+        else:
+            self.set_exception(error.anew() if isinstance(error, NexoError) else error)
+
+
+def call_back(future: asyncio.Future[Any], told: Told) -> None:
+    """Call back with the result or the error. Nobody else may wait for this future."""
+    if isinstance(future, Durable) and not future.done():
+        future.told = told
+    else:
+
+        def done(finished: asyncio.Future[Any]) -> None:
+            if not finished.cancelled():  # else the loop is ending
+                told(*outcome_of(finished.result))
+
+        future.add_done_callback(done)
+
 
 _Future = asyncio.Future
 _Mark = tuple["Participant", Any]  # an actor, and what it settles with

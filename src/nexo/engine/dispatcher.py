@@ -7,7 +7,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
-from nexo.engine.supervisor import outcome_of, report
+from nexo.engine.outcome import outcome_of, report
 from nexo.machine.fail import give_back_lease
 from nexo.machine.pop import pop
 from nexo.vocabulary.errors import NotReady
@@ -16,7 +16,7 @@ from nexo.vocabulary.limits import GIVE_BACK_STEP_SPANS, SERVE_STEP_PARTS
 if TYPE_CHECKING:
     from nexo.engine.context import Context
     from nexo.engine.queue_actor import QueueActor
-    from nexo.engine.waiting import Waiter
+    from nexo.engine.waiting_room import Waiter
     from nexo.machine.pop import Delivery
 
 

@@ -10,22 +10,23 @@ from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from nexo.engine import following
+from nexo.engine import followers
 from nexo.engine.backups import Backups
 from nexo.engine.catalog_actor import CatalogActor
 from nexo.engine.clock import SystemClock
 from nexo.engine.committer import Committer
 from nexo.engine.context import Context
 from nexo.engine.desk import AdaptiveRunner, Desk
-from nexo.engine.keys import Keys
 from nexo.engine.memory import Memory
 from nexo.engine.moves import Mover, MoveTask, MoveTasks
+from nexo.engine.outcome import report
 from nexo.engine.queue_actor import QueueActor
 from nexo.engine.queues import Queues
 from nexo.engine.recorder import Recorders, StoredBytes
 from nexo.engine.recovery import load_queue, load_topic, new_queue, new_topic, recover
 from nexo.engine.rows import SharedRows
-from nexo.engine.supervisor import Supervisor, report
+from nexo.engine.supervisor import Supervisor
+from nexo.engine.tokens import Tokens
 from nexo.engine.topic_actor import TopicActor
 from nexo.engine.topics import EVENTS_SETTINGS, Kept, Topics, check_bindable, check_deletable
 from nexo.journal.port import CATALOG
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from nexo.engine.clock import Clock
     from nexo.engine.committer import Participant
     from nexo.engine.desk import Runner
-    from nexo.engine.following import Found
+    from nexo.engine.followers import Found
     from nexo.engine.listing import Named
     from nexo.engine.moves import Chosen
     from nexo.journal.port import Journal
@@ -85,7 +86,7 @@ class Engine:
         self._catalog = context.catalog = CatalogActor(context)
         self._queues = context.queues = Queues(context, new_incarnation)
         self._topics = context.topics = Topics(context, events)
-        self.keys = Keys(context)
+        self.tokens = Tokens(context)
         self.committer, self.memory, self.meters = context.committer, context.memory, context.meters
         self.tasks = MoveTasks(self.redrive)
         self.backups = Backups(context)
@@ -316,7 +317,7 @@ class Engine:
 
     async def starts(self, pattern: str, start: Start) -> dict[str, int]:
         """Where to begin in each topic that a pattern stands for now."""
-        return await following.starts(self._topics, pattern, start)
+        return await followers.starts(self._topics, pattern, start)
 
     def follow(
         self,
@@ -330,7 +331,7 @@ class Engine:
         """Messages of all topics that a pattern stands for, from these offsets on; with
         `may_read` only of those that whoever follows may read. The offsets are not held on to
         by who waits: see there."""
-        return following.follow(self._topics, pattern, offsets, count, bytes_max, wait_ms, may_read)
+        return followers.follow(self._topics, pattern, offsets, count, bytes_max, wait_ms, may_read)
 
     async def unbind(self, topic: str, queue: str) -> None:
         self._context.check_writable()
@@ -377,7 +378,7 @@ class Engine:
         context.clock.not_before(recovered.latest_ms)
         context.rows.recount(recovered.held_rows)
         self._catalog.load(recovered.catalog, recovered.stored.pop(CATALOG, StoredBytes()))
-        self.keys.tell()
+        self.tokens.tell()
         context.recorders = Recorders(context.committer.enlist_lazily, recovered.stored)
         context.committer.resume()
         self._queues.load(recovered.queues)

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from nexo.engine.clock import Timer
 from nexo.engine.committer import EVENTS_RANK, LAZY_COMMIT_MS
-from nexo.engine.timer import Timer
 from nexo.engine.topic_actor import TopicActor
 from nexo.machine import topic as rules
 from nexo.vocabulary.events import batch_of_events

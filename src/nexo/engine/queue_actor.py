@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from nexo.engine import receipts
 from nexo.engine.actor import Actor
-from nexo.engine.claim_desk import ClaimDesk
+from nexo.engine.claims import Claims
 from nexo.engine.committer import QUEUE_RANK
 from nexo.engine.contents import QueueContents
 from nexo.engine.copy_forward import CopyForward
 from nexo.engine.dispatcher import Dispatcher
 from nexo.engine.events import tell_or_not
-from nexo.engine.looking import look
+from nexo.engine.peek import first_messages
 from nexo.engine.receive_attempts import ReceiveAttempts
 from nexo.engine.recorder import Recorder
-from nexo.engine.waiting import PendingPop, Waiter, WaitingRoom
+from nexo.engine.views import Views
+from nexo.engine.waiting_room import PendingPop, Waiter, WaitingRoom
 from nexo.machine import ack as acks
 from nexo.machine import clear, late, life, peek, settle
 from nexo.machine.bind import push_kept
@@ -68,8 +69,9 @@ class QueueActor(Actor):
         self._dispatcher = Dispatcher(context, self)
         self._copy_forward = CopyForward(context, self)
         self._recorder = Recorder(context.recorders, owner, self)
-        self.claims = ClaimDesk(self)
-        self.attempts = ReceiveAttempts(self)
+        self.claims = Claims(self)
+        self.views = Views(self)
+        self.receive_attempts = ReceiveAttempts(self)
 
     @property
     def name(self) -> str:
@@ -346,7 +348,7 @@ class QueueActor(Actor):
 
     async def peek(self, limit: int = 10) -> list[Message]:
         """The first messages, whatever their state; nothing is taken."""
-        return await look(self, limit)
+        return await first_messages(self, limit)
 
     def catch_up(self) -> None:
         """Do what time has made due, even if the timer has not got to it: whoever asks now must

@@ -15,9 +15,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Protocol
 
+from nexo.engine.outcome import outcome_of, refusal_of, report
 from nexo.journal.port import Commit
 from nexo.vocabulary.batch import batch_of
-from nexo.vocabulary.errors import NexoError, NotReady, ReadOnly
+from nexo.vocabulary.errors import NexoError, NotReady
 from nexo.vocabulary.limits import ACTOR_FAILURES_MAX, ACTOR_FAILURES_MS, OUT_OF_SERVICE_MS
 
 if TYPE_CHECKING:
@@ -229,27 +230,3 @@ class Supervisor:
                 self._tidy_later(TIDY_AGAIN_MS if more and error is None else TIDY_MS)
 
         self._context.desk.submit(self._context.journal.tidy, done)
-
-
-def outcome_of(job: Callable[..., Any], *given: Any) -> tuple[Any, Exception | None]:
-    """The result of a call, or what it raised: the one place that catches everything, because
-    whoever waits for the call must be told, whatever it was."""
-    try:
-        return job(*given), None
-    except Exception as caught:
-        return None, caught
-
-
-def report(message: str, error: BaseException) -> None:
-    """Tell of what should never happen: the log of the broker has it, with its traceback."""
-    context = {"message": message, "exception": error}
-    asyncio.get_running_loop().call_exception_handler(context)
-
-
-def refusal_of(error: BaseException) -> ReadOnly:
-    """What those are told who wanted something written, when the journal raises this."""
-    if isinstance(error, ReadOnly):
-        return error
-    if isinstance(error, NexoError):
-        return ReadOnly(error.message, error.hint)
-    return ReadOnly(f"the journal failed: {error}", "see the log of the broker")

@@ -14,8 +14,8 @@ import msgspec
 from nexo.engine.actor import Actor
 from nexo.engine.committer import TOPIC_RANK
 from nexo.engine.contents import Contents
+from nexo.engine.outcome import outcome_of, report
 from nexo.engine.recorder import Recorder
-from nexo.engine.supervisor import outcome_of, report
 from nexo.machine import topic as rules
 from nexo.machine.bind import archive_kept, wanted_runs
 from nexo.machine.chunk import CHUNK_BYTES

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from nexo.engine.committer import ARCHIVE_RANK, TOPIC_RANK
 from nexo.engine.events import EventsActor
-from nexo.engine.following import Followers
+from nexo.engine.followers import Followers
 from nexo.engine.listing import Named
 from nexo.engine.recovery import new_topic
 from nexo.engine.topic_actor import TopicActor

@@ -18,8 +18,8 @@ from nexo.access.permissions import Action
 from nexo.doors.console.formatting import visible
 from nexo.doors.console.pages import HEADERS
 from nexo.doors.console.request import as_pairs, whole_number
-from nexo.engine import looking
-from nexo.engine.looking import HEAD_BYTES
+from nexo.engine import peek
+from nexo.engine.peek import HEAD_BYTES
 from nexo.vocabulary.attributes import decode_attributes, encode_attributes
 from nexo.vocabulary.batch import Batch, batch_of
 from nexo.vocabulary.errors import InvalidArgument
@@ -100,12 +100,12 @@ async def _find(call: Call) -> Message | None:
     if begun_in == actor.incarnation:
         numbers.append(seq)
     for number in numbers:
-        found = await looking.find(actor, number) if number >= 0 else None
+        found = await peek.find(actor, number) if number >= 0 else None
         if found is not None and found.id == wanted:
             return found
-    for seen in await looking.glimpses(actor, PEEK_MESSAGES_MAX, LOOKED_AT_BYTES_MAX):
+    for seen in await peek.glimpses(actor, PEEK_MESSAGES_MAX, LOOKED_AT_BYTES_MAX):
         if seen.message.id == wanted:
-            return await looking.find(actor, seen.message.seq)
+            return await peek.find(actor, seen.message.seq)
     return None
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from nexo.doors.json_udp.datagram import Action
 from nexo.doors.json_udp.replies import Page, encode_message, success
-from nexo.engine.holdings import holdings
+from nexo.engine.peek import held_by
 from nexo.vocabulary.errors import (
     InvalidArgument,
     NexoError,
@@ -100,7 +100,7 @@ class Groups:
         actor = self.find(command)
         if actor is None:
             raise QueueNotFound(f"topic {command.topic!r} has no group {command.group!r}")
-        held = holdings(actor, asker.name, command.ids)
+        held = held_by(actor, asker.name, command.ids)
         refused = dict.fromkeys(command.ids, StaleReceipt.code)
         ranges = []
         for message_id, (lease, seq) in held.items():

@@ -18,7 +18,7 @@ from nexo.access.caller import ANYONE
 from nexo.doors.rpc_tcp.access import check_frame, resource_of
 from nexo.doors.rpc_tcp.deliveries import Subscriptions
 from nexo.doors.rpc_tcp.handlers import HANDLERS
-from nexo.engine.durable import tell
+from nexo.engine.committer import call_back
 from nexo.vocabulary.errors import NexoError, RateLimited, Unauthorized, VersionMismatch
 from nexo.vocabulary.limits import (
     RPC_CLOSING_MS,
@@ -162,7 +162,7 @@ class Connection(asyncio.Protocol):
             else:
                 raise error
 
-        tell(future, told)
+        call_back(future, told)
 
     def spawn(self, work: Any, correlation: int) -> None:
         """Run a handler that has to wait; it replies by itself."""

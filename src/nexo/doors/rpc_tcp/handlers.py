@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from nexo.doors.rpc_tcp.calls import call
 from nexo.doors.rpc_tcp.deliveries import delivery_frame, wire_parts
-from nexo.engine.types import Waiter
+from nexo.engine.waiting_room import Waiter
 from nexo.vocabulary.limits import REASON_CHARS_MAX, RECEIPT_RANGES_STEP
 from nexo.vocabulary.start import Start
 from nexo.wire import commands

@@ -11,7 +11,7 @@ import msgspec
 from nexo.doors.sqs_http.errors import SqsError, invalid_attribute, unknown_attribute
 from nexo.doors.sqs_http.policies import allow_policy, redrive_policy, statements_of
 from nexo.doors.sqs_http.shapes import GetQueueAttributesResult
-from nexo.engine.looking import counts
+from nexo.engine.peek import counts
 from nexo.vocabulary.names import dead_letter_name
 
 if TYPE_CHECKING:

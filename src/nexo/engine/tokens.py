@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Adopt = Callable[[Mapping[str, TokenDefined]], None]
 
 
-class Keys:
+class Tokens:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._adopt: Adopt | None = None

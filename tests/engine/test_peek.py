@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from nexo.engine.looking import HEAD_BYTES, Glimpse, find, glimpses
+from nexo.engine.peek import HEAD_BYTES, Glimpse, find, glimpses
 from nexo.vocabulary.batch import batch_of
 from nexo.vocabulary.identity import first_seq, parse_message_id
 from nexo.vocabulary.settings import QueueSettings

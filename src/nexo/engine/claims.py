@@ -1,5 +1,4 @@
-"""The commands of Spark on one queue: claims, seals and repeatable reads, and snapshots. See
-`machine.claims`."""
+"""The commands of Spark on one queue: claims, seals and repeatable reads. See `machine.claims`."""
 
 from __future__ import annotations
 
@@ -8,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from nexo.engine.snapshots import SnapshotDesk
 from nexo.machine import claims
 from nexo.vocabulary.errors import DataCorrupt, InvalidArgument
 from nexo.vocabulary.limits import POP_BYTES_MAX
@@ -35,10 +33,9 @@ class Claimant(msgspec.Struct, frozen=True):
     batches: list[int]
 
 
-class ClaimDesk:
+class Claims:
     def __init__(self, actor: QueueActor) -> None:
         self._actor = actor
-        self.snapshots = SnapshotDesk(actor)
         self.waiting: set[asyncio.Event] = set()  # of claims that found nothing
 
     def claimants(self) -> list[Claimant]:
