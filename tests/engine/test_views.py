@@ -10,6 +10,7 @@ import pytest
 from nexo.engine import views
 from nexo.engine.views import Wanted
 from nexo.vocabulary.errors import InvalidArgument, LeaseLost
+from nexo.vocabulary.limits import VIEW_IDLE_MS, VIEW_READ_IDLE_MS
 from nexo.vocabulary.states import State
 from tests.engine.rig import Rig, bodies_of, number_of, numbered
 
@@ -105,14 +106,14 @@ async def test_it_ends(rig: Rig) -> None:
     desk.close(closed)
     desk.close(closed)
     await desk.read(read, 0, 1_000, 10**6)
-    await asyncio.sleep(views.READ_IDLE_S + 1)
+    await asyncio.sleep(VIEW_READ_IDLE_MS / 1000 + 1)
     for name in (read, closed, "another"):
         with pytest.raises(LeaseLost, match="take a new one"):
             await desk.read(name, 0, 1, 1)
     await desk.read(unread, 0, 1, 1)
     with pytest.raises(InvalidArgument):
         await desk.read(unread, -1, 1, 1)
-    await asyncio.sleep(views.IDLE_S + 1)
+    await asyncio.sleep(VIEW_IDLE_MS / 1000 + 1)
     with pytest.raises(LeaseLost):
         await desk.read(unread, 0, 1, 1)
 

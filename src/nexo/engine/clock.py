@@ -16,10 +16,10 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Protocol
 
+from nexo.vocabulary.limits import TIMER_MS_MAX
+
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-_LONGEST_S = 24 * 3600.0  # an event loop takes no arbitrary distance; it is set again then
 
 
 class Clock(Protocol):
@@ -75,7 +75,7 @@ class Timer:
                 return
             self._handle.cancel()
         self._at_ms = at_ms
-        wait_s = min(max(0.0, (at_ms - self._clock.now_ms()) / 1000), _LONGEST_S)
+        wait_s = min(max(0.0, (at_ms - self._clock.now_ms()) / 1000), TIMER_MS_MAX / 1000)
         self._handle = asyncio.get_running_loop().call_later(wait_s, self._fired)
 
     def cancel(self) -> None:

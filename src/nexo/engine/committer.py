@@ -20,6 +20,7 @@ from nexo.journal.port import Commit, Write
 from nexo.vocabulary.errors import NexoError, ReadOnly
 from nexo.vocabulary.limits import (
     INLINE_COMMIT_BYTES,
+    LAZY_COMMIT_MS,
     LONG_COMMIT_ROWS,
     SNAPSHOT_STEP_ENTRIES,
     UNSETTLED_BYTES_MAX,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
     Told = Callable[[Any, BaseException | None], None]
 
-LAZY_COMMIT_MS = 50  # deliveries alone are written after this long
 
 RANKS = CATALOG_RANK, TOPIC_RANK, QUEUE_RANK, ARCHIVE_RANK, EVENTS_RANK = range(5)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from nexo.engine.memory import Pins
 from nexo.machine import unreadable
 from nexo.vocabulary.errors import DataCorrupt
-from nexo.vocabulary.limits import UNREADABLE_RETRY_MS
+from nexo.vocabulary.limits import READ_RETRY_MS, UNREADABLE_RETRY_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from nexo.machine.chunk import Chunk
     from nexo.machine.log import Log
 
-_RETRY_S = 0.2  # a read that failed is tried again, while someone waits for it
 _SOON_S = 0.0  # what is corrupt is not waited for: whoever asked goes past it
 
 
@@ -51,7 +50,8 @@ class Contents:
                 loop.call_soon(go_on)
             else:
                 is_corrupt = isinstance(error, DataCorrupt)
-                loop.call_later(_SOON_S if is_corrupt else _RETRY_S, try_again, is_corrupt)
+                wait_s = _SOON_S if is_corrupt else READ_RETRY_MS / 1000
+                loop.call_later(wait_s, try_again, is_corrupt)
 
         def go_on() -> None:
             self._called.discard(chunk)

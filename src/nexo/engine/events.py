@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nexo.engine.clock import Timer
-from nexo.engine.committer import EVENTS_RANK, LAZY_COMMIT_MS
+from nexo.engine.committer import EVENTS_RANK
 from nexo.engine.topic_actor import TopicActor
 from nexo.machine import topic as rules
 from nexo.vocabulary.events import batch_of_events
@@ -22,6 +22,7 @@ from nexo.vocabulary.limits import (
     EVENTS_PENDING_MAX,
     EVENTS_PUBLISHED_MAX,
     EVENTS_RESIDENT_BYTES,
+    LAZY_COMMIT_MS,
 )
 
 if TYPE_CHECKING:

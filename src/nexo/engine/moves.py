@@ -21,7 +21,13 @@ from nexo.vocabulary.errors import (
     ReadOnly,
     RedriveNotFound,
 )
-from nexo.vocabulary.limits import MOVE_MESSAGES, MOVE_RUNS, RECEIVE_RATE_MAX
+from nexo.vocabulary.limits import (
+    MOVE_MESSAGES,
+    MOVE_RUNS,
+    RECEIVE_RATE_MAX,
+    REDRIVE_BURST_MS,
+    REDRIVES_KEPT,
+)
 from nexo.vocabulary.states import Cause
 
 if TYPE_CHECKING:
@@ -33,9 +39,6 @@ if TYPE_CHECKING:
     from nexo.machine.queue import Doomed, Queue
     from nexo.machine.span import Span
     from nexo.vocabulary.batch import Batch
-
-TASKS_KEPT = 1_000  # ended redrives that can still be asked about
-_BURST_MS = 100  # a rate is kept by moving what this long allows, then waiting
 
 
 def move(
@@ -120,7 +123,7 @@ class MoveTasks:
         task = await self._start(name, to, rate)
         number, self._next = self._next, self._next + 1
         self._tasks[number] = task
-        if len(self._tasks) > TASKS_KEPT:
+        if len(self._tasks) > REDRIVES_KEPT:
             ended = [number for number, each in self._tasks.items() if each.finished.done()]
             for number_ended in ended[:1]:
                 del self._tasks[number_ended]
@@ -253,7 +256,7 @@ class MoveTask:
             while self._moved + self._skipped_count < self._total and not self._cancelled:
                 step = min(MOVE_MESSAGES, self._total - self._moved - self._skipped_count)
                 if self._rate is not None:
-                    step = min(step, max(1, int(self._rate * _BURST_MS / 1000)))
+                    step = min(step, max(1, int(self._rate * REDRIVE_BURST_MS / 1000)))
                 picked = depart.pick(self._source.queue, step, MOVE_RUNS)
                 if not picked:
                     if has_waited:

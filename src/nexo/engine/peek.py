@@ -13,6 +13,7 @@ from nexo.machine.pop import message_at
 from nexo.vocabulary.batch import OFFSET_TYPE, Batch
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.identity import message_id, parse_message_id
+from nexo.vocabulary.limits import PEEK_HEAD_BYTES
 from nexo.vocabulary.message import Message
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from nexo.machine.span import Span
 
     Held = tuple[int, int]  # lease and sequence number
-
-HEAD_BYTES = 240  # of each body
 
 
 class Glimpse(msgspec.Struct, frozen=True):
@@ -122,7 +121,7 @@ def _glimpse(queue: Queue, seen: Glance, seq: int) -> Glimpse:
 def _head(content: Content, index: int) -> Batch:
     """One message as a batch, with the beginning of its body."""
     low, high = content.offsets[index], content.offsets[index + 1]
-    payload = bytes(content.payload[low : min(high, low + HEAD_BYTES)])
+    payload = bytes(content.payload[low : min(high, low + PEEK_HEAD_BYTES)])
     groups, attributes = content.groups, content.attributes
     ids, origins = content.deduplication_ids, content.origins
     return Batch(

@@ -19,17 +19,20 @@ from nexo.engine.outcome import outcome_of, refusal_of, report
 from nexo.journal.port import Commit
 from nexo.vocabulary.batch import batch_of
 from nexo.vocabulary.errors import NexoError, NotReady
-from nexo.vocabulary.limits import ACTOR_FAILURES_MAX, ACTOR_FAILURES_MS, OUT_OF_SERVICE_MS
+from nexo.vocabulary.limits import (
+    ACTOR_FAILURES_MAX,
+    ACTOR_FAILURES_MS,
+    DISK_PROBE_MS,
+    OUT_OF_SERVICE_MS,
+    TIDY_AGAIN_MS,
+    TIDY_MS,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nexo.engine.committer import Participant
     from nexo.engine.context import Context
-
-PROBE_MS = 1_000  # how often a failed or full disk is tried again
-TIDY_MS = 1_000  # how often idle work is looked for …
-TIDY_AGAIN_MS = 10  # … and how soon after a step that left more
 
 
 class Loader(Protocol):
@@ -164,7 +167,7 @@ class Supervisor:
                     report("the journal could not be loaded again", error)
                 if self._loaded:
                     self._loaded = await self._is_usable()
-                await asyncio.sleep(PROBE_MS / 1000)
+                await asyncio.sleep(DISK_PROBE_MS / 1000)
                 continue
             if self._loaded:
                 break

@@ -21,7 +21,7 @@ from nexo.machine.span import History
 from nexo.vocabulary.batch import fitting, size_of
 from nexo.vocabulary.errors import InvalidArgument, LeaseLost
 from nexo.vocabulary.identity import priority_of
-from nexo.vocabulary.limits import READ_RUNS_MAX, VIEWS_MAX
+from nexo.vocabulary.limits import READ_RUNS_MAX, VIEW_IDLE_MS, VIEW_READ_IDLE_MS, VIEWS_MAX
 from nexo.vocabulary.states import State
 
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from nexo.machine.peek import Glance
     from nexo.machine.queue import Queue
 
-IDLE_S = 600.0  # a view that is not read to its end is kept this long …
-READ_IDLE_S = 60.0  # … and one that was, in case that a part of it is wanted again
 _UNDELIVERED = History(0, 0)
 
 
@@ -155,9 +153,9 @@ class Views:
         self._views[name] = self._views.pop(name)
         if view.expiry is not None:
             view.expiry.cancel()
-        idle_s = READ_IDLE_S if view.read >= view.count else IDLE_S
+        idle_ms = VIEW_READ_IDLE_MS if view.read >= view.count else VIEW_IDLE_MS
         loop = asyncio.get_running_loop()
-        view.expiry = loop.call_later(idle_s, self._views.pop, name, None)
+        view.expiry = loop.call_later(idle_ms / 1000, self._views.pop, name, None)
 
 
 def _assembled(view: View, start: int, runs: list[_Run], stop: int, bytes_max: int) -> ViewReading:

@@ -19,13 +19,12 @@ from nexo.doors.console.formatting import visible
 from nexo.doors.console.pages import HEADERS
 from nexo.doors.console.request import as_pairs, whole_number
 from nexo.engine import peek
-from nexo.engine.peek import HEAD_BYTES
 from nexo.vocabulary.attributes import decode_attributes, encode_attributes
 from nexo.vocabulary.batch import Batch, batch_of
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.events import Event, decode_event
 from nexo.vocabulary.identity import message_id, parse_message_id
-from nexo.vocabulary.limits import PEEK_MESSAGES_MAX
+from nexo.vocabulary.limits import PEEK_HEAD_BYTES, PEEK_MESSAGES_MAX
 from nexo.vocabulary.names import EVENTS_TOPIC
 from nexo.vocabulary.start import Start
 
@@ -156,7 +155,7 @@ def shown_body(body: bytes, wanted: str = "") -> ShownBody:
 
 def preview(body: bytes, size: int | None = None) -> str:
     """The beginning of a body in one line; with its size, if this is not all of it."""
-    head = body[:HEAD_BYTES]
+    head = body[:PEEK_HEAD_BYTES]
     is_head = len(head) < (len(body) if size is None else size)
     text = _text(head, is_cut=is_head)
     line = head[:32].hex(" ") if text is None else visible(" ".join(text.split()))
