@@ -14,8 +14,8 @@ from nexo.engine.committer import CATALOG_RANK
 from nexo.engine.recorder import StoredBytes
 from nexo.journal.port import CATALOG, Write
 from nexo.machine.catalog import Catalog, encoded_in_steps
+from nexo.vocabulary import limits
 from nexo.vocabulary.changes import Dropped, encode_changes
-from nexo.vocabulary.limits import CATALOG_STEP_DEFINITIONS, RECORD_BYTES_BEFORE_SNAPSHOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -98,7 +98,7 @@ class CatalogRecord:
             self._record_bytes = sum(map(len, self._since))
             self._pieces, self._encoded, self._since, self._is_ready = None, bytearray(), [], False
         elif self._pieces is None and self._is_due:
-            self._pieces = encoded_in_steps(catalog.image(), CATALOG_STEP_DEFINITIONS)
+            self._pieces = encoded_in_steps(catalog.image(), limits.CATALOG_STEP_DEFINITIONS)
             self._go_on()
 
     def close(self) -> None:
@@ -108,7 +108,8 @@ class CatalogRecord:
 
     @property
     def _is_due(self) -> bool:
-        return self._record_bytes > max(RECORD_BYTES_BEFORE_SNAPSHOT, 2 * self._snapshot_bytes)
+        least = limits.RECORD_BYTES_BEFORE_SNAPSHOT
+        return self._record_bytes > max(least, 2 * self._snapshot_bytes)
 
     def _go_on(self) -> None:
         self._step = asyncio.get_running_loop().call_soon(self._encode)

@@ -17,14 +17,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from nexo.engine.outcome import outcome_of, refusal_of, report
 from nexo.journal.port import Commit, Write
+from nexo.vocabulary import limits
 from nexo.vocabulary.errors import NexoError, ReadOnly
-from nexo.vocabulary.limits import (
-    INLINE_COMMIT_BYTES,
-    LAZY_COMMIT_MS,
-    LONG_COMMIT_ROWS,
-    SNAPSHOT_STEP_ENTRIES,
-    UNSETTLED_BYTES_MAX,
-)
+from nexo.vocabulary.limits import INLINE_COMMIT_BYTES, LAZY_COMMIT_MS, LONG_COMMIT_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,7 +85,7 @@ class Draft:
         self.rows: list[tuple[int, Batch]] = []
         self.dropped_rows: list[int] = []
         self.dropped_owners: list[int] = []
-        self.snapshot_entries = SNAPSHOT_STEP_ENTRIES  # that snapshots may still take down
+        self.snapshot_entries = limits.SNAPSHOT_STEP_ENTRIES  # that snapshots may still take down
 
     @property
     def snapshot_bytes(self) -> int:
@@ -218,13 +213,13 @@ class Committer:
     def congested(self) -> bool:
         """The disk has fallen behind: no more may come in before `room` says so. While somebody
         waits for room everybody does, so nobody is overtaken."""
-        return self.unsettled_bytes > UNSETTLED_BYTES_MAX or self._waiting_for_room > 0
+        return self.unsettled_bytes > limits.UNSETTLED_BYTES_MAX or self._waiting_for_room > 0
 
     async def room(self) -> None:
         """Wait until the disk has caught up enough for more to come in."""
         self._waiting_for_room += 1
         try:
-            while self.unsettled_bytes > UNSETTLED_BYTES_MAX:
+            while self.unsettled_bytes > limits.UNSETTLED_BYTES_MAX:
                 future: asyncio.Future[None] = self._loop.create_future()
                 self._room.append(future)
                 await future
@@ -408,7 +403,7 @@ class Committer:
         waiters, self._running_waiters = self._running_waiters, []
         for future, result, _ in waiters:
             future.answer(result)
-        if self._room and self.unsettled_bytes <= UNSETTLED_BYTES_MAX:
+        if self._room and self.unsettled_bytes <= limits.UNSETTLED_BYTES_MAX:
             self._wake_room()
         self._context.topics.committed()
         if failed:

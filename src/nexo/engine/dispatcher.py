@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from nexo.engine.outcome import outcome_of, report
 from nexo.machine.fail import give_back_lease
 from nexo.machine.pop import pop
+from nexo.vocabulary import limits
 from nexo.vocabulary.errors import NotReady
-from nexo.vocabulary.limits import GIVE_BACK_STEP_SPANS, SERVE_STEP_PARTS
+from nexo.vocabulary.limits import SERVE_STEP_PARTS
 
 if TYPE_CHECKING:
     from nexo.engine.context import Context
@@ -111,7 +112,7 @@ class Dispatcher:
         actor = self._actor
         if not actor.is_in_service:
             return
-        now_ms, left = actor.now_ms(), GIVE_BACK_STEP_SPANS
+        now_ms, left = actor.now_ms(), limits.GIVE_BACK_STEP_SPANS
         while leaving and left > 0:
             returned = give_back_lease(actor.queue, leaving[-1], now_ms, left)
             if returned < left:

@@ -16,9 +16,9 @@ from nexo.engine.clock import Timer
 from nexo.engine.committer import EVENTS_RANK
 from nexo.engine.topic_actor import TopicActor
 from nexo.machine import topic as rules
+from nexo.vocabulary import limits
 from nexo.vocabulary.events import batch_of_events
 from nexo.vocabulary.limits import (
-    EVENTS_PAUSE_MS,
     EVENTS_PENDING_MAX,
     EVENTS_PUBLISHED_MAX,
     EVENTS_RESIDENT_BYTES,
@@ -103,7 +103,7 @@ class EventsActor(TopicActor):
         super().settle(mark.end)
         self._forget_old()
         if self.is_behind and self._context.refusal is None:
-            self._reminder.at(self._published_ms + EVENTS_PAUSE_MS)
+            self._reminder.at(self._published_ms + limits.EVENTS_PAUSE_MS)
 
     def adopt(self, topic: rules.Topic) -> None:
         """What was told of a state that was given up did not happen. What is owed still is, unless
@@ -126,7 +126,7 @@ class EventsActor(TopicActor):
         """For a disk that takes no payloads, or because others were told just now."""
         if self._context.refusal is not None or not self.is_in_service:
             return True
-        is_soon = now_ms < self._published_ms + EVENTS_PAUSE_MS and not self._is_due
+        is_soon = now_ms < self._published_ms + limits.EVENTS_PAUSE_MS and not self._is_due
         return is_soon and len(self._owed) + len(self._told) < EVENTS_PUBLISHED_MAX
 
     def _forget_old(self) -> None:

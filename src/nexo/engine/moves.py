@@ -13,6 +13,7 @@ import msgspec
 
 from nexo.machine import depart, unreadable
 from nexo.machine.push import push_moved
+from nexo.vocabulary import limits
 from nexo.vocabulary.errors import (
     DataCorrupt,
     InvalidArgument,
@@ -21,13 +22,7 @@ from nexo.vocabulary.errors import (
     ReadOnly,
     RedriveNotFound,
 )
-from nexo.vocabulary.limits import (
-    MOVE_MESSAGES,
-    MOVE_RUNS,
-    RECEIVE_RATE_MAX,
-    REDRIVE_BURST_MS,
-    REDRIVES_KEPT,
-)
+from nexo.vocabulary.limits import RECEIVE_RATE_MAX, REDRIVE_BURST_MS, REDRIVES_KEPT
 from nexo.vocabulary.states import Cause
 
 if TYPE_CHECKING:
@@ -77,11 +72,11 @@ class Mover:
         context, queue = self._context, source.queue
         if context.refusal is not None or source in self._unfinished:
             return
-        left = MOVE_MESSAGES
+        left = limits.MOVE_MESSAGES
         kept: list[Doomed] = []  # what cannot be read now stays, and the others go past it
         done = 0
         for each in queue.doomed:
-            if left <= 0 or done == MOVE_RUNS:
+            if left <= 0 or done == limits.MOVE_RUNS:
                 self._unfinished.add(source)
                 asyncio.get_running_loop().call_soon(self._go_on, source)
                 break
@@ -254,10 +249,10 @@ class MoveTask:
                 self._moved = await self._move(picked) if picked else 0
                 return self._moved
             while self._moved + self._skipped_count < self._total and not self._cancelled:
-                step = min(MOVE_MESSAGES, self._total - self._moved - self._skipped_count)
+                step = min(limits.MOVE_MESSAGES, self._total - self._moved - self._skipped_count)
                 if self._rate is not None:
                     step = min(step, max(1, int(self._rate * REDRIVE_BURST_MS / 1000)))
-                picked = depart.pick(self._source.queue, step, MOVE_RUNS)
+                picked = depart.pick(self._source.queue, step, limits.MOVE_RUNS)
                 if not picked:
                     if has_waited:
                         break

@@ -32,12 +32,8 @@ from nexo.machine.log import Place
 from nexo.machine.pop import messages, pop
 from nexo.machine.push import push, push_one, push_shared
 from nexo.machine.snapshot import QueueSnapshot
-from nexo.vocabulary.limits import (
-    EXPIRE_STEP_SPANS,
-    POP_BYTES_MAX,
-    UNWRITTEN_CHANGES_MAX,
-    WEAR_STEP_THINGS,
-)
+from nexo.vocabulary import limits
+from nexo.vocabulary.limits import POP_BYTES_MAX, WEAR_STEP_THINGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -416,8 +412,8 @@ class QueueActor(Actor):
 
     def _tick(self) -> None:
         now_ms = self.now_ms()
-        must_wait = len(self.queue.changes) > UNWRITTEN_CHANGES_MAX
-        is_more = must_wait or expire(self.queue, now_ms, EXPIRE_STEP_SPANS)
+        must_wait = len(self.queue.changes) > limits.UNWRITTEN_CHANGES_MAX
+        is_more = must_wait or expire(self.queue, now_ms, limits.EXPIRE_STEP_SPANS)
         if self.queue.doomed:
             self.move_dead_letters()
         if must_wait:
