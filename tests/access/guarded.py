@@ -59,7 +59,7 @@ class GuardedBroker:
     def mint(self, *allow: str, aws: bool = False, expires_after_ms: int | None = None) -> Minted:
         name = f"token-{next(self._numbers)}"
         minted: Minted = self.wait_for(
-            self.engine.keys.create(name, allow, aws=aws, expires_after_ms=expires_after_ms)
+            self.engine.tokens.create(name, allow, aws=aws, expires_after_ms=expires_after_ms)
         )
         return minted
 
@@ -69,12 +69,12 @@ class GuardedBroker:
     def expired(self, *allow: str) -> str:
         """A token whose time is over: as if it had been made an hour ago."""
         minted = self.mint(*allow, expires_after_ms=3_600_000)
-        catalog = self.engine._catalog
+        catalog = self.engine._catalog.catalog
         past = msgspec.structs.replace(minted.defined, expires_ms=minted.defined.created_ms - 1)
 
         def age() -> None:
             catalog.tokens[past.name] = past
-            self.engine.keys.tell()
+            self.engine.tokens.tell()
 
         self.run(age)
         return minted.token
@@ -85,7 +85,7 @@ class GuardedBroker:
         return minted.token
 
     def revoke(self, minted: Minted) -> None:
-        self.wait_for(self.engine.keys.revoke(minted.defined.name))
+        self.wait_for(self.engine.tokens.revoke(minted.defined.name))
 
     def audit(self, limit: int = 100) -> list[Any]:
         assert self.broker._security is not None

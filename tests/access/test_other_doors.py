@@ -174,8 +174,8 @@ def _age(broker: GuardedBroker, minted: Minted) -> None:
     past = msgspec.structs.replace(minted.defined, expires_ms=minted.defined.created_ms - 1)
 
     def age() -> None:
-        broker.engine._catalog.tokens[past.name] = past
-        broker.engine.keys.tell()
+        broker.engine._catalog.catalog.tokens[past.name] = past
+        broker.engine.tokens.tell()
 
     broker.run(age)
 

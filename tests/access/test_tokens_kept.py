@@ -46,7 +46,7 @@ def test_tokens_survive_snapshots_of_the_catalog(tmp_path: Path) -> None:
     broker = GuardedBroker(data=str(tmp_path / "data"))
     try:
         broker.mint("orders:push", aws=True)
-        catalog = broker.engine._catalog
+        catalog = broker.engine._catalog.catalog
         image = decode_catalog_image(b"".join(encoded_in_steps(catalog.image(), 1)))
         assert Catalog(image).tokens == catalog.tokens
         assert fold_catalog(image, []).tokens == catalog.tokens

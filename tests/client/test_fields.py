@@ -189,13 +189,13 @@ def test_very_many_ranges_are_applied_in_steps(
     """All are done, in the order in which they came, and what was refused is told of each."""
     monkeypatch.setattr(handlers, "RECEIPT_RANGES_STEP", 10)
     steps: list[int] = []
-    apply_each = receipts._each
+    apply_each = receipts.refused_of
 
-    def counting(ranges: Any, apply: Any) -> Any:
+    def counting(ranges: Any, *more: Any) -> Any:
         steps.append(len(ranges))
-        return apply_each(ranges, apply)
+        return apply_each(ranges, *more)
 
-    monkeypatch.setattr(receipts, "_each", counting)
+    monkeypatch.setattr(receipts, "refused_of", counting)
     with Speaker(running.port, None) as speaker:
         speaker.call("create_queue", name="many", exist_ok=True)
         speaker.ask(Kind.PUSH, c.pack_push(c.Push("many")), encode_batch(batch_of([b"x"] * 25)))

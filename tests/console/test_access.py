@@ -94,7 +94,7 @@ def test_a_revoked_token_is_out_at_once(tab: Looking, guarded: GuardedBroker) ->
     minted = guarded.mint("*:*")
     sign_in(tab, minted.token, "/queues")
     tab.page.locator('#pulse[data-state="live"]').wait_for()
-    guarded.wait_for(guarded.engine.keys.revoke(minted.defined.name))
+    guarded.wait_for(guarded.engine.tokens.revoke(minted.defined.name))
     tab.page.locator('#pulse[data-state="away"]').wait_for()
     tab.at("/queues")
     assert "/login" in tab.page.url

@@ -106,8 +106,8 @@ class Pages:
                 await engine.create_queue("orders")
             if "news" not in engine.topics:
                 await engine.create_topic("news")
-            if "made" not in {each.name for each in engine.keys.all()}:
-                await engine.keys.create("made", ["x:push"])
+            if "made" not in {each.name for each in engine.tokens.all()}:
+                await engine.tokens.create("made", ["x:push"])
             actor = engine.queue("orders")
             await actor.purge()
             await actor.push(batch_of([b"x"]))

@@ -15,9 +15,9 @@ from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING
 
-from nexo.engine import recorder
 from nexo.engine.engine import Engine
 from nexo.journal.sqlite import SqliteJournal
+from nexo.vocabulary import limits
 from nexo.vocabulary.batch import batch_of
 from nexo.vocabulary.errors import StaleReceipt
 from nexo.vocabulary.settings import QueueSettings, TopicSettings
@@ -140,7 +140,7 @@ class Load:
 
 
 async def main(directory: str, life: int, seed: int, next_number: int) -> None:
-    recorder.UNFOLDED_BYTES_MAX = 20_000  # type: ignore[attr-defined]
+    limits.UNFOLDED_BYTES_MAX = 20_000
     random = Random(f"{seed}/{life}")
     journal = SqliteJournal(directory, reserve_bytes=RESERVE_BYTES)
     engine = Engine(

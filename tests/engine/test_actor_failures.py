@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from nexo.engine import topic_actor
+from nexo.engine.dispatcher import Dispatcher
 from nexo.machine.bind import wanted_runs
 from nexo.vocabulary.attributes import encode_attributes
 from nexo.vocabulary.errors import NexoError, NotReady
@@ -46,7 +47,10 @@ def hear(told: list[str]) -> None:
 
 
 def break_step(
-    monkeypatch: pytest.MonkeyPatch, actor: QueueActor | TopicActor, step: str, times: int = 1
+    monkeypatch: pytest.MonkeyPatch,
+    actor: QueueActor | TopicActor | type[Dispatcher],
+    step: str,
+    times: int = 1,
 ) -> None:
     """The next calls of a method do their work, this many, and then raise."""
     whole: Callable[..., Any] = getattr(actor, step)
@@ -95,7 +99,7 @@ async def test_what_was_confirmed_stays_whatever_fails_then(
     queue, other = await engine.create_queue("q"), await engine.create_queue("other")
     popping = asyncio.create_task(queue.pop(wait_ms=60_000)) if step == "_serve" else None
     await settle()
-    break_step(monkeypatch, queue, step)
+    break_step(monkeypatch, Dispatcher if step == "_serve" else queue, step)
     await queue.push(bodies("a", "b"))
     if step == "_tick":
         queue.tick()
@@ -272,7 +276,7 @@ async def test_a_meter_that_fails_stops_nobody(
     def broken(*_: float) -> None:
         raise Broken("committed")
 
-    monkeypatch.setattr(engine.committer, "_on_committed", broken)
+    monkeypatch.setattr(engine.meters, "committed", broken)
     await engine.create_queue("q")
     await engine.queue("q").push(bodies("a"))
 

@@ -17,7 +17,7 @@ SIZE = 1_000
 
 @pytest.fixture(autouse=True)
 def low_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nexo.engine.committer.UNSETTLED_BYTES_MAX", LIMIT_BYTES)
+    monkeypatch.setattr("nexo.vocabulary.limits.UNSETTLED_BYTES_MAX", LIMIT_BYTES)
 
 
 async def test_pushes_wait_and_memory_is_bounded(rig: Rig) -> None:

@@ -18,6 +18,7 @@ from nexo.machine import compact, fail, move, purge
 from nexo.machine import deadlines as time_rules
 from nexo.machine.deadlines import run_due
 from nexo.machine.invariants import check
+from nexo.vocabulary import limits
 from nexo.vocabulary.attributes import encode_attributes
 from nexo.vocabulary.limits import (
     COPY_STEP_CHUNKS,
@@ -221,8 +222,8 @@ async def test_a_crash_in_the_middle_of_a_lapse(rig: Rig, monkeypatch: pytest.Mo
     queue = await fill(await rig.start())
     epoch = await queue.claims.open("query")
     await queue.claims.claim("query", epoch, 0, MANY, 1_000)
-    monkeypatch.setattr(queue_actor, "DUE_STEP_SPANS", 10)
-    monkeypatch.setattr(queue_actor, "UNWRITTEN_CHANGES_MAX", 30)
+    monkeypatch.setattr(limits, "DUE_STEP_SPANS", 10)
+    monkeypatch.setattr(limits, "UNWRITTEN_CHANGES_MAX", 30)
     rig.runner.is_held = True
     await asyncio.sleep(1)
     while rig.runner.held:
@@ -275,8 +276,8 @@ async def test_what_time_brings_waits_for_a_slow_disk(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a commit would have to write all of it in one step."""
-    monkeypatch.setattr(queue_actor, "DUE_STEP_SPANS", 10)
-    monkeypatch.setattr(queue_actor, "UNWRITTEN_CHANGES_MAX", 40)
+    monkeypatch.setattr(limits, "DUE_STEP_SPANS", 10)
+    monkeypatch.setattr(limits, "UNWRITTEN_CHANGES_MAX", 40)
     queue = await fill(await rig.start())
     for _ in range(0, MANY, POP_RUNS_MAX):
         await queue.pop(MANY, one_ack=True, visibility_ms=1_000)
@@ -329,7 +330,7 @@ async def test_what_is_too_old_goes_some_at_a_time(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Batches of 32 are chunks of their own."""
-    monkeypatch.setattr(queue_actor, "DUE_STEP_SPANS", 10)
+    monkeypatch.setattr(limits, "DUE_STEP_SPANS", 10)
     engine = await rig.start()
     queue = await engine.create_queue("q", QueueSettings(retention_ms=60_000))
     for number in range(95):
@@ -369,7 +370,7 @@ async def test_sparse_chunks_are_copied_forward_some_at_a_time(
 
     monkeypatch.setattr(compact, "copy_forward", counted)
     for limit in ("UNFOLDED_BYTES_MAX", "SNAPSHOT_BYTES_MIN"):
-        monkeypatch.setattr(f"nexo.engine.recorder.{limit}", 0)
+        monkeypatch.setattr(limits, limit, 0)
     await queue.push(bodies("a snapshot is due"))
     await asyncio.sleep(1)
     assert copied == [COPY_STEP_CHUNKS] * 3

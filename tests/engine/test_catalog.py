@@ -7,10 +7,10 @@ import asyncio
 import msgspec
 import pytest
 
-from nexo.engine import catalog_record
 from nexo.engine.definitions import import_definitions
 from nexo.engine.recovery import load_catalog
 from nexo.journal.port import CATALOG
+from nexo.vocabulary import limits
 from nexo.vocabulary.definitions import Definitions, QueueDefinition
 from nexo.vocabulary.errors import (
     InvalidArgument,
@@ -358,8 +358,8 @@ async def test_no_door_can_store_long_texts_in_the_catalog(rig: Rig) -> None:
 
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalog_record, "RECORD_BYTES_BEFORE_SNAPSHOT", 4_000)
-    monkeypatch.setattr(catalog_record, "CATALOG_STEP_DEFINITIONS", 10)
+    monkeypatch.setattr(limits, "RECORD_BYTES_BEFORE_SNAPSHOT", 4_000)
+    monkeypatch.setattr(limits, "CATALOG_STEP_DEFINITIONS", 10)
 
 
 @pytest.mark.usefixtures("small_steps")

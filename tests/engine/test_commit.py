@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nexo.engine.durable import tell
+from nexo.engine.committer import call_back
 from nexo.vocabulary.errors import ReadOnly
 from tests.engine.rig import Rig, ack, bodies, nack, numbered, texts
 from tests.engine.virtual_time import settle
@@ -113,8 +113,8 @@ async def test_whoever_is_called_back_is_as_the_commit_ends(rig: Rig) -> None:
     def fails(_: Accepted, __: BaseException | None) -> None:
         raise ValueError("this one")
 
-    tell(queue.push(bodies("a")), fails)
-    tell(queue.push(bodies("b")), lambda accepted, _: answers.append(accepted))
+    call_back(queue.push(bodies("a")), fails)
+    call_back(queue.push(bodies("b")), lambda accepted, _: answers.append(accepted))
     awaited = queue.push(bodies("c"))
     await settle()
     rig.runner.step()
@@ -128,7 +128,7 @@ async def test_whoever_is_called_back_hears_of_a_failed_commit(rig: Rig) -> None
     heard: list[BaseException | None] = []
     failing = [ReadOnly("once")]
     rig.journal.refuse_commit = lambda _: failing.pop() if failing else None
-    tell(queue.push(bodies("a")), lambda _, error: heard.append(error))
+    call_back(queue.push(bodies("a")), lambda _, error: heard.append(error))
     await asyncio.sleep(1)
     assert [type(error) for error in heard] == [ReadOnly]
 

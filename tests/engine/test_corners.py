@@ -118,7 +118,7 @@ async def test_a_late_delete_leaves_alone_what_spark_holds(rig: Rig) -> None:
     epoch = await queue.claims.open("spark")
     claim = await queue.claims.claim("spark", epoch, 0, 10, 60_000)
     assert claim.count == 2
-    assert queue.late.holds(0)
-    assert queue.late.lease_of(0) is None
-    assert queue.late.discard(0) is None
+    assert queue.holds(0)
+    assert queue.lease_of(0) is None
+    assert queue.discard(0) is None
     assert queue.info().depth == 2

@@ -205,7 +205,7 @@ async def test_events_add_up_to_the_totals(
     telling: Rig, seed: int, pause_ms: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Random lives with restarts in between; with crashes if no event waits for others."""
-    monkeypatch.setattr("nexo.engine.events.EVENTS_PAUSE_MS", pause_ms)
+    monkeypatch.setattr("nexo.vocabulary.limits.EVENTS_PAUSE_MS", pause_ms)
     random = Random(seed)
     engine = await telling.start()
     settings = QueueSettings(

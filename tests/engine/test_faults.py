@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nexo.engine.supervisor import PROBE_MS
 from nexo.vocabulary.errors import DataCorrupt, NexoError, NotReady, QueueNotFound, ReadOnly
-from nexo.vocabulary.limits import CLOSE_MS, COMMIT_OVERDUE_MS
+from nexo.vocabulary.limits import CLOSE_MS, COMMIT_OVERDUE_MS, DISK_PROBE_MS
 from nexo.vocabulary.settings import QueueSettings
 from tests.engine.rig import Rig, ack, bodies, nack, numbered, peeked, texts
 from tests.engine.virtual_time import settle
@@ -76,7 +75,7 @@ async def test_pushes_are_refused_at_once_until_the_disk_is_back(rig: Rig) -> No
     # What is kept to be told again and again must not hold on to what was refused.
     assert len(list(walk_tb(refusal.__traceback__))) == held
     heal(rig)
-    await asyncio.sleep(PROBE_MS / 1000 + 0.1)
+    await asyncio.sleep(DISK_PROBE_MS / 1000 + 0.1)
     assert engine.refusal is None
     await queue.push(bodies("c"))
     assert await peeked(queue) == ["c"]

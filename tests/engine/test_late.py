@@ -20,10 +20,10 @@ async def test_late_delete_is_durable(rig: Rig) -> None:
     again = await queue.pop(2, one_ack=True)
     assert again.lease != first.lease
     for seq in (1, 2):  # one with another consumer, one in line
-        discarded = queue.late.discard(seq)
+        discarded = queue.discard(seq)
         assert discarded is not None
         await discarded
-    assert queue.late.discard(2) is None
+    assert queue.discard(2) is None
     queue = (await rig.crash()).queue("q")
     assert await peeked(queue) == ["0"]
 
@@ -48,12 +48,12 @@ async def test_repeated_attempt(rig: Rig) -> None:
     queue = await (await rig.start()).create_queue("q", FIFO)
     await queue.push(numbered(2))
     delivery = await queue.pop(2, one_ack=True, visibility_ms=1_000)
-    queue.attempts.remember("one", delivery)
-    assert queue.attempts.again("two", None) is None
-    assert queue.attempts.again("one", 5_000) is delivery
+    queue.receive_attempts.remember("one", delivery)
+    assert queue.receive_attempts.again("two", None) is None
+    assert queue.receive_attempts.again("one", 5_000) is delivery
     await queue.ack(delivery.lease, 0, 1)
     with pytest.raises(StaleReceipt):
-        queue.attempts.again("one", 5_000)
+        queue.receive_attempts.again("one", 5_000)
 
 
 async def test_redrive_to_a_queue_that_goes_fails(rig: Rig) -> None:

@@ -19,13 +19,12 @@ from nexo.doors.rpc_tcp.calls import list_queues, list_topics
 from nexo.engine.definitions import (
     JSON,
     MSGPACK,
-    STEP_DEFINITIONS,
     export_definitions,
     packed_definitions,
 )
 from nexo.engine.listing import Named, page, steps
 from nexo.vocabulary.definitions import Definitions
-from nexo.vocabulary.limits import LIST_STEP_NAMES
+from nexo.vocabulary.limits import DEFINITIONS_STEP, LIST_STEP_NAMES
 from nexo.vocabulary.settings import QueueSettings
 from nexo.wire.calls import ListQueues, ListTopics
 from tests.engine.rig import Rig, numbered
@@ -274,7 +273,7 @@ async def test_the_topics_of_the_console_are_chosen_in_steps(
 
 
 @pytest.mark.parametrize("form", [JSON, MSGPACK])
-@pytest.mark.parametrize("count", [0, 1, 3 * STEP_DEFINITIONS])
+@pytest.mark.parametrize("count", [0, 1, 3 * DEFINITIONS_STEP])
 async def test_definitions_are_packed_in_steps(rig: Rig, form: Form, count: int) -> None:
     engine = await filled(rig, count)
     await engine.create_topic("t")
@@ -284,4 +283,4 @@ async def test_definitions_are_packed_in_steps(rig: Rig, form: Form, count: int)
     encoded = b"".join((await packed_definitions(given, form)).pieces)
     decode = msgspec.json.decode if form is JSON else msgspec.msgpack.decode
     assert decode(encoded, type=Definitions) == found
-    assert await with_turns(packed_definitions(again, form)) >= count // STEP_DEFINITIONS
+    assert await with_turns(packed_definitions(again, form)) >= count // DEFINITIONS_STEP

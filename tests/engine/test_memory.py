@@ -375,7 +375,7 @@ async def test_messages_of_a_deleted_topic_are_not_unreadable(rig: Rig) -> None:
 async def test_sparse_chunks_are_copied_forward_and_their_rows_freed(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nexo.engine.recorder.UNFOLDED_BYTES_MAX", 2_000)
+    monkeypatch.setattr("nexo.vocabulary.limits.UNFOLDED_BYTES_MAX", 2_000)
     assert UNFOLDED_BYTES_MAX > 2_000
     engine = await rig.start()
     queue = await engine.create_queue("q")
@@ -411,8 +411,8 @@ async def test_a_chunk_copied_forward_stays_until_its_new_row_is_on_disk(
     await fill(queue, 1)
     delivery = await queue.pop(BATCH, one_ack=True)
     await queue.ack(delivery.lease, 1, 90)
-    monkeypatch.setattr("nexo.engine.recorder.UNFOLDED_BYTES_MAX", 1)
-    monkeypatch.setattr("nexo.engine.recorder.SNAPSHOT_BYTES_MIN", 1)
+    monkeypatch.setattr("nexo.vocabulary.limits.UNFOLDED_BYTES_MAX", 1)
+    monkeypatch.setattr("nexo.vocabulary.limits.SNAPSHOT_BYTES_MIN", 1)
     rig.runner.is_held = True
     pushes = [other.push(numbered(30, 0, SIZE)) for _ in range(5)]  # too much, and cannot leave
     acked = queue.ack(delivery.lease, 90, 91)

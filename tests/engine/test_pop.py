@@ -250,7 +250,7 @@ async def test_a_fifo_group_goes_on_when_the_ack_is_on_disk(rig: Rig) -> None:
 async def test_too_many_waiting_consumers_are_refused(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nexo.engine.waiting.WAITERS_MAX", 3)
+    monkeypatch.setattr("nexo.engine.waiting_room.WAITERS_MAX", 3)
     queue = await (await rig.start()).create_queue("q")
     pops = [await waiting(queue) for _ in range(3)]
     with pytest.raises(RateLimited, match="3 consumers"):

@@ -32,8 +32,8 @@ OWNERS = 12
 
 @pytest.fixture(autouse=True)
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nexo.engine.recorder.UNFOLDED_BYTES_MAX", LIMIT)
-    monkeypatch.setattr("nexo.engine.recorder.SNAPSHOT_BYTES_MIN", LEAST)
+    monkeypatch.setattr("nexo.vocabulary.limits.UNFOLDED_BYTES_MAX", LIMIT)
+    monkeypatch.setattr("nexo.vocabulary.limits.SNAPSHOT_BYTES_MIN", LEAST)
 
 
 def unfolded(rig: Rig) -> int:
@@ -156,7 +156,7 @@ async def test_a_large_queue_is_read_whole_after_its_snapshot(rig: Rig) -> None:
 
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nexo.engine.committer.SNAPSHOT_STEP_ENTRIES", 20)
+    monkeypatch.setattr("nexo.vocabulary.limits.SNAPSHOT_STEP_ENTRIES", 20)
 
 
 async def later(queue: QueueActor, start: int, count: int) -> None:

@@ -129,7 +129,7 @@ async def test_rows_are_never_numbered_twice(rig: Rig) -> None:
 async def test_a_snapshot_stands_for_the_records_before_it(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nexo.engine.recorder.UNFOLDED_BYTES_MAX", 500)
+    monkeypatch.setattr("nexo.vocabulary.limits.UNFOLDED_BYTES_MAX", 500)
     engine = await rig.start()
     queue = await engine.create_queue("q")
     for number in range(100):

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from nexo.engine import receipts
 from nexo.vocabulary.settings import QueueSettings
 from tests.engine.rig import Rig, ack, bodies, numbered, ranges, texts
 from tests.engine.virtual_time import START_MS, settle
@@ -65,7 +64,7 @@ async def test_a_visibility_timeout_shorter_than_the_retransmit_timeout(rig: Rig
     assert 0 <= await ready_at(queue) - began - 20 <= SLACK_MS
     await queue.pop(visibility_ms=60_000)
     began = elapsed_ms(queue)
-    assert receipts.received(queue, [(many.lease, 1, 2)]) == []
+    assert queue.received_ranges([(many.lease, 1, 2)]) == []
     assert 0 <= await ready_at(queue) - began - 20 <= SLACK_MS
 
 

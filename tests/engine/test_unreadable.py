@@ -322,9 +322,9 @@ async def test_a_late_receipt_still_removes_it(rig: Rig) -> None:
     queue = (await rig.restart()).queue("q")
     rig.journal.refuse_fetch = lambda _: DataCorrupt("rotten")
     assert not (await queue.pop(1)).parts
-    assert queue.late.holds(7)
-    removed = queue.late.discard(7)
+    assert queue.holds(7)
+    removed = queue.discard(7)
     assert removed is not None
     await removed
-    assert not queue.late.holds(7)
+    assert not queue.holds(7)
     assert (queue.info().depth, queue.info().unreadable) == (49, 49)

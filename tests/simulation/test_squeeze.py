@@ -24,14 +24,17 @@ def modules_with(name: str) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("name", squeeze.USERS)
+@pytest.mark.parametrize("name", squeeze.CHOICES)
 def test_every_user_of_a_limit_is_listed(name: str) -> None:
-    assert modules_with(name) == set(squeeze.USERS[name])
+    assert modules_with(name) == set(squeeze.USERS.get(name, ()))
 
 
 def test_limits_are_put_back() -> None:
-    with squeeze.squeezed(squeeze.draw(Random(1))):
-        pass
+    before = {name: getattr(limits, name) for name in squeeze.CHOICES}
+    drawn = squeeze.draw(Random(1))
+    with squeeze.squeezed(drawn):
+        assert {name: getattr(limits, name) for name in drawn} == drawn
+    assert {name: getattr(limits, name) for name in before} == before
     for name, users in squeeze.USERS.items():
         for user in users:
-            assert getattr(importlib.import_module(user), name) == getattr(limits, name)
+            assert getattr(importlib.import_module(user), name) == before[name]

@@ -35,7 +35,7 @@ class Guarded:
 
     async def _open(self, engine: Engine) -> str:
         guard = Guard(engine.now_ms, is_required=True)
-        engine.keys.guard_with(guard.adopt)
+        engine.tokens.guard_with(guard.adopt)
         self._door = HttpDoor(Front(SqsApp(engine, guard=guard), {}, lambda: None))
         return f"http://127.0.0.1:{await self._door.open('127.0.0.1', 0)}"
 
@@ -49,7 +49,7 @@ class Guarded:
 
     def key(self, name: str, *allow: str) -> Any:
         given = allow or ("*:*",)
-        return self._running.call(lambda engine: engine.keys.create(name, given, aws=True))
+        return self._running.call(lambda engine: engine.tokens.create(name, given, aws=True))
 
     def connect(self) -> socket.socket:
         split = urlsplit(self.url)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from nexo.engine.timer import Timer
+from nexo.engine.clock import Timer
 
 if TYPE_CHECKING:
     from nexo.engine.context import Context

@@ -1,4 +1,4 @@
-"""The broker's two clocks.
+"""The broker's two clocks, and the timers of its actors.
 
 Queues and topics live by a clock that never goes back and never jumps. It starts from the wall
 clock (or from the latest time in the journal, should the wall clock have been set back since) and
@@ -12,8 +12,11 @@ as it was wrong.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING, Protocol
+
+from nexo.vocabulary.limits import TIMER_MS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,3 +55,34 @@ class SystemClock:
         behind_ms = now_ms - self.now_ms()
         if behind_ms > 0:
             self._base_ms += behind_ms
+
+
+class Timer:
+    """Exact, and cheap to set again: one for each actor."""
+
+    def __init__(self, clock: Clock, fire: Callable[[], None]) -> None:
+        self._clock = clock
+        self._fire = fire
+        self._handle: asyncio.TimerHandle | None = None
+        self._at_ms = 0
+
+    def at(self, at_ms: int | None) -> None:
+        """Fire at that time, or earlier if it was set earlier already; None is never."""
+        if at_ms is None:
+            return
+        if self._handle is not None:
+            if self._at_ms <= at_ms:
+                return
+            self._handle.cancel()
+        self._at_ms = at_ms
+        wait_s = min(max(0.0, (at_ms - self._clock.now_ms()) / 1000), TIMER_MS_MAX / 1000)
+        self._handle = asyncio.get_running_loop().call_later(wait_s, self._fired)
+
+    def cancel(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _fired(self) -> None:
+        self._handle = None
+        self._fire()

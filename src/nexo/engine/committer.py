@@ -15,27 +15,59 @@ import asyncio
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
-from nexo.engine.durable import Durable
-from nexo.engine.supervisor import outcome_of, refusal_of
+from nexo.engine.outcome import outcome_of, refusal_of, report
 from nexo.journal.port import Commit, Write
+from nexo.vocabulary import limits
 from nexo.vocabulary.errors import NexoError, ReadOnly
-from nexo.vocabulary.limits import (
-    INLINE_COMMIT_BYTES,
-    LONG_COMMIT_ROWS,
-    SNAPSHOT_STEP_ENTRIES,
-    UNSETTLED_BYTES_MAX,
-)
+from nexo.vocabulary.limits import INLINE_COMMIT_BYTES, LAZY_COMMIT_MS, LONG_COMMIT_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nexo.engine.desk import Desk
-    from nexo.journal.port import Journal
+    from nexo.engine.context import Context
     from nexo.vocabulary.batch import Batch
 
-LAZY_COMMIT_MS = 50  # deliveries alone are written after this long
+    Told = Callable[[Any, BaseException | None], None]
+
 
 RANKS = CATALOG_RANK, TOPIC_RANK, QUEUE_RANK, ARCHIVE_RANK, EVENTS_RANK = range(5)
+
+
+class Durable(asyncio.Future[Any]):
+    """An answer that waits for the disk.
+
+    Those who await it go on a turn of the loop after the commit has ended. A door cannot wait that
+    long: what it has to say is to be on its way before the next commit begins, so it is called
+    back."""
+
+    told: Told | None = None
+
+    def answer(self, result: Any, error: BaseException | None = None) -> None:
+        """The commit has ended. Nothing that goes wrong here may stop the others' answers."""
+        if self.told is not None:
+            _, failure = outcome_of(self.told, result, error)
+            if failure is not None:
+                report("an answer could not be given", failure)
+        elif self.done():
+            return  # whoever waited has gone
+        elif error is None:
+            self.set_result(result)
+        else:
+            self.set_exception(error.anew() if isinstance(error, NexoError) else error)
+
+
+def call_back(future: asyncio.Future[Any], told: Told) -> None:
+    """Call back with the result or the error. Nobody else may wait for this future."""
+    if isinstance(future, Durable) and not future.done():
+        future.told = told
+    else:
+
+        def done(finished: asyncio.Future[Any]) -> None:
+            if not finished.cancelled():  # else the loop is ending
+                told(*outcome_of(finished.result))
+
+        future.add_done_callback(done)
+
 
 _Future = asyncio.Future
 _Mark = tuple["Participant", Any]  # an actor, and what it settles with
@@ -53,7 +85,7 @@ class Draft:
         self.rows: list[tuple[int, Batch]] = []
         self.dropped_rows: list[int] = []
         self.dropped_owners: list[int] = []
-        self.snapshot_entries = SNAPSHOT_STEP_ENTRIES  # that snapshots may still take down
+        self.snapshot_entries = limits.SNAPSHOT_STEP_ENTRIES  # that snapshots may still take down
 
     @property
     def snapshot_bytes(self) -> int:
@@ -102,24 +134,10 @@ class Participant(Protocol):
 
 
 class Committer:
-    def __init__(
-        self,
-        journal: Journal,
-        desk: Desk,
-        release_rows: Callable[[list[int]], list[int]],
-        on_failed: Callable[[NexoError], None],
-        on_actor_failed: Callable[[Participant, Exception], NexoError],
-        on_settled: Callable[[], None],
-        on_committed: Callable[[float, float], None],
-    ) -> None:
-        """`on_committed` is told how long a commit took, and what the disk took of it."""
-        self._journal = journal
-        self._desk = desk
-        self._release_rows = release_rows
-        self._on_failed = on_failed
-        self._on_actor_failed = on_actor_failed
-        self._on_settled = on_settled
-        self._on_committed = on_committed
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._journal = context.journal
+        self._desk = context.desk
         self._dirty: list[dict[Participant, None]] = [{} for _ in RANKS]
         self._waiters: list[_Waiter] = []
         self._running_waiters: list[_Waiter] = []
@@ -195,13 +213,13 @@ class Committer:
     def congested(self) -> bool:
         """The disk has fallen behind: no more may come in before `room` says so. While somebody
         waits for room everybody does, so nobody is overtaken."""
-        return self.unsettled_bytes > UNSETTLED_BYTES_MAX or self._waiting_for_room > 0
+        return self.unsettled_bytes > limits.UNSETTLED_BYTES_MAX or self._waiting_for_room > 0
 
     async def room(self) -> None:
         """Wait until the disk has caught up enough for more to come in."""
         self._waiting_for_room += 1
         try:
-            while self.unsettled_bytes > UNSETTLED_BYTES_MAX:
+            while self.unsettled_bytes > limits.UNSETTLED_BYTES_MAX:
                 future: asyncio.Future[None] = self._loop.create_future()
                 self._room.append(future)
                 await future
@@ -262,7 +280,7 @@ class Committer:
         if self._running:
             self._condemned = error
         else:
-            self._on_failed(error)
+            self._context.supervisor.give_up(error)
 
     def stop(self) -> None:
         """Begin no further commit."""
@@ -329,14 +347,14 @@ class Committer:
         commit = Commit(
             draft.writes,
             draft.rows,
-            self._release_rows(draft.dropped_rows),
+            self._context.rows.release_all(draft.dropped_rows),
             draft.dropped_owners,
         )
 
         def done(sync_s: float | None, error: BaseException | None) -> None:
             self._end(marks, round_bytes, error)
             if sync_s is not None:  # last: should it raise, the desk tells of it, and no more
-                self._on_committed(perf_counter() - began_s, sync_s)
+                self._context.meters.committed(perf_counter() - began_s, sync_s)
 
         if failed:
             self._tell_failed(failed)
@@ -371,7 +389,7 @@ class Committer:
         self._running = False
         self._waiting_since_s = None
         if error is not None:
-            self._on_failed(refusal_of(error))
+            self._context.supervisor.give_up(refusal_of(error))
             return
         self.commits += 1
         self.unsettled_bytes -= round_bytes
@@ -385,13 +403,13 @@ class Committer:
         waiters, self._running_waiters = self._running_waiters, []
         for future, result, _ in waiters:
             future.answer(result)
-        if self._room and self.unsettled_bytes <= UNSETTLED_BYTES_MAX:
+        if self._room and self.unsettled_bytes <= limits.UNSETTLED_BYTES_MAX:
             self._wake_room()
-        self._on_settled()
+        self._context.topics.committed()
         if failed:
             self._tell_failed(failed)
         if self._condemned is not None:
-            self._on_failed(self._condemned)
+            self._context.supervisor.give_up(self._condemned)
         else:
             self._go_on()
 
@@ -405,7 +423,7 @@ class Committer:
     def _tell_failed(self, failed: list[_Failed]) -> None:
         """They are loaded anew; who waits for them in the commit that begins is told now."""
         for actor, error in failed:
-            told = self._on_actor_failed(actor, error)
+            told = self._context.supervisor.actor_failed(actor, error)
             self._running_waiters = _without(actor, self._running_waiters, told)
 
     def _cancel_timers(self) -> None:

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING
 from nexo.vocabulary.limits import LEASE_BITS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
+    from nexo.engine.catalog_actor import CatalogActor
     from nexo.engine.clock import Clock
-    from nexo.engine.committer import Committer, Participant
+    from nexo.engine.committer import Committer
     from nexo.engine.desk import Desk
     from nexo.engine.memory import Memory
-    from nexo.engine.queue_actor import QueueActor
+    from nexo.engine.moves import Mover
+    from nexo.engine.queues import Queues
     from nexo.engine.recorder import Recorders
     from nexo.engine.rows import SharedRows
-    from nexo.engine.topic_actor import TopicActor
+    from nexo.engine.supervisor import Supervisor
+    from nexo.engine.topics import Topics
     from nexo.journal.port import Journal
-    from nexo.machine.log import Piece, Place
     from nexo.telemetry.meters import Meters
-    from nexo.vocabulary.batch import Batch
     from nexo.vocabulary.errors import NexoError
-    from nexo.vocabulary.events import Event
 
 
 class Context:
@@ -41,14 +41,15 @@ class Context:
     first_lease: int
     refusal: NexoError | None
     out_of_service: dict[int, NexoError]
-    guard: Callable[[Participant, Callable[[], None]], None]
-    on_doomed: Callable[[QueueActor], None]
-    on_events: Callable[[list[Event], bool], None] | None
-    on_news: Callable[[str, int], None]  # a topic has something new from this offset on
-    check_fed: Callable[[QueueActor | TopicActor], None]
-    queues_bound_to: Callable[[int], list[tuple[QueueActor, dict[str, str] | None]]]
-    archive: Callable[[QueueActor, Batch, Place], None]
-    archive_kept: Callable[[QueueActor, Piece], None]
+    supervisor: Supervisor
+    catalog: CatalogActor
+    queues: Queues
+    topics: Topics
+    mover: Mover
+
+    def check_writable(self) -> None:
+        if self.refusal is not None:
+            raise self.refusal.anew()
 
     def boot(self, epoch: int) -> None:
         """Lease numbers carry the boot epoch, so a number never stands for two deliveries."""

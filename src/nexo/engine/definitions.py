@@ -25,6 +25,7 @@ from nexo.vocabulary.definitions import (
     TopicDefinition,
 )
 from nexo.vocabulary.errors import InvalidArgument, QueueNotFound, TopicNotFound
+from nexo.vocabulary.limits import DEFINITIONS_STEP
 from nexo.vocabulary.names import RESERVED_PREFIX, check_name
 from nexo.vocabulary.settings import (
     QueueSettings,
@@ -46,8 +47,6 @@ if TYPE_CHECKING:
     from nexo.engine.engine import Engine
 
     Kind = Literal["queue", "topic", "binding"]
-
-STEP_DEFINITIONS = 250  # that are made before others get their turn
 
 
 class Packed(NamedTuple):
@@ -128,8 +127,8 @@ async def packed_definitions(found: Definitions, form: Form) -> Packed:
         pieces.append(form.opening(name, len(definitions)))
         between = b""
         while definitions:
-            some = definitions[-STEP_DEFINITIONS:]
-            del definitions[-STEP_DEFINITIONS:]
+            some = definitions[-DEFINITIONS_STEP:]
+            del definitions[-DEFINITIONS_STEP:]
             pieces.append(between + form.between.join(map(form.encode, reversed(some))))
             between = form.between
             await asyncio.sleep(0)
@@ -150,10 +149,10 @@ async def import_definitions(
     ]
     _check_room(engine, [step.told for step in wishes if step.told.outcome == "created"])
     works = [step.work for step in wishes if step.work is not None and not dry_run]
-    for start in range(0, len(works), STEP_DEFINITIONS):
+    for start in range(0, len(works), DEFINITIONS_STEP):
         # All begin in their order before the commit that the first of them asks for, so a binding
         # finds its queue, and they share that commit.
-        await asyncio.gather(*[work() for work in works[start : start + STEP_DEFINITIONS]])
+        await asyncio.gather(*[work() for work in works[start : start + DEFINITIONS_STEP]])
     return [step.told for step in wishes]
 
 

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
-from nexo.engine.supervisor import outcome_of, report
+from nexo.engine.outcome import outcome_of, report
 from nexo.vocabulary.limits import DESK_TURN_CALLS, INLINE_COMMIT_MS
 
 if TYPE_CHECKING:

@@ -1,7 +1,6 @@
 """The engine: all queues and topics of one broker, on one journal.
 
-It is the catalog's actor: it creates, edits and deletes, knows who is bound to whom, and moves
-messages between queues.
+It creates, edits and deletes them, binds queues to topics, and loads all of it from the journal.
 """
 
 from __future__ import annotations
@@ -11,36 +10,33 @@ from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from nexo.engine import following
+from nexo.engine import followers
 from nexo.engine.backups import Backups
-from nexo.engine.catalog_record import CatalogRecord
+from nexo.engine.catalog_actor import CatalogActor
 from nexo.engine.clock import SystemClock
-from nexo.engine.committer import CATALOG_RANK, Committer
+from nexo.engine.committer import Committer
 from nexo.engine.context import Context
 from nexo.engine.desk import AdaptiveRunner, Desk
-from nexo.engine.keys import Keys
-from nexo.engine.listing import Named
 from nexo.engine.memory import Memory
 from nexo.engine.moves import Mover, MoveTask, MoveTasks
+from nexo.engine.outcome import report
 from nexo.engine.queue_actor import QueueActor
+from nexo.engine.queues import Queues
 from nexo.engine.recorder import Recorders, StoredBytes
 from nexo.engine.recovery import load_queue, load_topic, new_queue, new_topic, recover
 from nexo.engine.rows import SharedRows
-from nexo.engine.supervisor import Supervisor, report
+from nexo.engine.supervisor import Supervisor
+from nexo.engine.tokens import Tokens
 from nexo.engine.topic_actor import TopicActor
 from nexo.engine.topics import EVENTS_SETTINGS, Kept, Topics, check_bindable, check_deletable
 from nexo.journal.port import CATALOG
-from nexo.machine.catalog import Catalog
 from nexo.machine.queue import Queue
 from nexo.machine.topic import Topic
 from nexo.telemetry.meters import Meters
 from nexo.vocabulary import limits
-from nexo.vocabulary.changes import Dropped
-from nexo.vocabulary.errors import InvalidArgument, NotReady, QueueNotFound, ReadOnly
+from nexo.vocabulary.errors import InvalidArgument, NotReady, ReadOnly
 from nexo.vocabulary.limits import CLOSE_MS, COMMIT_OVERDUE_MS
-from nexo.vocabulary.names import archive_name, check_name, dead_letter_name
+from nexo.vocabulary.names import check_name
 from nexo.vocabulary.settings import QueueSettings, TopicSettings, check_filter, check_room
 from nexo.vocabulary.start import LATEST
 
@@ -48,9 +44,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from nexo.engine.clock import Clock
-    from nexo.engine.committer import Draft, Participant
+    from nexo.engine.committer import Participant
     from nexo.engine.desk import Runner
-    from nexo.engine.following import Found
+    from nexo.engine.followers import Found
+    from nexo.engine.listing import Named
     from nexo.engine.moves import Chosen
     from nexo.journal.port import Journal
     from nexo.vocabulary.changes import QueueDefined
@@ -61,10 +58,6 @@ _DEAD_LETTERS = QueueSettings(max_attempts=None, retention_ms=14 * 24 * 3_600_00
 
 
 class Engine:
-    rank = CATALOG_RANK
-    owner = CATALOG
-    label = "the catalog"
-
     def __init__(
         self,
         journal: Journal,
@@ -77,11 +70,6 @@ class Engine:
     ) -> None:
         """`events` is what `nexo.events` keeps; None: the life of messages is not told."""
         self._journal = journal
-        self._new_incarnation = new_incarnation
-        self._catalog = Catalog()
-        self._queues: Named[QueueActor] = Named()
-        self._queues_by_owner: dict[int, QueueActor] = {}
-        self._record = CatalogRecord(self._enlist, StoredBytes())
         context = self._context = Context()
         context.clock = clock or SystemClock()
         context.journal = journal
@@ -90,27 +78,15 @@ class Engine:
         context.memory = Memory(memory_limit_bytes, journal, context.desk)
         context.refusal = None
         context.out_of_service = {}
-        context.check_fed = self._check_fed
         context.meters = Meters()
-        context.queues_bound_to = self._queues_bound_to
-        self._topics = Topics(context, events)
-        self._supervisor = Supervisor(context, self)
-        context.guard = self._supervisor.guard
-        context.committer = Committer(
-            journal,
-            context.desk,
-            context.rows.release_all,
-            self._supervisor.give_up,
-            self._supervisor.actor_failed,
-            self._topics.landed,
-            context.meters.committed,
-        )
+        context.committer = Committer(context)
         context.recorders = Recorders(context.committer.enlist_lazily, {})
-        self._mover = Mover(context, self._dead_letters_of)
-        context.on_doomed = self._mover.bury
-        self.keys = Keys(
-            lambda: self._catalog, context.clock.wall_ms, self._durable, self._check_writable
-        )
+        context.supervisor = Supervisor(context, self)
+        context.mover = Mover(context)
+        self._catalog = context.catalog = CatalogActor(context)
+        self._queues = context.queues = Queues(context, new_incarnation)
+        self._topics = context.topics = Topics(context, events)
+        self.tokens = Tokens(context)
         self.committer, self.memory, self.meters = context.committer, context.memory, context.meters
         self.tasks = MoveTasks(self.redrive)
         self.backups = Backups(context)
@@ -125,13 +101,13 @@ class Engine:
         except BaseException:
             self._journal.close()
             raise
-        self._define_events()
-        self._supervisor.begin()
+        self._topics.define_events()
+        self._context.supervisor.begin()
         return self
 
     async def close(self) -> None:
         """Write what waits, and let go of the journal."""
-        self._supervisor.close()
+        self._context.supervisor.close()
         await self.tasks.close()
         desk = self._context.desk
         try:
@@ -149,7 +125,7 @@ class Engine:
         finally:
             self._context.committer.stop()
             stopped = NotReady("the broker has stopped", "try again when it is back")
-            for queue in self._queues.values():
+            for queue in self._queues.actors.values():
                 queue.close(stopped)
             for topic in self._topics.actors.values():
                 topic.close(stopped)
@@ -192,12 +168,12 @@ class Engine:
 
     def find_queue(self, name: str) -> QueueActor:
         """The same to look at it, also while it is out of service."""
-        self._catalog.queue(name)
-        return self._queues[name]
+        self._catalog.catalog.queue(name)
+        return self._queues.actors[name]
 
     def definition(self, name: str) -> QueueDefined:
         """When a queue was created and last edited, and with which settings."""
-        return self._catalog.queue(name)
+        return self._catalog.catalog.queue(name)
 
     def now_ms(self) -> int:
         """The time that queues and topics live by."""
@@ -213,11 +189,11 @@ class Engine:
 
     def topics_of(self, queue: str) -> list[str]:
         """The topics that a queue is bound to."""
-        return self._catalog.topics_of(queue)
+        return self._catalog.catalog.topics_of(queue)
 
     @property
     def queues(self) -> Named[QueueActor]:
-        return self._queues
+        return self._queues.actors
 
     @property
     def topics(self) -> Named[TopicActor]:
@@ -225,38 +201,24 @@ class Engine:
 
     async def create_queue(self, name: str, settings: QueueSettings | None = None) -> QueueActor:
         """Create a queue; the same name with the same settings is the same queue."""
-        self._check_writable()
-        if name not in self._queues:
-            check_room("queues", len(self._queues) + 1, limits.QUEUES_MAX)
-        actor = self._define_queue(name, settings or QueueSettings())
-        await self._durable()
+        self._context.check_writable()
+        if name not in self.queues:
+            check_room("queues", len(self.queues) + 1, limits.QUEUES_MAX)
+        actor = self._queues.define(name, settings or QueueSettings())
+        await self._catalog.durable()
         return actor
 
     async def edit_queue(self, name: str, settings: QueueSettings) -> None:
-        self._check_writable()
-        self._catalog.edit_queue(name, settings, self._context.clock.now_ms())
-        actor = self._queues[name]
-        actor.queue.settings = settings
-        if settings.archive:
-            self._define_archive(actor)
-        actor.begin()
-        await self._durable()
+        self._context.check_writable()
+        self._catalog.catalog.edit_queue(name, settings, self._context.clock.now_ms())
+        self._queues.edit(name, settings)
+        await self._catalog.durable()
 
     async def delete_queue(self, name: str) -> None:
-        self._check_writable()
-        actor = self.find_queue(name)
-        self._context.committer.tie(self, actor)
-        actor.flush()
-        owner = self._catalog.drop_queue(name)
-        del self._queues[name], self._queues_by_owner[owner]
-        self._context.out_of_service.pop(owner, None)
-        actor.clear_out()
-        # A queue of the same name must not take the receipts of this one for its own.
-        self._context.first_lease = max(self._context.first_lease, actor.queue.next_lease)
-        self._context.committer.enlist(actor)
-        actor.close(QueueNotFound(f"queue {name!r} was deleted"))
-        self._context.memory.forget(actor)
-        await self._durable()
+        self._context.check_writable()
+        self.find_queue(name)
+        self._queues.drop(name)
+        await self._catalog.durable()
 
     async def redrive(
         self,
@@ -266,7 +228,7 @@ class Engine:
         chosen: Chosen | None = None,
     ) -> MoveTask:
         """Send dead letters back to their source, or to another queue."""
-        self._check_writable()
+        self._context.check_writable()
         source = self.queue(name)
         if to is not None and self.queue(to) is source:
             raise InvalidArgument(f"queue {name!r} cannot be redriven into itself")
@@ -274,7 +236,7 @@ class Engine:
         def target_of(source_name: str | None) -> QueueActor | None:
             if to is not None:
                 return self.queue(to)  # once it is gone, the redrive has failed
-            target = self._queues.get(source_name) if source_name is not None else None
+            target = self.queues.get(source_name) if source_name is not None else None
             if target is not None:
                 target.check_in_service()
             return target
@@ -290,34 +252,34 @@ class Engine:
 
     def find_topic(self, name: str) -> TopicActor:
         """The same to look at it, also while it is out of service."""
-        self._catalog.topic(name)
+        self._catalog.catalog.topic(name)
         return self._topics.actors[name]
 
     async def create_topic(self, name: str, settings: TopicSettings | None = None) -> TopicActor:
-        self._check_writable()
+        self._context.check_writable()
         if name not in self.topics:
             check_room("topics", len(self.topics) + 1, limits.TOPICS_MAX)
         now_ms = self._context.clock.now_ms()
         actor = self._topics.add(
-            self._catalog.define_topic(name, settings or TopicSettings(), now_ms)
+            self._catalog.catalog.define_topic(name, settings or TopicSettings(), now_ms)
         )
-        await self._durable()
+        await self._catalog.durable()
         return actor
 
     async def edit_topic(self, name: str, settings: TopicSettings) -> None:
-        self._check_writable()
+        self._context.check_writable()
         check_name(name, "topic")  # what the broker's own keep is not for users to say
-        self._catalog.edit_topic(name, settings, self._context.clock.now_ms())
+        self._catalog.catalog.edit_topic(name, settings, self._context.clock.now_ms())
         self._topics.actors[name].edit(settings)
-        await self._durable()
+        await self._catalog.durable()
 
     async def delete_topic(self, name: str) -> None:
-        self._check_writable()
-        check_deletable(name, self._queues)
+        self._context.check_writable()
+        check_deletable(name, self.queues)
         self.topic(name).fan_out()  # what it has accepted still goes to those who are bound
-        self._catalog.drop_topic(name)
+        self._catalog.catalog.drop_topic(name)
         self._topics.drop(name)
-        await self._durable()
+        await self._catalog.durable()
 
     async def bind(
         self,
@@ -330,32 +292,32 @@ class Engine:
         """What is published to the topic arrives in the queue from now on, and with a start in
         the past what it has kept since then: in the same commit, and once, however often it is
         bound. With `create` a queue that is not there is created."""
-        self._check_writable()
+        self._context.check_writable()
         check_bindable(topic)
         check_filter(where)
-        if create and queue not in self._queues:
-            check_room("queues", len(self._queues) + 1, limits.QUEUES_MAX)
+        if create and queue not in self.queues:
+            check_room("queues", len(self.queues) + 1, limits.QUEUES_MAX)
         actor = self.topic(topic)
-        bindings = self._catalog.binding_count + 1
-        if bindings > limits.BINDINGS_MAX and not self._catalog.is_bound(topic, queue):
+        bindings = self._catalog.catalog.binding_count + 1
+        if bindings > limits.BINDINGS_MAX and not self._catalog.catalog.is_bound(topic, queue):
             check_room("bindings", bindings, limits.BINDINGS_MAX)
         kept = Kept(actor, where)
-        if start != LATEST and not self._catalog.is_bound(topic, queue):
+        if start != LATEST and not self._catalog.catalog.is_bound(topic, queue):
             await kept.choose(start)  # from here on nothing else comes in between
-            self._check_writable()
-        tied = [self._queues[queue]] if queue in self._queues else []
-        self._context.committer.tie(self, actor, *tied)
+            self._context.check_writable()
+        tied = [self.queues[queue]] if queue in self.queues else []
+        self._context.committer.tie(self._catalog, actor, *tied)
         if create and not tied:
-            self._context.committer.tie(self._define_queue(queue, QueueSettings()))
+            self._context.committer.tie(self._queues.define(queue, QueueSettings()))
         actor.fan_out()
-        is_new = self._catalog.bind(topic, queue, where)
+        is_new = self._catalog.catalog.bind(topic, queue, where)
         if is_new and start != LATEST:
-            kept.hand_over(self._queues[queue], self._context.rows.share)
-        await self._durable()
+            kept.hand_over(self.queues[queue], self._context.rows.share)
+        await self._catalog.durable()
 
     async def starts(self, pattern: str, start: Start) -> dict[str, int]:
         """Where to begin in each topic that a pattern stands for now."""
-        return await following.starts(self._topics, pattern, start)
+        return await followers.starts(self._topics, pattern, start)
 
     def follow(
         self,
@@ -369,113 +331,29 @@ class Engine:
         """Messages of all topics that a pattern stands for, from these offsets on; with
         `may_read` only of those that whoever follows may read. The offsets are not held on to
         by who waits: see there."""
-        return following.follow(self._topics, pattern, offsets, count, bytes_max, wait_ms, may_read)
+        return followers.follow(self._topics, pattern, offsets, count, bytes_max, wait_ms, may_read)
 
     async def unbind(self, topic: str, queue: str) -> None:
-        self._check_writable()
+        self._context.check_writable()
         self.topic(topic).fan_out()
-        self._catalog.unbind(topic, queue)
-        await self._durable()
-
-    # -- The catalog as a participant in commits ----------------------------------------------
-
-    def collect(self, draft: Draft) -> None:
-        changes = self._catalog.changes
-        draft.dropped_owners += [each.owner for each in changes if isinstance(each, Dropped)]
-        self._record.write(draft, self._catalog)
-
-    def settle(self, mark: Any) -> None:
-        """Nothing waits for a definition but its caller."""
-
-    def _define_queue(self, name: str, settings: QueueSettings) -> QueueActor:
-        now_ms = self._context.clock.now_ms()
-        defined = self._catalog.define_queue(name, settings, self._new_incarnation(), now_ms)
-        actor = self._queues.get(name)
-        if actor is None:
-            context = self._context
-            queue = new_queue(defined, context.row_numbers, context.first_lease)
-            actor = QueueActor(context, defined.owner, queue)
-            self._add_queue(name, actor)
-            actor.begin()
-            if settings.archive:
-                self._define_archive(actor)
-        self._enlist()
-        return actor
-
-    def _add_queue(self, name: str, actor: QueueActor) -> None:
-        self._queues[name] = actor
-        self._queues_by_owner[actor.owner] = actor
-
-    def _define_archive(self, queue: QueueActor) -> None:
-        self._topics.define_archive(self._catalog, queue)
-        self._enlist()
-
-    def _define_events(self) -> None:
-        self._topics.define_events(self._catalog)
-        if self._catalog.changes:
-            self._enlist()
-
-    def _dead_letters_of(self, source: QueueActor) -> QueueActor:
-        """The dead-letter queue of a queue, created on first need."""
-        settings = source.queue.settings
-        name = dead_letter_name(source.name, settings.dead_letter)
-        actor = self._queues.get(name)
-        if actor is None:
-            wanted = msgspec.structs.replace(_DEAD_LETTERS, fifo=settings.fifo)
-            actor = self._define_queue(name, wanted)
-        return actor
-
-    def _queues_bound_to(self, owner: int) -> list[tuple[QueueActor, dict[str, str] | None]]:
-        return [
-            (self._queues_by_owner[bound.queue], bound.where)
-            for bound in self._catalog.bound_to(owner)
-        ]
-
-    def _enlist(self) -> None:
-        self._context.committer.enlist(self)
-
-    async def _durable(self) -> None:
-        self._enlist()
-        await self._context.committer.when_durable(None, self)
-
-    def _check_writable(self) -> None:
-        if self._context.refusal is not None:
-            raise self._context.refusal.anew()
-
-    def _check_fed(self, actor: QueueActor | TopicActor) -> None:
-        """What comes in goes to the archive and the bound queues too, or not at all: refuse it if
-        one of them is out of service."""
-        fed: list[QueueActor | TopicActor] = []
-        queues = [actor] if isinstance(actor, QueueActor) else []
-        if not queues:
-            queues = [queue for queue, _ in self._queues_bound_to(actor.owner)]
-        for queue in queues:
-            archive = self._topics.actors.get(archive_name(queue.name))
-            fed += [queue] if archive is None else [queue, archive]
-        for each in fed:
-            each.check_in_service()
+        self._catalog.catalog.unbind(topic, queue)
+        await self._catalog.durable()
 
     # -- Loading ------------------------------------------------------------------------------
 
-    def suspend(self, error: NexoError) -> None:
-        """Whoever needs the catalog is refused by the reload that follows."""
-
-    def reopen(self) -> None:
-        """It is never out of service for longer than a reload."""
-
     def can_be_alone(self, actor: Participant) -> bool:
         """The catalog is everybody's; an actor that was deleted is part of its change."""
-        known: set[Participant] = {*self._queues.values(), *self._topics.actors.values()}
+        known: set[Participant] = {*self.queues.values(), *self._topics.actors.values()}
         return actor in known
 
     def read_one(self, actor: Participant) -> Queue | Topic:
         stored, context = self._journal.load(actor.owner), self._context
         if isinstance(actor, TopicActor):
-            topic = new_topic(self._catalog.topic(actor.name), context.row_numbers)
+            topic = new_topic(self._catalog.catalog.topic(actor.name), context.row_numbers)
             load_topic(topic, stored)
             return topic
         assert isinstance(actor, QueueActor)
-        defined = self._catalog.queue(actor.name)
+        defined = self._catalog.catalog.queue(actor.name)
         queue = new_queue(defined, context.row_numbers, context.first_lease)
         load_queue(queue, stored)
         return queue
@@ -499,31 +377,15 @@ class Engine:
         recovered = recover(self._journal, context.row_numbers, context.first_lease)
         context.clock.not_before(recovered.latest_ms)
         context.rows.recount(recovered.held_rows)
-        self._catalog = recovered.catalog
-        self.keys.tell()
+        self._catalog.load(recovered.catalog, recovered.stored.pop(CATALOG, StoredBytes()))
+        self.tokens.tell()
         context.recorders = Recorders(context.committer.enlist_lazily, recovered.stored)
-        self._record.close()
-        self._record = CatalogRecord(self._enlist, recovered.stored.pop(CATALOG, StoredBytes()))
         context.committer.resume()
-        self._load_queues(recovered.queues)
+        self._queues.load(recovered.queues)
         self._topics.load(recovered.topics)
-
-    def _load_queues(self, queues: dict[int, Queue]) -> None:
-        known, self._queues, self._queues_by_owner = self._queues_by_owner, Named(), {}
-        for owner, queue in queues.items():
-            actor = known.pop(owner, None)
-            if actor is None:
-                actor = QueueActor(self._context, owner, queue)
-                actor.begin()
-            else:
-                actor.adopt(queue)
-            self._add_queue(queue.name, actor)
-        self._queues.sort()
-        for actor in known.values():  # they were created in a commit that failed
-            actor.close(QueueNotFound(f"queue {actor.name!r} could not be created"))
 
     def resume(self) -> None:
         """The disk takes payloads again: go on with what had to wait for it."""
-        self._define_events()
-        for actor in list(self._queues.values()):  # burying may create dead-letter queues
+        self._topics.define_events()
+        for actor in list(self.queues.values()):  # a move may create dead-letter queues
             actor.tick()

@@ -12,23 +12,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nexo.engine.committer import EVENTS_RANK, LAZY_COMMIT_MS
-from nexo.engine.timer import Timer
+from nexo.engine.clock import Timer
+from nexo.engine.committer import EVENTS_RANK
 from nexo.engine.topic_actor import TopicActor
 from nexo.machine import topic as rules
+from nexo.vocabulary import limits
 from nexo.vocabulary.events import batch_of_events
 from nexo.vocabulary.limits import (
-    EVENTS_PAUSE_MS,
     EVENTS_PENDING_MAX,
     EVENTS_PUBLISHED_MAX,
     EVENTS_RESIDENT_BYTES,
+    LAZY_COMMIT_MS,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from nexo.engine.committer import Draft
     from nexo.engine.context import Context
+    from nexo.engine.topics import Topics
     from nexo.machine.queue import Queue
     from nexo.vocabulary.errors import NexoError
     from nexo.vocabulary.events import Event
@@ -103,7 +103,7 @@ class EventsActor(TopicActor):
         super().settle(mark.end)
         self._forget_old()
         if self.is_behind and self._context.refusal is None:
-            self._reminder.at(self._published_ms + EVENTS_PAUSE_MS)
+            self._reminder.at(self._published_ms + limits.EVENTS_PAUSE_MS)
 
     def adopt(self, topic: rules.Topic) -> None:
         """What was told of a state that was given up did not happen. What is owed still is, unless
@@ -126,7 +126,7 @@ class EventsActor(TopicActor):
         """For a disk that takes no payloads, or because others were told just now."""
         if self._context.refusal is not None or not self.is_in_service:
             return True
-        is_soon = now_ms < self._published_ms + EVENTS_PAUSE_MS and not self._is_due
+        is_soon = now_ms < self._published_ms + limits.EVENTS_PAUSE_MS and not self._is_due
         return is_soon and len(self._owed) + len(self._told) < EVENTS_PUBLISHED_MAX
 
     def _forget_old(self) -> None:
@@ -145,11 +145,11 @@ def _cut(events: list[Event], count: int) -> tuple[list[Event], list[Event]]:
     return events[:count], events[count:]
 
 
-def tell_or_not(queue: Queue, on_events: Callable[[list[Event], bool], None] | None) -> None:
+def tell_or_not(queue: Queue, topics: Topics) -> None:
     """Begin or end to tell the life of a queue's messages, as its settings say."""
-    if on_events is not None and queue.settings.events:
+    if topics.tells_events and queue.settings.events:
         queue.events = [] if queue.events is None else queue.events
     elif queue.events is not None:
-        if queue.events and on_events is not None:
-            on_events(queue.events, True)  # what happened before it was switched off
+        if queue.events and topics.tells_events:  # what happened before it was switched off
+            topics.publish_events(queue.events, late=True)
         queue.events = None

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from nexo.machine import move, unreadable
+from nexo.machine import move as rules
+from nexo.machine import unreadable
 from nexo.machine.push import push_moved
+from nexo.vocabulary import limits
 from nexo.vocabulary.errors import (
     DataCorrupt,
     InvalidArgument,
@@ -21,7 +23,7 @@ from nexo.vocabulary.errors import (
     ReadOnly,
     RedriveNotFound,
 )
-from nexo.vocabulary.limits import MOVE_MESSAGES, MOVE_RUNS, RECEIVE_RATE_MAX
+from nexo.vocabulary.limits import RECEIVE_RATE_MAX, REDRIVE_BURST_MS, REDRIVES_KEPT
 from nexo.vocabulary.states import Cause
 
 if TYPE_CHECKING:
@@ -32,65 +34,74 @@ if TYPE_CHECKING:
     from nexo.machine.chunk import Chunk
     from nexo.machine.queue import Doomed, Queue
     from nexo.machine.span import Span
+    from nexo.vocabulary.batch import Batch
 
-TASKS_KEPT = 1_000  # ended redrives that can still be asked about
-_BURST_MS = 100  # a rate is kept by moving what this long allows, then waiting
+
+def move(
+    context: Context,
+    source: QueueActor,
+    target: QueueActor,
+    lease: int,
+    span: Span,
+    batch: Batch,
+    cause: Cause,
+    reason: str = "",
+) -> bool:
+    """The move: a span leaves its queue and `batch`, which is made of it, enters another, in one
+    commit. False if the span is not there any more, because a purge came first."""
+    committer, now_ms = context.committer, context.clock.now_ms()
+    committer.tie(source, target)
+    if not rules.take_out(source.queue, lease, span, cause, reason, now_ms):
+        return False
+    push_moved(target.queue, batch, now_ms)
+    committer.accept(batch.size)
+    committer.enlist(source)
+    committer.enlist(target)
+    return True
 
 
 class Mover:
-    def __init__(
-        self, context: Context, dead_letters_of: Callable[[QueueActor], QueueActor]
-    ) -> None:
+    """Moves dead letters, of all queues."""
+
+    def __init__(self, context: Context) -> None:
         self._context = context
-        self._dead_letters_of = dead_letters_of
         self._unfinished: set[QueueActor] = set()  # they are gone on with in the next turn
 
-    def bury(self, source: QueueActor) -> None:
+    def move_dead_letters(self, source: QueueActor) -> None:
         """Move what is out of attempts to the dead-letter queue, some at a time and in order. On a
         full disk it waits, and while that queue is not in service."""
-        if self._context.refusal is not None or source in self._unfinished:
+        context, queue = self._context, source.queue
+        if context.refusal is not None or source in self._unfinished:
             return
-        queue = source.queue
-        left = MOVE_MESSAGES
+        left = limits.MOVE_MESSAGES
         kept: list[Doomed] = []  # what cannot be read now stays, and the others go past it
         done = 0
         for each in queue.doomed:
-            if left <= 0 or done == MOVE_RUNS:
+            if left <= 0 or done == limits.MOVE_RUNS:
                 self._unfinished.add(source)
                 asyncio.get_running_loop().call_soon(self._go_on, source)
                 break
-            target = self._dead_letters_of(source)
+            target = context.queues.dead_letters_of(source)
             if not target.is_in_service:
                 break
-            chunk = each.span.chunk
-            if chunk.content is None and not source.is_unreadable(chunk):
-                source.fetch(chunk, lambda: self.bury(source))
+            lease, span = each.lease, each.span
+            if span.chunk.content is None and not source.contents.is_unreadable(span.chunk):
+                source.contents.fetch(span.chunk, source.move_dead_letters)
                 break
-            if chunk.content is None:
+            if span.chunk.content is None:
                 kept.append(each)
             else:
-                self._bury_one(source, target, each)
-                left -= each.span.end - each.span.first
+                letters = rules.dead_letters(queue, each)
+                cause, reason = Cause.DEAD_LETTERED, each.reason
+                move(context, source, target, lease, span, letters, cause, reason)
+                left -= span.end - span.first
             done += 1
         queue.doomed[:done] = kept
 
     def _go_on(self, source: QueueActor) -> None:
         self._unfinished.discard(source)
         if source.is_in_service:
-            self._context.guard(source, lambda: self.bury(source))
-
-    def _bury_one(self, source: QueueActor, target: QueueActor, doomed: Doomed) -> None:
-        queue, now_ms = source.queue, self._context.clock.now_ms()
-        self._context.committer.tie(source, target)
-        batch = move.dead_letters(queue, doomed)
-        gone = move.take_out(
-            queue, doomed.lease, doomed.span, Cause.DEAD_LETTERED, doomed.reason, now_ms
-        )
-        if gone:
-            push_moved(target.queue, batch, now_ms)
-            self._context.committer.accept(batch.size)
-            self._context.committer.enlist(source)
-            self._context.committer.enlist(target)
+            self._context.supervisor.guard(source, source.move_dead_letters)
 
 
 class MoveTasks:
@@ -108,7 +119,7 @@ class MoveTasks:
         task = await self._start(name, to, rate)
         number, self._next = self._next, self._next + 1
         self._tasks[number] = task
-        if len(self._tasks) > TASKS_KEPT:
+        if len(self._tasks) > REDRIVES_KEPT:
             ended = [number for number, each in self._tasks.items() if each.finished.done()]
             for number_ended in ended[:1]:
                 del self._tasks[number_ended]
@@ -235,14 +246,14 @@ class MoveTask:
         committer, has_waited = self._context.committer, False
         try:
             if self._chosen is not None:
-                picked = move.pick_these(self._source.queue, self._chosen.seqs)
+                picked = rules.pick_these(self._source.queue, self._chosen.seqs)
                 self._moved = await self._move(picked) if picked else 0
                 return self._moved
             while self._moved + self._skipped_count < self._total and not self._cancelled:
-                step = min(MOVE_MESSAGES, self._total - self._moved - self._skipped_count)
+                step = min(limits.MOVE_MESSAGES, self._total - self._moved - self._skipped_count)
                 if self._rate is not None:
-                    step = min(step, max(1, int(self._rate * _BURST_MS / 1000)))
-                picked = move.pick(self._source.queue, step, MOVE_RUNS)
+                    step = min(step, max(1, int(self._rate * REDRIVE_BURST_MS / 1000)))
+                picked = rules.pick(self._source.queue, step, limits.MOVE_RUNS)
                 if not picked:
                     if has_waited:
                         break
@@ -259,7 +270,7 @@ class MoveTask:
         finally:
             for queue, lease in self._skipped:
                 if queue is self._source.queue:  # else a reload has put them back already
-                    move.unpick(queue, lease)
+                    rules.unpick(queue, lease)
             self._source.serve()
         return self._moved
 
@@ -269,10 +280,10 @@ class MoveTask:
         left = list(picked)
         try:
             await self._context.committer.room()
-            with source.pins() as pins:
+            with source.contents.pins() as pins:
                 while source.queue is queue and (chunk := _missing(queue, left)):
                     try:
-                        await source.read_back(chunk)
+                        await source.contents.read_back(chunk)
                     except DataCorrupt:
                         left = self._pass_over(chunk, left)
                     else:
@@ -286,13 +297,13 @@ class MoveTask:
             moved = 0
             while left:
                 lease, span = left[0]
-                if move.is_picked(queue, lease, span):
+                if rules.is_picked(queue, lease, span):  # else a purge came first
                     moved += self._move_span(lease, span)
                 left.pop(0)
         except (NexoError, asyncio.CancelledError):
             if source.queue is queue:
                 for lease, _ in left:
-                    move.unpick(queue, lease)
+                    rules.unpick(queue, lease)
             raise
         self._context.committer.enlist(source)
         await self._context.committer.when_durable(None, source)
@@ -303,7 +314,7 @@ class MoveTask:
         queue, left = self._source.queue, []
         for lease, span in picked:
             if span.chunk is chunk:
-                move.unpick(queue, lease)
+                rules.unpick(queue, lease)
                 self._skipped_count += span.end - span.first
             else:
                 left.append((lease, span))
@@ -313,12 +324,12 @@ class MoveTask:
     def _check_bodies(self, picked: list[tuple[int, Span]]) -> None:
         """Before anything moves: what a target does not take is not taken from the source."""
         for lease, span in picked if self._bodies else ():
-            if not move.is_picked(self._source.queue, lease, span):
+            if not rules.is_picked(self._source.queue, lease, span):
                 continue
-            for seq, name in enumerate(move.sources(span), span.first):
+            for seq, name in enumerate(rules.sources(span), span.first):
                 target = self._target_of(name)
                 size = len(self._bodies[seq])
-                if target is not None and size > target.queue.settings.max_message_bytes:
+                if target is not None and size > target.settings.max_message_bytes:
                     raise MessageTooLarge(
                         f"a new body of {size} bytes is larger than queue {target.name!r} takes",
                         "nothing was moved: make it shorter, or raise max_message_bytes",
@@ -326,8 +337,8 @@ class MoveTask:
 
     def _move_span(self, lease: int, span: Span) -> int:
         """Split a span by where its messages go, and send each part there."""
-        queue, now_ms = self._source.queue, self._context.clock.now_ms()
-        names = move.sources(span)
+        queue = self._source.queue
+        names = rules.sources(span)
         base, moved = span.first, 0
         while True:
             name, stop = names[span.first - base], span.first + 1
@@ -335,34 +346,29 @@ class MoveTask:
                 stop += 1
             last = stop == span.end
             target = self._target_of(name)  # before anything is split: it may be refused
-            own, part = move.split(queue, lease, span, stop)
+            own, part = rules.split(queue, lease, span, stop)
             if target is None or target is self._source:
                 self._skipped.append((queue, own))
                 self._skipped_count += part.end - part.first
             else:
-                moved += self._send(own, part, target, now_ms)
+                moved += self._send(own, part, target)
             if last:
                 break
         return moved
 
-    def _send(self, lease: int, part: Span, target: QueueActor, now_ms: int) -> int:
-        queue, committer = self._source.queue, self._context.committer
-        committer.tie(self._source, target)
-        batch = move.redriven(queue, part)
+    def _send(self, lease: int, part: Span, target: QueueActor) -> int:
+        batch = rules.redriven(self._source.queue, part)
         if self._bodies:
             bodies = [self._bodies[seq] for seq in range(part.first, part.end)]
-            batch = move.with_bodies(batch, bodies)
-        gone = move.take_out(queue, lease, part, Cause.REDRIVEN, "", now_ms)
+            batch = rules.with_bodies(batch, bodies)
+        gone = move(self._context, self._source, target, lease, part, batch, Cause.REDRIVEN)
         assert gone, "what was picked is there until it departs"
-        push_moved(target.queue, batch, now_ms)
-        committer.accept(batch.size)
-        committer.enlist(target)
         return batch.count
 
 
 def _missing(queue: Queue, picked: list[tuple[int, Span]]) -> Chunk | None:
     """A chunk that has to be read back before its messages can move."""
     for lease, span in picked:
-        if span.chunk.content is None and move.is_picked(queue, lease, span):
+        if span.chunk.content is None and rules.is_picked(queue, lease, span):
             return span.chunk
     return None

@@ -8,53 +8,47 @@ step the actor serves whoever waits and sets its timer.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from nexo.engine import receipts
 from nexo.engine.actor import Actor
-from nexo.engine.claim_desk import ClaimDesk
+from nexo.engine.claims import Claims
 from nexo.engine.committer import QUEUE_RANK
+from nexo.engine.contents import QueueContents
+from nexo.engine.copy_forward import CopyForward
+from nexo.engine.dispatcher import Dispatcher
 from nexo.engine.events import tell_or_not
-from nexo.engine.late_desk import LateDesk, catch_up, groups_opened
+from nexo.engine.peek import first_messages
 from nexo.engine.receive_attempts import ReceiveAttempts
 from nexo.engine.recorder import Recorder
-from nexo.engine.shelf import Shelf, look
-from nexo.engine.supervisor import outcome_of, report
-from nexo.engine.waiting import PendingPop, Waiter, WaitingRoom
+from nexo.engine.views import Views
+from nexo.engine.waiting_room import PendingPop, Waiter, WaitingRoom
 from nexo.machine import ack as acks
-from nexo.machine import compact, peek, purge, settle, unreadable
+from nexo.machine import late_receipts, life, peek, purge, settle
 from nexo.machine.bind import push_kept
 from nexo.machine.deadlines import next_ms, run_due
-from nexo.machine.fail import give_back, give_back_lease, nack
+from nexo.machine.fail import give_back, nack
 from nexo.machine.log import Place
 from nexo.machine.pop import messages, pop
 from nexo.machine.push import Accepted, flush, push, push_one, push_shared
 from nexo.machine.snapshot import QueueSnapshot
-from nexo.vocabulary.errors import DataCorrupt, NexoError, NotReady
-from nexo.vocabulary.limits import (
-    COPY_LOOK_CHUNKS,
-    COPY_STEP_CHUNKS,
-    DUE_STEP_SPANS,
-    GIVE_BACK_STEP_SPANS,
-    POP_BYTES_MAX,
-    PURGED_STEP_THINGS,
-    SERVE_STEP_PARTS,
-    UNREADABLE_RETRY_MS,
-    UNWRITTEN_CHANGES_MAX,
-)
+from nexo.vocabulary import limits
+from nexo.vocabulary.limits import POP_BYTES_MAX, PURGED_STEP_THINGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from nexo.engine.committer import Draft
     from nexo.engine.context import Context
-    from nexo.machine.chunk import Chunk
+    from nexo.engine.receipts import Ranges, Refused
     from nexo.machine.log import Log, Piece
     from nexo.machine.pop import Delivery
+    from nexo.machine.push import Accepted
     from nexo.machine.queue import Queue
     from nexo.machine.settle import Mark
+    from nexo.machine.span import Span
     from nexo.vocabulary.batch import Batch
+    from nexo.vocabulary.errors import NexoError
     from nexo.vocabulary.message import Message
     from nexo.vocabulary.settings import QueueSettings
 
@@ -67,16 +61,13 @@ class QueueActor(Actor):
         self.queue = queue
         self.room = WaitingRoom()
         self.now_ms = context.clock.now_ms
-        self._shelf = Shelf(context.memory, self, self._set_aside)
-        self._retry: asyncio.TimerHandle | None = None  # of what could not be read
-        self._copying: asyncio.Task[None] | None = None
-        self.pins = self._shelf.pins
+        self.contents = QueueContents(context, self)
+        self._dispatcher = Dispatcher(context, self)
+        self._copy_forward = CopyForward(context, self)
         self._recorder = Recorder(context.recorders, owner, self)
-        self._is_serving = False
-        self._serves_later = False
-        self.claims = ClaimDesk(self)
-        self.late = LateDesk(self)
-        self.attempts = ReceiveAttempts(self)
+        self.claims = Claims(self)
+        self.views = Views(self)
+        self.receive_attempts = ReceiveAttempts(self)
 
     @property
     def name(self) -> str:
@@ -130,18 +121,18 @@ class QueueActor(Actor):
         if self._gone is not None:
             raise self._gone.anew()
         if self._context.out_of_service:
-            self._context.check_fed(self)
+            self._context.topics.check_fed([self])
 
     def arrive(self, batch: Batch, place: Place) -> None:
         """Messages of a bound topic, in the commit that the topic is part of."""
         push_shared(self.queue, batch, place, self.now_ms())
-        self._context.archive(self, batch, place)
+        self._context.topics.archive(self, batch, place)
         self._committer.enlist(self)
 
     def arrive_kept(self, piece: Piece) -> None:
         """Messages that a topic had kept, in the commit that binds the queue to it."""
         push_kept(self.queue, piece, self.now_ms())
-        self._context.archive_kept(self, piece)
+        self._context.topics.archive_kept(self, piece)
         self._committer.enlist(self)
 
     # -- Consumers ----------------------------------------------------------------------------
@@ -163,26 +154,26 @@ class QueueActor(Actor):
             "visibility_ms": visibility_ms,
             "one_ack": one_ack,
         }
-        catch_up(self)
+        self.catch_up()
         if one_ack:  # an SQS client that just gave something back expects to find it
-            await groups_opened(self)
+            await self.groups_opened()
         while True:
             if self._gone is not None:
                 raise self._gone.anew()
             delivery = pop(self.queue, count, self.now_ms(), **wanted)
             if delivery.parts:
-                self._delivered(delivery)
+                self.delivered(delivery)
                 return delivery
             if delivery.missing is not None:
-                await self.read_back(delivery.missing)
-            elif not await groups_opened(self):
+                await self.contents.read_back(delivery.missing)
+            elif not await self.groups_opened():
                 break
         if wait_ms <= 0:
             return delivery
-        pending = PendingPop(self._return_unseen)
+        pending = PendingPop(self._dispatcher.give_back_unseen)
         waiter = Waiter(count, pending.deliver, pending.fail, standing=False, **wanted)
         self.room.enter(waiter)
-        self._watch_rate()
+        self.watch_rate()
         try:
             return await pending.wait(wait_ms) or delivery
         finally:
@@ -221,9 +212,8 @@ class QueueActor(Actor):
     def unsubscribe(self, waiter: Waiter) -> None:
         """Leave, and give back at once what was not acked."""
         self.room.leave(waiter)
-        if self._gone is not None:
-            return
-        self._give_back_all(waiter)
+        if self._gone is None:
+            self._dispatcher.give_back_all(waiter)
 
     def received(self, lease: int, first: int, end: int) -> list[int]:
         """The reception ack; it waits for nothing."""
@@ -257,6 +247,65 @@ class QueueActor(Actor):
     def extend(self, lease: int, first: int, end: int, timeout_ms: int) -> asyncio.Future[Any]:
         self.check_in_service()
         return self.changed(acks.extend(self.queue, lease, first, end, timeout_ms, self.now_ms()))
+
+    # -- Consumers, of many deliveries at once: each range is taken for itself -----------------
+
+    def ack_ranges(self, ranges: Ranges) -> asyncio.Future[Refused]:
+        """Processing acks; the future has what was refused, once the rest is on disk."""
+        return self.acked(receipts.refused_of(ranges, acks.ack, self.queue, self.now_ms()))
+
+    def received_ranges(self, ranges: Ranges) -> Refused:
+        """Reception acks; they wait for nothing."""
+        refused = receipts.refused_of(ranges, acks.received, self.queue, self.now_ms())
+        self.changed_lazily()
+        return refused
+
+    def nack_ranges(
+        self, ranges: Ranges, delay_ms: int | None, reason: str
+    ) -> asyncio.Future[Refused]:
+        more = self.now_ms(), delay_ms, reason
+        return self.changed(receipts.refused_of(ranges, nack, self.queue, *more))
+
+    def extend_ranges(self, ranges: Ranges, timeout_ms: int) -> asyncio.Future[Refused]:
+        more = timeout_ms, self.now_ms()
+        return self.changed(receipts.refused_of(ranges, acks.extend, self.queue, *more))
+
+    def give_back_ranges(self, ranges: Ranges) -> asyncio.Future[Refused]:
+        return self.changed(receipts.refused_of(ranges, give_back, self.queue, self.now_ms()))
+
+    def take_back(self, lease: int) -> None:
+        """Nobody will say anything of a delivery: it goes back, unless its reception was acked."""
+        spans = self.spans_on(lease)
+        unseen = [(lease, span.first, span.end) for span in spans if span.state in life.RECEIVABLE]
+        if unseen:
+            returned = self.give_back_ranges(unseen)
+            returned.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    # -- Consumers with receipts of earlier deliveries, as SQS forgives them -------------------
+
+    def holds(self, seq: int) -> bool:
+        """Whether the message is still in the queue."""
+        return late_receipts.holds(self.queue, seq)
+
+    def lease_of(self, seq: int) -> int | None:
+        """The lease on which a consumer holds the message now."""
+        return late_receipts.lease_of(self.queue, seq)
+
+    def has_timed_out(self, lease: int, seq: int) -> bool:
+        """Whether the message waits in line because this delivery of it timed out."""
+        return late_receipts.has_timed_out(self.queue, lease, seq)
+
+    def discard(self, seq: int) -> asyncio.Future[None] | None:
+        """Remove the message wherever it is; None if it is gone already."""
+        if not late_receipts.discard(self.queue, seq, self.now_ms()):
+            return None
+        return self.changed(None)
+
+    # -- What is there ------------------------------------------------------------------------
+
+    def spans_on(self, lease: int) -> list[Span]:
+        """What is left on a lease."""
+        return self.queue.leases.get(lease, [])
 
     def messages(self, delivery: Delivery) -> list[Message]:
         """The messages of a delivery one by one."""
@@ -292,7 +341,27 @@ class QueueActor(Actor):
 
     async def peek(self, limit: int = 10) -> list[Message]:
         """The first messages, whatever their state; nothing is taken."""
-        return await look(self, limit)
+        return await first_messages(self, limit)
+
+    def catch_up(self) -> None:
+        """Do what time has made due, even if the timer has not got to it: whoever asks now must
+        find the queue as it is now."""
+        queue, now_ms = self.queue, self.now_ms()
+        deadline_ms, scheduled = queue.next_deadline_ms, queue.scheduled
+        is_late = deadline_ms is not None and deadline_ms <= now_ms
+        if is_late or (scheduled and scheduled[0][0] <= now_ms):
+            self.tick()
+
+    async def groups_opened(self) -> bool:
+        """Wait for the commit that opens the groups of a FIFO queue which came back; False at once
+        if there are none, or the disk takes nothing."""
+        queue = self.queue
+        if queue.busy is None or not queue.settings.fifo or not self.is_writable:
+            return False
+        if queue.busy.total == queue.in_flight:  # else some landed, and that is not on disk yet
+            return False
+        await self.changed(None)
+        return True
 
     # -- The engine's side --------------------------------------------------------------------
 
@@ -310,7 +379,7 @@ class QueueActor(Actor):
     def flush(self) -> None:
         """Give rows to what came in since the last commit; the archive shares them."""
         for flushed in flush(self.queue):
-            self._context.archive(self, flushed.batch, Place(flushed.row))
+            self._context.topics.archive(self, flushed.batch, Place(flushed.row))
 
     def collect(self, draft: Draft) -> Mark:
         queue = self.queue
@@ -318,13 +387,13 @@ class QueueActor(Actor):
         draft.rows += collected.rows
         draft.dropped_rows += collected.dropped_rows
         if self._recorder.write(draft, collected.changes, lambda: QueueSnapshot(queue)):
-            asyncio.get_running_loop().call_soon(self._begin_copying)
+            asyncio.get_running_loop().call_soon(self._copy_forward.begin)
         # Not before: what cannot be written must not take the archive along.
         for flushed in collected.flushed:
-            self._context.archive(self, flushed.batch, Place(flushed.row))
-        if queue.events and self._context.on_events is not None:
+            self._context.topics.archive(self, flushed.batch, Place(flushed.row))
+        if queue.events:
             events, queue.events = queue.events, []
-            self._context.on_events(events, False)
+            self._context.topics.publish_events(events, late=False)
         return collected.mark
 
     def settle(self, mark: Mark) -> None:
@@ -336,14 +405,14 @@ class QueueActor(Actor):
     def tick(self) -> None:
         """The timer: do what time has made due."""
         if self._gone is None:
-            self._context.guard(self, self._tick)
+            self._context.supervisor.guard(self, self._tick)
 
     def _tick(self) -> None:
         now_ms = self.now_ms()
-        must_wait = len(self.queue.changes) > UNWRITTEN_CHANGES_MAX
-        is_more = must_wait or run_due(self.queue, now_ms, DUE_STEP_SPANS)
+        must_wait = len(self.queue.changes) > limits.UNWRITTEN_CHANGES_MAX
+        is_more = must_wait or run_due(self.queue, now_ms, limits.DUE_STEP_SPANS)
         if self.queue.doomed:
-            self._context.on_doomed(self)
+            self.move_dead_letters()
         if must_wait:
             self._committer.enlist(self)
         elif self.queue.changes:
@@ -354,72 +423,17 @@ class QueueActor(Actor):
             # In a later turn of the event loop, if it is now.
             self._timer.at(now_ms if is_more else max(due_ms, now_ms + 1))
 
+    def move_dead_letters(self) -> None:
+        """What ran out of attempts goes to the dead-letter queue."""
+        self._context.mover.move_dead_letters(self)
+
     def serve(self) -> None:
-        """Deliver to those who wait, in turn, what is ready. Called from within, it leaves that to
-        whoever is at it."""
-        if self.claims.waiting and self.queue.ready:
-            self.claims.wake()
-        if self._is_serving or self._gone is not None:
-            return
-        if len(self.room) and self.queue.ready:
-            self._is_serving = True
-            self._context.guard(self, self._serve)
-            self._is_serving = False
-
-    def _serve(self) -> None:
-        queue, room = self.queue, self.room
-        parts = 0
-        while len(room) and queue.ready and self._gone is None:
-            if parts >= SERVE_STEP_PARTS:
-                self._serve_later()
-                return
-            turn = room.next(queue.ready)
-            if turn is None:
-                return
-            waiter, count = turn
-            delivery = pop(
-                queue,
-                count,
-                self.now_ms(),
-                bytes_max=waiter.bytes_max,
-                consumer=waiter.consumer,
-                visibility_ms=waiter.visibility_ms,
-                one_ack=waiter.one_ack,
-            )
-            if not delivery.parts:
-                if delivery.missing is not None:
-                    self.fetch(delivery.missing, self.serve)
-                self._watch_rate()
-                return
-            room.served(waiter, delivery.count)
-            if waiter.standing:
-                waiter.hold(delivery.lease, queue.leases)
-            self._delivered(delivery)
-            parts += len(delivery.parts)
-            _, failure = outcome_of(waiter.deliver, delivery)
-            if failure is not None:
-                self._give_up(waiter, delivery, failure)
-
-    def _serve_later(self) -> None:
-        """Others get their turn of the event loop before it goes on."""
-        if not self._serves_later:
-            self._serves_later = True
-            asyncio.get_running_loop().call_soon(self._serve_now)
-
-    def _serve_now(self) -> None:
-        self._serves_later = False
-        self.serve()
-
-    def _give_up(self, waiter: Waiter, delivery: Delivery, error: Exception) -> None:
-        """A consumer could not take its messages: they go to the others, and it leaves."""
-        report(f"a consumer of {self.label} could not be served", error)
-        self.room.leave(waiter)
-        waiter.leases.add(delivery.lease)
-        self._give_back_all(waiter)
-        told = NotReady("the delivery failed", "subscribe again")
-        _, failure = outcome_of(waiter.fail, told)
-        if failure is not None:
-            report(f"a consumer of {self.label} could not be told", failure)
+        """Deliver what is ready to those who wait: to claims, and to the waiting room."""
+        if self.queue.ready:
+            if self.claims.waiting:
+                self.claims.wake()
+            if len(self.room):
+                self._dispatcher.serve()
 
     def adopt(self, queue: Queue) -> None:
         """The state was loaded anew from the journal; consumers stay."""
@@ -435,7 +449,7 @@ class QueueActor(Actor):
 
     def begin(self) -> None:
         """Take up work after a start, or with other settings."""
-        tell_or_not(self.queue, self._context.on_events)
+        tell_or_not(self.queue, self._context.topics)
         self._context.memory.count(self)
         self._timer.cancel()
         self._timer.at(self.now_ms())
@@ -447,16 +461,14 @@ class QueueActor(Actor):
     def close(self, gone: NexoError) -> None:
         """No more of it: tell those who wait, and those who come later."""
         self._end(gone)
-        if self._retry is not None:
-            self._retry.cancel()
-        if self._copying is not None:
-            self._copying.cancel()
+        self.contents.close()
+        self._copy_forward.close()
         self.room.close(gone)
 
     def changed(self, result: Any) -> asyncio.Future[Any]:
         """Something changed that may concern others: dead letters, waiting consumers, time."""
         if self.queue.doomed:
-            self._context.guard(self, partial(self._context.on_doomed, self))
+            self._context.supervisor.guard(self, self.move_dead_letters)
         self.check_in_service()
         self._committer.enlist(self)
         durable = self._committer.when_durable(result, self)
@@ -464,39 +476,12 @@ class QueueActor(Actor):
         self.serve()
         return durable
 
-    def _delivered(self, delivery: Delivery) -> None:
+    def delivered(self, delivery: Delivery) -> None:
+        """What time may bring back, and what may be written later."""
         self._timer.at(delivery.deadline_ms)
         self._committer.enlist_lazily(self)
 
-    def _return_unseen(self, delivery: Delivery) -> None:
-        give_back_lease(self.queue, delivery.lease, self.now_ms())
-        self._committer.enlist_lazily(self)
-        self.serve()
-
-    def _give_back_all(self, waiter: Waiter) -> None:
-        """A consumer has left: what it holds goes back, in order, some of it now and the rest in
-        the next turns of the event loop."""
-        leaving = sorted(waiter.leases & self.queue.leases.keys(), reverse=True)
-        waiter.leases.clear()
-        self._give_back_some(leaving)
-
-    def _give_back_some(self, leaving: list[int]) -> None:
-        """The last of these leases go first."""
-        if self._gone is not None:
-            return
-        now_ms, left = self.now_ms(), GIVE_BACK_STEP_SPANS
-        while leaving and left > 0:
-            returned = give_back_lease(self.queue, leaving[-1], now_ms, left)
-            if returned < left:
-                leaving.pop()
-            left -= max(1, returned)
-        if leaving:
-            loop = asyncio.get_running_loop()
-            loop.call_soon(self._context.guard, self, partial(self._give_back_some, leaving))
-        self._committer.enlist_lazily(self)
-        self.serve()
-
-    def _watch_rate(self) -> None:
+    def watch_rate(self) -> None:
         """With a rate limit, what is ready may have to wait for its token."""
         rate, now_ms = self.queue.settings.max_receive_rate, self.now_ms()
         if rate is not None and len(self.room) and self.queue.ready:
@@ -508,93 +493,3 @@ class QueueActor(Actor):
         """Something changed that may wait for the next commit: deadlines, at most."""
         self._timer.at(self.queue.next_deadline_ms)
         self._committer.enlist_lazily(self)
-
-    async def read_back(self, chunk: Chunk) -> None:
-        """Wait until the content of a chunk is in memory. If it cannot be read, its messages in
-        line are set aside, and whoever asked looks again; raises if that was about others."""
-        was_aside = chunk in self.queue.aside
-        try:
-            await self._shelf.read_back(self.queue.lane_of(chunk.first).log, chunk)
-        except DataCorrupt:
-            is_aside = chunk in self.queue.aside and not was_aside  # another has met it meanwhile
-            if not self._set_aside(chunk) and not is_aside:
-                raise
-
-    def is_unreadable(self, chunk: Chunk) -> bool:
-        return self._context.memory.is_unreadable(chunk)
-
-    def _set_aside(self, chunk: Chunk) -> int:
-        """The journal cannot give these messages: the queue goes past them, and tries again."""
-        count = unreadable.set_aside(self.queue, chunk)
-        self.watch_unreadable(True)
-        return count
-
-    def watch_unreadable(self, is_known: bool = False) -> None:
-        """Try again, in a while, what could not be read."""
-        if (is_known or self.queue.aside) and self._retry is None and self._gone is None:
-            loop = asyncio.get_running_loop()
-            self._retry = loop.call_later(UNREADABLE_RETRY_MS / 1000, self._try_unreadable)
-
-    def _try_unreadable(self) -> None:
-        """What could not be read may be readable now: the file may have been mended."""
-        self._retry = None
-        doomed = [each.span.chunk for each in self.queue.doomed]
-        for chunk in {*self.queue.aside, *filter(self.is_unreadable, doomed)}:
-            self.fetch(chunk, partial(self._read_after_all, chunk))
-
-    def _read_after_all(self, chunk: Chunk) -> None:
-        if chunk.content is not None:
-            unreadable.bring_back(self.queue, chunk)
-            if self.queue.doomed:
-                self._context.on_doomed(self)
-            self.serve()
-
-    def fetch(self, chunk: Chunk, then: Callable[[], None]) -> None:
-        """Read the content of a chunk back and call `then`."""
-        log = self.queue.lane_of(chunk.first).log
-        self._shelf.fetch(log, chunk, partial(self._context.guard, self, then))
-
-    def _begin_copying(self) -> None:
-        """After a snapshot: live messages must not pin the bytes of dead ones."""
-        if self._copying is None and self._gone is None:
-            self._copying = asyncio.get_running_loop().create_task(self._copy_forward())
-            self._copying.add_done_callback(self._copied)
-
-    def _copied(self, copying: asyncio.Task[None]) -> None:
-        self._copying = None
-        if not copying.cancelled():
-            self._context.guard(self, copying.result)
-
-    async def _copy_forward(self) -> None:
-        """A bounded part in each turn of the event loop."""
-        queue, sparse = self.queue, []
-        for lane in queue.lanes:
-            for at, first in enumerate(list(lane.log.chunks)):
-                if at % COPY_LOOK_CHUNKS == COPY_LOOK_CHUNKS - 1:
-                    await asyncio.sleep(0)
-                chunk = lane.log.chunks.get(first)
-                if chunk is not None and compact.is_sparse(lane, chunk):
-                    sparse.append((lane, chunk))
-        for start in range(0, len(sparse), COPY_STEP_CHUNKS):
-            with self.pins() as pins:
-                for _, chunk in sparse[start : start + COPY_STEP_CHUNKS]:
-                    if not await self._is_at_hand(chunk, queue):
-                        continue
-                    pins.add(chunk)
-                if self.queue is not queue or self._context.refusal is not None:
-                    return
-                some = sparse[start : start + COPY_STEP_CHUNKS]
-                known = [(lane, chunk) for lane, chunk in some if chunk.content is not None]
-                chunks = [chunk for lane, chunk in known if compact.is_sparse(lane, chunk)]
-                if chunks:
-                    compact.copy_forward(queue, *chunks)
-                    self._committer.enlist(self)
-            await asyncio.sleep(0)
-
-    async def _is_at_hand(self, chunk: Chunk, queue: Queue) -> bool:
-        """Read a chunk back, if it is still there and can be read."""
-        is_there = self.queue is queue and queue.lane_of(chunk.first).log.chunks.get(chunk.first)
-        if is_there and chunk.content is None and not self.is_unreadable(chunk):
-            with contextlib.suppress(NexoError):  # the next snapshot tries again
-                await self.read_back(chunk)
-        return chunk.content is not None

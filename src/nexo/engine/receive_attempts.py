@@ -64,7 +64,7 @@ class ReceiveAttempts:
 
     def _is_untouched(self, known: _Attempt) -> bool:
         """Whether all of it is still with its consumer, under the deadline that it was given."""
-        spans = self._actor.queue.leases.get(known.delivery.lease, ())
+        spans = self._actor.spans_on(known.delivery.lease)
         if sum(span.end - span.first for span in spans) != known.delivery.count:
             return False
         return all(

@@ -15,8 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nexo.journal.port import Write
+from nexo.vocabulary import limits
 from nexo.vocabulary.changes import encode_changes
-from nexo.vocabulary.limits import SNAPSHOT_BYTES_MIN, UNFOLDED_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,7 +111,7 @@ class Recorder:
 
     def _weigh(self) -> None:
         if not self.is_due:
-            unfolded = self._records - max(self._snapshot, SNAPSHOT_BYTES_MIN)
+            unfolded = self._records - max(self._snapshot, limits.SNAPSHOT_BYTES_MIN)
             self._all.note(self, max(0, unfolded))
 
 
@@ -139,7 +139,7 @@ class Recorders:
 
     def bound(self, writing: Recorder) -> None:
         """Make snapshots due until what is unfolded is below the limit."""
-        while self.unfolded > UNFOLDED_BYTES_MAX:
+        while self.unfolded > limits.UNFOLDED_BYTES_MAX:
             largest = next(of_size for of_size in reversed(self._by_size) if of_size)
             self._make_due(next(iter(largest)), writing)
 

@@ -15,20 +15,24 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Protocol
 
+from nexo.engine.outcome import outcome_of, refusal_of, report
 from nexo.journal.port import Commit
 from nexo.vocabulary.batch import batch_of
-from nexo.vocabulary.errors import NexoError, NotReady, ReadOnly
-from nexo.vocabulary.limits import ACTOR_FAILURES_MAX, ACTOR_FAILURES_MS, OUT_OF_SERVICE_MS
+from nexo.vocabulary.errors import NexoError, NotReady
+from nexo.vocabulary.limits import (
+    ACTOR_FAILURES_MAX,
+    ACTOR_FAILURES_MS,
+    DISK_PROBE_MS,
+    OUT_OF_SERVICE_MS,
+    TIDY_AGAIN_MS,
+    TIDY_MS,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nexo.engine.committer import Participant
     from nexo.engine.context import Context
-
-PROBE_MS = 1_000  # how often a failed or full disk is tried again
-TIDY_MS = 1_000  # how often idle work is looked for …
-TIDY_AGAIN_MS = 10  # … and how soon after a step that left more
 
 
 class Loader(Protocol):
@@ -163,7 +167,7 @@ class Supervisor:
                     report("the journal could not be loaded again", error)
                 if self._loaded:
                     self._loaded = await self._is_usable()
-                await asyncio.sleep(PROBE_MS / 1000)
+                await asyncio.sleep(DISK_PROBE_MS / 1000)
                 continue
             if self._loaded:
                 break
@@ -229,27 +233,3 @@ class Supervisor:
                 self._tidy_later(TIDY_AGAIN_MS if more and error is None else TIDY_MS)
 
         self._context.desk.submit(self._context.journal.tidy, done)
-
-
-def outcome_of(job: Callable[..., Any], *given: Any) -> tuple[Any, Exception | None]:
-    """The result of a call, or what it raised: the one place that catches everything, because
-    whoever waits for the call must be told, whatever it was."""
-    try:
-        return job(*given), None
-    except Exception as caught:
-        return None, caught
-
-
-def report(message: str, error: BaseException) -> None:
-    """Tell of what should never happen: the log of the broker has it, with its traceback."""
-    context = {"message": message, "exception": error}
-    asyncio.get_running_loop().call_exception_handler(context)
-
-
-def refusal_of(error: BaseException) -> ReadOnly:
-    """What those are told who wanted something written, when the journal raises this."""
-    if isinstance(error, ReadOnly):
-        return error
-    if isinstance(error, NexoError):
-        return ReadOnly(error.message, error.hint)
-    return ReadOnly(f"the journal failed: {error}", "see the log of the broker")

@@ -13,9 +13,9 @@ import msgspec
 
 from nexo.engine.actor import Actor
 from nexo.engine.committer import TOPIC_RANK
+from nexo.engine.contents import Contents
+from nexo.engine.outcome import outcome_of, report
 from nexo.engine.recorder import Recorder
-from nexo.engine.shelf import Shelf
-from nexo.engine.supervisor import outcome_of, report
 from nexo.machine import topic as rules
 from nexo.machine.bind import archive_kept, wanted_runs
 from nexo.machine.chunk import CHUNK_BYTES
@@ -54,7 +54,7 @@ class TopicActor(Actor):
         self.topic = topic
         self.rank = rank
         self._now_ms = context.clock.now_ms
-        self._shelf = Shelf(context.memory, self, lambda _: 0)
+        self._contents = Contents(context.memory, self, lambda _: 0)
         self._recorder = Recorder(context.recorders, owner, self)
         self._listeners: set[Callable[[], None]] = set()
 
@@ -83,7 +83,8 @@ class TopicActor(Actor):
     def _publish(self, batch: Batch, producer: str, number: int) -> asyncio.Future[tuple[int, int]]:
         self.check_in_service()
         if self._context.out_of_service:
-            self._context.check_fed(self)
+            bound = self._context.queues.bound_to(self.owner)
+            self._context.topics.check_fed(queue for queue, _ in bound)
         offsets = rules.publish(self.topic, batch, self._now_ms(), producer, number)
         self._committer.accept(batch.size)
         self._committer.enlist(self)
@@ -167,7 +168,7 @@ class TopicActor(Actor):
 
     def bindings(self) -> list[tuple[str, dict[str, str] | None]]:
         """The queues that are bound to it, each with the attributes that it asks for."""
-        return [(each.name, where) for each, where in self._context.queues_bound_to(self.owner)]
+        return [(each.name, where) for each, where in self._context.queues.bound_to(self.owner)]
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener` whenever there is something new; returns how to stop that."""
@@ -191,7 +192,7 @@ class TopicActor(Actor):
 
     async def read_back(self, chunk: Chunk) -> None:
         """Wait until the content of a chunk is in memory."""
-        await self._shelf.read_back(self.topic.log, chunk)
+        await self._contents.read_back(self.topic.log, chunk)
 
     def edit(self, settings: TopicSettings) -> None:
         self.topic.settings = settings
@@ -210,7 +211,7 @@ class TopicActor(Actor):
 
     def fan_out(self) -> None:
         """Give what was published since the last commit to the queues that are bound now."""
-        bound = self._context.queues_bound_to(self.owner)
+        bound = self._context.queues.bound_to(self.owner)
         for queue, _ in bound:
             queue.check_in_service()  # all of them get it or none
         for flushed in rules.flush_topic(self.topic):
@@ -240,7 +241,7 @@ class TopicActor(Actor):
 
     def tick(self) -> None:
         if self._gone is None:
-            self._context.guard(self, self._trim)
+            self._context.supervisor.guard(self, self._trim)
 
     def adopt(self, topic: Topic) -> None:
         """The state was loaded anew from the journal; readers stay."""
@@ -276,7 +277,7 @@ class TopicActor(Actor):
     def _tell(self, seen: int) -> None:
         """There is something new behind what readers have seen."""
         self._tell_listeners()
-        self._context.on_news(self.name, seen)
+        self._context.topics.followers.news(self.name, seen)
 
     def _trim(self) -> None:
         rules.trim(self.topic, self._now_ms())

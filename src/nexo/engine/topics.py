@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from nexo.engine.committer import ARCHIVE_RANK, TOPIC_RANK
 from nexo.engine.events import EventsActor
-from nexo.engine.following import Followers
+from nexo.engine.followers import Followers
 from nexo.engine.listing import Named
 from nexo.engine.recovery import new_topic
 from nexo.engine.topic_actor import TopicActor
@@ -22,11 +22,10 @@ from nexo.vocabulary.names import ARCHIVE_PREFIX, EVENTS_TOPIC, RESERVED_PREFIX,
 from nexo.vocabulary.settings import TopicSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from nexo.engine.context import Context
     from nexo.engine.queue_actor import QueueActor
-    from nexo.machine.catalog import Catalog
     from nexo.machine.chunk import Chunk
     from nexo.machine.log import Piece, Place
     from nexo.machine.topic import Topic
@@ -50,10 +49,7 @@ class Topics:
         self._events = events
         self.actors: Named[TopicActor] = Named()
         self.followers = Followers()
-        context.on_news = self.followers.news
-        context.on_events = self._tell if events is not None else None
-        context.archive = self._archive
-        context.archive_kept = self._archive_kept
+        self.tells_events = events is not None
 
     def load(self, topics: dict[int, Topic]) -> None:
         """Topics as the journal has them; actors that exist stay, with new state."""
@@ -105,20 +101,23 @@ class Topics:
             events.hurry()
             await context.committer.drain()
 
-    def define_archive(self, catalog: Catalog, queue: QueueActor) -> None:
-        retention_ms = queue.queue.settings.archive_retention_ms
+    def define_archive(self, queue: QueueActor) -> None:
+        retention_ms = queue.settings.archive_retention_ms
         name, settings = archive_name(queue.name), TopicSettings(retention_ms=retention_ms)
-        self._define_own(catalog, name, settings)
+        self._define_own(name, settings)
+        self._context.catalog.enlist()
 
-    def define_events(self, catalog: Catalog) -> None:
+    def define_events(self) -> None:
         if self._events is not None:
-            events = self._define_own(catalog, EVENTS_TOPIC, self._events)
+            events = self._define_own(EVENTS_TOPIC, self._events)
             assert isinstance(events, EventsActor)
             events.hurry()
+        if self._context.catalog.catalog.changes:
+            self._context.catalog.enlist()
 
-    def _define_own(self, catalog: Catalog, name: str, settings: TopicSettings) -> TopicActor:
+    def _define_own(self, name: str, settings: TopicSettings) -> TopicActor:
         """A topic of the broker, with what it is to keep from now on."""
-        now_ms = self._context.clock.now_ms()
+        catalog, now_ms = self._context.catalog.catalog, self._context.clock.now_ms()
         actor = self.actors.get(name)
         if actor is None:
             return self.add(catalog.define_topic(name, settings, now_ms, system=True))
@@ -127,7 +126,8 @@ class Topics:
             actor.edit(settings)
         return actor
 
-    def _tell(self, events: list[Event], late: bool) -> None:
+    def publish_events(self, events: list[Event], late: bool) -> None:
+        """What a queue did since the last commit; `late`: from outside of a commit."""
         self._context.meters.observe(events)
         actor = self.actors.get(EVENTS_TOPIC)
         if isinstance(actor, EventsActor):  # else its creation failed, and is tried again
@@ -136,22 +136,32 @@ class Topics:
             else:
                 actor.tell(events)
 
-    def landed(self) -> None:
+    def committed(self) -> None:
         """A commit is on disk."""
         actor = self.actors.get(EVENTS_TOPIC)
         if isinstance(actor, EventsActor):
-            self._context.guard(actor, actor.landed)
+            self._context.supervisor.guard(actor, actor.landed)
 
-    def _archive(self, queue: QueueActor, batch: Batch, place: Place) -> None:
+    def check_fed(self, queues: Iterable[QueueActor]) -> None:
+        """What comes in goes to queues and to their archives, or not at all: refuse it if one of
+        them is out of service."""
+        for queue in queues:
+            queue.check_in_service()
+            archive = self.actors.get(archive_name(queue.name))
+            if archive is not None:
+                archive.check_in_service()
+
+    def archive(self, queue: QueueActor, batch: Batch, place: Place) -> None:
         """Keep what came into a queue, if it has an archive."""
-        if queue.queue.settings.archive:
+        if queue.settings.archive:
             topic = self.actors.get(archive_name(queue.name))
             if topic is not None:
                 self._context.committer.tie(queue, topic)
                 topic.archive(batch, place)
 
-    def _archive_kept(self, queue: QueueActor, piece: Piece) -> None:
-        if queue.queue.settings.archive:
+    def archive_kept(self, queue: QueueActor, piece: Piece) -> None:
+        """The same for what a topic had kept when the queue was bound to it."""
+        if queue.settings.archive:
             topic = self.actors.get(archive_name(queue.name))
             if topic is not None:
                 self._context.committer.tie(queue, topic)
@@ -175,7 +185,7 @@ def check_bindable(topic: str) -> None:
 def check_deletable(topic: str, queues: dict[str, QueueActor]) -> None:
     """The broker's own go with what feeds them."""
     queue = queues.get(topic.removeprefix(ARCHIVE_PREFIX)) if ARCHIVE_PREFIX in topic else None
-    is_fed = queue is not None and queue.queue.settings.archive
+    is_fed = queue is not None and queue.settings.archive
     if topic == EVENTS_TOPIC or is_fed:
         raise InvalidArgument(
             f"{topic} belongs to the broker and is in use",

@@ -26,7 +26,9 @@ def create_token(
     async def create() -> Minted:
         engine = await _open(data)
         try:
-            return await engine.keys.create(name, allow, expires_after_ms=expires_after_ms, aws=aws)
+            return await engine.tokens.create(
+                name, allow, expires_after_ms=expires_after_ms, aws=aws
+            )
         finally:
             await engine.close()
 
@@ -37,7 +39,7 @@ def list_tokens(data: str) -> list[TokenDefined]:
     async def listing() -> list[TokenDefined]:
         engine = await _open(data)
         try:
-            return engine.keys.all()
+            return engine.tokens.all()
         finally:
             await engine.close()
 
@@ -48,7 +50,7 @@ def revoke_token(data: str, name: str) -> None:
     async def revoke() -> None:
         engine = await _open(data)
         try:
-            await engine.keys.revoke(name)
+            await engine.tokens.revoke(name)
         finally:
             await engine.close()
 

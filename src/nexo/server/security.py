@@ -53,8 +53,8 @@ class Security:
 
     def begin(self) -> None:
         """Guard with the tokens that there are, and say what an operator should know."""
-        self._engine.keys.guard_with(self.guard.adopt)
-        if self.guard.is_required and not self._engine.keys.all():
+        self._engine.tokens.guard_with(self.guard.adopt)
+        if self.guard.is_required and not self._engine.tokens.all():
             logger.warning(
                 "access is required and there is no token: nobody gets in",
                 extra={"hint": "stop, then nexo token create admin --allow '*:*' --data DIR"},

@@ -1,7 +1,8 @@
 """Limits made small, so that a world of a few hundred messages meets every one of them.
 
-A limit is a constant that modules import by name, so it is changed in each module that uses it;
-the list below says which. `tests/simulation/test_squeeze.py` holds it to be complete.
+The engine reads these limits where they are declared, each time. The rules import theirs by name,
+because they are quick; those are changed in each module that uses them, and the list below says
+which. `tests/simulation/test_squeeze.py` holds it to be complete.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import contextlib
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
+
+from nexo.vocabulary import limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,24 +27,12 @@ USERS = {
     "SMALL_PUSH_BYTES": ("nexo.machine.log",),
     "SMALL_PUSH_MESSAGES": ("nexo.machine.log",),
     "SPARSE_CHUNK_BYTES": ("nexo.machine.compact",),
-    "MOVE_MESSAGES": ("nexo.engine.moves",),
-    "RECORD_BYTES_BEFORE_SNAPSHOT": ("nexo.engine.catalog_record",),
-    "UNFOLDED_BYTES_MAX": ("nexo.engine.recorder",),
-    "SNAPSHOT_BYTES_MIN": ("nexo.engine.recorder",),
-    "SNAPSHOT_STEP_ENTRIES": ("nexo.engine.committer",),
-    "UNSETTLED_BYTES_MAX": ("nexo.engine.committer",),
     "NOISY_IN_FLIGHT_MIN": ("nexo.machine.groups",),
-    "EVENTS_PAUSE_MS": ("nexo.engine.events",),
     "PRODUCER_RESULTS_KEPT": ("nexo.machine.producers",),
-    "CATALOG_STEP_DEFINITIONS": ("nexo.engine.catalog_record",),
     "SWEPT_AT_ONCE": ("nexo.machine.queue",),
-    "DUE_STEP_SPANS": ("nexo.engine.queue_actor",),
-    "GIVE_BACK_STEP_SPANS": ("nexo.engine.queue_actor",),
-    "UNWRITTEN_CHANGES_MAX": ("nexo.engine.queue_actor",),
-    "MOVE_RUNS": ("nexo.engine.moves",),
 }
 
-_CHOICES = {
+CHOICES = {
     "CHUNK_BYTES_MAX": (300, 2_000, 256 * 1024),
     "CHUNK_MESSAGES_MAX": (3, 8, 40, 4_096),
     "CHUNK_ROWS_MAX": (1, 3, 512),
@@ -69,7 +60,7 @@ _CHOICES = {
 
 def draw(random: Random) -> dict[str, int]:
     """Values for all of them."""
-    return {name: random.choice(_CHOICES[name]) for name in USERS}
+    return {name: random.choice(choices) for name, choices in CHOICES.items()}
 
 
 @contextlib.contextmanager
@@ -89,8 +80,8 @@ def squeezed(values: dict[str, int]) -> Iterator[None]:
 
 def _users_of(name: str) -> list[ModuleType]:
     """The modules that have the limit: those that are listed, else all that are loaded."""
-    if name in USERS:
-        return [import_module(user) for user in USERS[name]]
+    if name in CHOICES:
+        return [limits, *map(import_module, USERS.get(name, ()))]
     rooms = ("nexo.machine.", "nexo.engine.", "nexo.vocabulary.limits")
     return [
         module

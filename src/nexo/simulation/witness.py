@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from nexo.engine.engine import Engine
     from nexo.engine.queue_actor import QueueActor
-    from nexo.engine.waiting import Waiter
+    from nexo.engine.waiting_room import Waiter
     from nexo.machine.pop import Delivery
     from nexo.simulation.history import History
     from nexo.simulation.ledger import Ledger

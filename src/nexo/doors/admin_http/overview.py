@@ -9,7 +9,7 @@ import msgspec
 
 from nexo.doors.admin_http.operation import Operation
 from nexo.doors.admin_http.request import Count, Moment, Refusal, moment, refusal_of
-from nexo.engine.looking import Counts, counts
+from nexo.engine.peek import Counts, counts
 
 if TYPE_CHECKING:
     from nexo.doors.admin_http.operation import Call

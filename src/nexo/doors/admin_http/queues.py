@@ -12,7 +12,7 @@ from nexo.access.operations import Named, dead_letters_elsewhere
 from nexo.doors.admin_http.operation import Answer, Operation
 from nexo.doors.admin_http.request import AtQueue, Count, Moment, Paging, QueueName, moment
 from nexo.engine.listing import page
-from nexo.engine.looking import counts
+from nexo.engine.peek import counts
 from nexo.vocabulary.limits import CONSUMER_CHARS_MAX
 from nexo.vocabulary.settings import queue_settings_of, user_queue_settings
 from nexo.vocabulary.user_settings import GivenQueueSettings, QueueSettings

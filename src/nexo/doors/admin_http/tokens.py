@@ -100,7 +100,7 @@ class AuditLines(msgspec.Struct, frozen=True):
 
 
 async def _list(call: Call) -> TokenPage:
-    tokens = {each.name: each for each in call.engine.keys.all()}
+    tokens = {each.name: each for each in call.engine.tokens.all()}
     names, following = _page(tokens, call.query)
     return TokenPage([_described(tokens[name]) for name in names], following)
 
@@ -124,7 +124,7 @@ def _described(defined: TokenDefined) -> TokenInfo:
 
 async def _create(call: Call) -> MadeToken:
     wanted = call.body
-    minted = await call.engine.keys.create(
+    minted = await call.engine.tokens.create(
         wanted.name,
         wanted.allow,
         expires_after_ms=None if wanted.expires is None else round(wanted.expires * 1000),
@@ -143,7 +143,7 @@ async def _create(call: Call) -> MadeToken:
 
 
 async def _revoke(call: Call) -> None:
-    await call.engine.keys.revoke(call.path.name)
+    await call.engine.tokens.revoke(call.path.name)
 
 
 async def _audit(call: Call) -> AuditLines:

@@ -56,7 +56,7 @@ def _tokens(engine: Engine) -> list[TokenRow]:
             access_key_id(each.id) if each.aws_secret else "",
             each.expires_ms is not None and each.expires_ms <= now_ms,
         )
-        for each in engine.keys.all()
+        for each in engine.tokens.all()
     ]
 
 
@@ -64,7 +64,7 @@ async def create_token(call: Call) -> Response:
     """The secret is on the page that answers, and nowhere else: so it is no redirect."""
     with call.told():
         days = as_number(call.field("days"), "the number of days")
-        minted = await call.engine.keys.create(
+        minted = await call.engine.tokens.create(
             call.field("name"),
             call.field("allow").replace("\n", " ").split(),
             expires_after_ms=None if days is None else round(days * _DAY_MS),
@@ -76,7 +76,7 @@ async def create_token(call: Call) -> Response:
 async def revoke_token(call: Call) -> Response:
     name = call.field("name")
     with call.told():
-        await call.engine.keys.revoke(name)
+        await call.engine.tokens.revoke(name)
     return call.back(at("access"), f"Token {name} is revoked.")
 
 

@@ -13,8 +13,8 @@ from nexo.doors.console.pages import badges
 from nexo.doors.console.queues import LIST_MS, ROWS_SHOWN, Glimpse, Row, glimpses, moved, rows_of
 from nexo.doors.console.request import as_number, at, query_of, whole_number
 from nexo.doors.console.streams import Frame, made_of, streamed
-from nexo.engine.looking import traffic
-from nexo.engine.types import Chosen
+from nexo.engine.moves import Chosen
+from nexo.engine.peek import traffic
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.identity import parse_message_id
 from nexo.vocabulary.limits import PEEK_MESSAGES_MAX

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from nexo.engine.listing import steps
-from nexo.engine.looking import traffic
+from nexo.engine.peek import traffic
 from nexo.vocabulary.names import FIFO_SUFFIX, dead_letter_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from nexo.engine.engine import Engine
-    from nexo.engine.looking import Traffic
+    from nexo.engine.peek import Traffic
     from nexo.engine.queue_actor import QueueActor
     from nexo.vocabulary.settings import QueueSettings
 

@@ -18,14 +18,13 @@ from nexo.access.permissions import Action
 from nexo.doors.console.formatting import visible
 from nexo.doors.console.pages import HEADERS
 from nexo.doors.console.request import as_pairs, whole_number
-from nexo.engine import looking
-from nexo.engine.looking import HEAD_BYTES
+from nexo.engine import peek
 from nexo.vocabulary.attributes import decode_attributes, encode_attributes
 from nexo.vocabulary.batch import Batch, batch_of
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.events import Event, decode_event
 from nexo.vocabulary.identity import message_id, parse_message_id
-from nexo.vocabulary.limits import PEEK_MESSAGES_MAX
+from nexo.vocabulary.limits import PEEK_HEAD_BYTES, PEEK_MESSAGES_MAX
 from nexo.vocabulary.names import EVENTS_TOPIC
 from nexo.vocabulary.start import Start
 
@@ -100,12 +99,12 @@ async def _find(call: Call) -> Message | None:
     if begun_in == actor.incarnation:
         numbers.append(seq)
     for number in numbers:
-        found = await looking.find(actor, number) if number >= 0 else None
+        found = await peek.find(actor, number) if number >= 0 else None
         if found is not None and found.id == wanted:
             return found
-    for seen in await looking.glimpses(actor, PEEK_MESSAGES_MAX, LOOKED_AT_BYTES_MAX):
+    for seen in await peek.glimpses(actor, PEEK_MESSAGES_MAX, LOOKED_AT_BYTES_MAX):
         if seen.message.id == wanted:
-            return await looking.find(actor, seen.message.seq)
+            return await peek.find(actor, seen.message.seq)
     return None
 
 
@@ -156,7 +155,7 @@ def shown_body(body: bytes, wanted: str = "") -> ShownBody:
 
 def preview(body: bytes, size: int | None = None) -> str:
     """The beginning of a body in one line; with its size, if this is not all of it."""
-    head = body[:HEAD_BYTES]
+    head = body[:PEEK_HEAD_BYTES]
     is_head = len(head) < (len(body) if size is None else size)
     text = _text(head, is_cut=is_head)
     line = head[:32].hex(" ") if text is None else visible(" ".join(text.split()))

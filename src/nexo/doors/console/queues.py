@@ -14,9 +14,9 @@ from nexo.doors.console.pages import badges
 from nexo.doors.console.request import as_number, at, whole_number
 from nexo.doors.console.settings_form import given_queue_settings, queue_fields
 from nexo.doors.console.streams import Frame, made_of, streamed
-from nexo.engine import looking
+from nexo.engine import peek
 from nexo.engine.listing import steps
-from nexo.engine.looking import counts
+from nexo.engine.peek import counts
 from nexo.engine.queue_actor import QueueActor
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.identity import message_id
@@ -231,11 +231,11 @@ class Glimpse(msgspec.Struct, frozen=True):
 
 async def glimpses(actor: QueueActor, limit: int, after: int | None = None) -> list[Glimpse]:
     """The first ones, or those behind a number; fewer if they are large."""
-    found = await looking.glimpses(actor, limit, LOOKED_AT_BYTES_MAX, after)
+    found = await peek.glimpses(actor, limit, LOOKED_AT_BYTES_MAX, after)
     return [_glimpse(actor.name, each) for each in found]
 
 
-def _glimpse(queue: str, seen: looking.Glimpse) -> Glimpse:
+def _glimpse(queue: str, seen: peek.Glimpse) -> Glimpse:
     message = seen.message
     address = at("queues", queue, "messages", message.id)
     if message.id != seen.own_id:  # it began elsewhere, so its id does not say where it is

@@ -15,7 +15,7 @@ from nexo.doors.console.request import as_pairs, at, whole_number
 from nexo.doors.console.settings_form import given_topic_settings, topic_fields
 from nexo.doors.console.streams import Frame, made_of, streamed
 from nexo.engine.listing import steps
-from nexo.engine.looking import counts
+from nexo.engine.peek import counts
 from nexo.engine.topic_actor import TopicActor
 from nexo.vocabulary.attributes import decode_attributes
 from nexo.vocabulary.errors import InvalidArgument

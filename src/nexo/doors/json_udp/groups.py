@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING
 
 from nexo.doors.json_udp.datagram import Action
 from nexo.doors.json_udp.replies import Page, encode_message, success
-from nexo.engine import receipts
-from nexo.engine.holdings import holdings
+from nexo.engine.peek import held_by
 from nexo.vocabulary.errors import (
     InvalidArgument,
     NexoError,
@@ -101,14 +100,14 @@ class Groups:
         actor = self.find(command)
         if actor is None:
             raise QueueNotFound(f"topic {command.topic!r} has no group {command.group!r}")
-        held = holdings(actor, asker.name, command.ids)
+        held = held_by(actor, asker.name, command.ids)
         refused = dict.fromkeys(command.ids, StaleReceipt.code)
         ranges = []
         for message_id, (lease, seq) in held.items():
             del refused[message_id]
             ranges.append((lease, seq, seq + 1))
         if ranges:
-            outdated = await receipts.ack(actor, ranges)
+            outdated = await actor.ack_ranges(ranges)
             codes = {(lease, first): code for lease, first, _, code in outdated}
             refused |= {i: codes[held[i]] for i in held if held[i] in codes}
         more = {}
@@ -152,7 +151,7 @@ class Unfit:
         if self._messages:
             ranges = [(each.lease, each.seq, each.seq + 1) for each in self._messages]
             with contextlib.suppress(NexoError):
-                await receipts.give_back(self._actor, ranges)
+                await self._actor.give_back_ranges(ranges)
 
 
 # -- Names ------------------------------------------------------------------------------------

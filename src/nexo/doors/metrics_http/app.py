@@ -15,7 +15,7 @@ from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
-from nexo.engine.looking import counts
+from nexo.engine.peek import counts
 from nexo.telemetry import families as f
 from nexo.telemetry.families import CONTENT_TYPE, escaped, header, histogram, sample
 from nexo.telemetry.meters import LIFE_BOUNDS_S, Histogram
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from nexo.engine.engine import Engine
-    from nexo.engine.looking import Counts
+    from nexo.engine.peek import Counts
     from nexo.engine.queue_actor import QueueActor
     from nexo.engine.topic_actor import TopicActor
     from nexo.engine.types import Usage

@@ -20,7 +20,8 @@ from nexo.engine.definitions import (
     packed_definitions,
 )
 from nexo.engine.listing import steps
-from nexo.engine.types import Chosen, Wanted
+from nexo.engine.moves import Chosen
+from nexo.engine.views import Wanted
 from nexo.vocabulary import allowed
 from nexo.vocabulary.errors import InvalidArgument, WrongState
 from nexo.vocabulary.limits import RPC_CALL_BYTES_MAX
@@ -314,18 +315,18 @@ async def _snapshot_open(engine: Engine, wanted: calls.OpenSnapshot) -> Any:
     of_interest = Wanted(
         priority=ranges.priority, attempts=ranges.attempts, created_ms=ranges.created_ms
     )
-    return engine.queue(wanted.name).claims.snapshots.open(of_interest)
+    return engine.queue(wanted.name).views.open(of_interest)
 
 
 async def _snapshot_read(engine: Engine, wanted: calls.ReadSnapshot) -> WithParts:
-    snapshots = engine.queue(wanted.name).claims.snapshots
-    got = await snapshots.read(wanted.snapshot, wanted.start, wanted.count, wanted.bytes_max)
+    views = engine.queue(wanted.name).views
+    got = await views.read(wanted.snapshot, wanted.start, wanted.count, wanted.bytes_max)
     page = calls.SnapshotPage(got.next, got.missing, [int(state) for state in got.states])
     return WithParts(got.parts, commands.pack(page))
 
 
 async def _snapshot_close(engine: Engine, wanted: calls.CloseSnapshot) -> None:
-    engine.queue(wanted.name).claims.snapshots.close(wanted.snapshot)
+    engine.queue(wanted.name).views.close(wanted.snapshot)
 
 
 # -- The broker: backups, tokens, definitions -------------------------------------------------
@@ -348,7 +349,7 @@ async def _backup_end(engine: Engine, wanted: calls.EndBackup) -> None:
 
 
 async def _create_token(engine: Engine, wanted: calls.CreateToken) -> calls.TokenFigures:
-    minted = await engine.keys.create(
+    minted = await engine.tokens.create(
         wanted.name, wanted.allow, expires_after_ms=wanted.expires_after_ms, aws=wanted.aws
     )
     made = _token_figures(minted.defined)
@@ -358,11 +359,11 @@ async def _create_token(engine: Engine, wanted: calls.CreateToken) -> calls.Toke
 
 
 async def _list_tokens(engine: Engine, _: calls.ListTokens) -> list[calls.TokenFigures]:
-    return [_token_figures(each) for each in engine.keys.all()]
+    return [_token_figures(each) for each in engine.tokens.all()]
 
 
 async def _revoke_token(engine: Engine, wanted: calls.RevokeToken) -> None:
-    await engine.keys.revoke(wanted.name)
+    await engine.tokens.revoke(wanted.name)
 
 
 def _token_figures(defined: TokenDefined) -> calls.TokenFigures:

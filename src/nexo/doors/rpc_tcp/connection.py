@@ -18,8 +18,7 @@ from nexo.access.caller import ANYONE
 from nexo.doors.rpc_tcp.access import check_frame, resource_of
 from nexo.doors.rpc_tcp.deliveries import Subscriptions
 from nexo.doors.rpc_tcp.handlers import HANDLERS
-from nexo.engine import receipts
-from nexo.engine.durable import tell
+from nexo.engine.committer import call_back
 from nexo.vocabulary.errors import NexoError, RateLimited, Unauthorized, VersionMismatch
 from nexo.vocabulary.limits import (
     RPC_CLOSING_MS,
@@ -163,7 +162,7 @@ class Connection(asyncio.Protocol):
             else:
                 raise error
 
-        tell(future, told)
+        call_back(future, told)
 
     def spawn(self, work: Any, correlation: int) -> None:
         """Run a handler that has to wait; it replies by itself."""
@@ -381,4 +380,4 @@ def _take_back(engine: Engine, aheads: dict[str, tuple[int, int]]) -> None:
         actor = engine.queues.get(name)
         if actor is not None and actor.queue.incarnation == incarnation:
             with contextlib.suppress(NexoError):  # the broker has stopped meanwhile
-                receipts.take_back(actor, lease)
+                actor.take_back(lease)

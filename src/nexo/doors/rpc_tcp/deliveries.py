@@ -14,7 +14,8 @@ from nexo.wire.frame import Kind, frame, frame_parts
 if TYPE_CHECKING:
     from nexo.doors.rpc_tcp.connection import Connection
     from nexo.engine.queue_actor import QueueActor
-    from nexo.engine.types import Delivery, Part, Waiter
+    from nexo.engine.types import Delivery, Part
+    from nexo.engine.waiting_room import Waiter
     from nexo.vocabulary.errors import NexoError
 
 

@@ -4,13 +4,11 @@ of the engine; one that must wait is spawned."""
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from nexo.doors.rpc_tcp.calls import call
 from nexo.doors.rpc_tcp.deliveries import delivery_frame, wire_parts
-from nexo.engine import receipts
-from nexo.engine.types import Waiter
+from nexo.engine.waiting_room import Waiter
 from nexo.vocabulary.limits import REASON_CHARS_MAX, RECEIPT_RANGES_STEP
 from nexo.vocabulary.start import Start
 from nexo.wire import commands
@@ -91,18 +89,18 @@ def _pop_at_once(connection: Connection, actor: QueueActor, pop: commands.Pop) -
 def _ack(connection: Connection, correlation: int, head: bytes, body: memoryview) -> None:
     acked = commands.unpack_ranges(head)
     actor = connection.engine.queue(acked.queue)
-    _settle(connection, correlation, acked.ranges, partial(receipts.ack, actor))
+    _settle(connection, correlation, acked.ranges, actor.ack_ranges)
 
 
 def _received(connection: Connection, correlation: int, head: bytes, body: memoryview) -> None:
     acked = commands.unpack_ranges(head)
     actor = connection.engine.queue(acked.queue)
     if len(acked.ranges) <= RECEIPT_RANGES_STEP:
-        connection.reply(correlation, commands.pack(receipts.received(actor, acked.ranges)))
+        connection.reply(correlation, commands.pack(actor.received_ranges(acked.ranges)))
         return
 
     async def received(ranges: Ranges) -> Any:
-        return receipts.received(actor, ranges)
+        return actor.received_ranges(ranges)
 
     _settle(connection, correlation, acked.ranges, received)
 
@@ -110,7 +108,7 @@ def _received(connection: Connection, correlation: int, head: bytes, body: memor
 def _give_back(connection: Connection, correlation: int, head: bytes, body: memoryview) -> None:
     acked = commands.unpack_ranges(head)
     actor = connection.engine.queue(acked.queue)
-    _settle(connection, correlation, acked.ranges, partial(receipts.give_back, actor))
+    _settle(connection, correlation, acked.ranges, actor.give_back_ranges)
 
 
 def _nack(connection: Connection, correlation: int, head: bytes, body: memoryview) -> None:
@@ -120,7 +118,7 @@ def _nack(connection: Connection, correlation: int, head: bytes, body: memoryvie
     delay_ms, reason = nack.delay_ms, nack.reason[:REASON_CHARS_MAX]
 
     def apply(ranges: Ranges) -> asyncio.Future[Any]:
-        return receipts.nack(actor, ranges, delay_ms, reason)
+        return actor.nack_ranges(ranges, delay_ms, reason)
 
     _settle(connection, correlation, nack.ranges, apply)
 
@@ -132,7 +130,7 @@ def _extend(connection: Connection, correlation: int, head: bytes, body: memoryv
     timeout_ms = extend.timeout_ms
 
     def apply(ranges: Ranges) -> asyncio.Future[Any]:
-        return receipts.extend(actor, ranges, timeout_ms)
+        return actor.extend_ranges(ranges, timeout_ms)
 
     _settle(connection, correlation, extend.ranges, apply)
 

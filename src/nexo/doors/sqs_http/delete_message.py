@@ -17,7 +17,6 @@ from nexo.doors.sqs_http.shapes import (
     DeleteMessageBatchResult,
     DeleteMessageBatchResultEntry,
 )
-from nexo.engine import receipts
 from nexo.vocabulary.errors import StaleReceipt, WrongState
 from nexo.vocabulary.limits import SQS_TOLD_CHARS_MAX
 from nexo.vocabulary.sqs import read_handle
@@ -66,7 +65,7 @@ async def delete_message_batch(
             continue
         good.append((entry, receipt))
     # All of them at once: neighbours of one delivery need not be told one by one.
-    refused = await receipts.ack(actor, [(r.lease, r.seq, r.seq + 1) for _, r in good])
+    refused = await actor.ack_ranges([(r.lease, r.seq, r.seq + 1) for _, r in good])
     stale = {(lease, first) for lease, first, _, _ in refused}
     done = []
     for entry, receipt in good:
@@ -111,8 +110,8 @@ async def change_message_visibility_batch(
 def _delete_late(actor: QueueActor, receipt: Receipt, text: str) -> asyncio.Future[Any] | None:
     """What was received again meanwhile, or is back in line; None if it is gone already."""
     if not actor.settings.fifo:
-        return actor.late.discard(receipt.seq)
-    if actor.late.holds(receipt.seq):
+        return actor.discard(receipt.seq)
+    if actor.holds(receipt.seq):
         raise invalid_value(text, "ReceiptHandle", "The receipt handle has expired.")
     return None
 
@@ -129,16 +128,16 @@ def _change(actor: QueueActor, text: str, timeout_s: int) -> asyncio.Future[Any]
         return _apply(actor, lease, seq, timeout_s)
     except (StaleReceipt, WrongState):
         pass
-    if not actor.late.holds(seq) or actor.settings.fifo:
+    if not actor.holds(seq) or actor.settings.fifo:
         raise invalid_value(
             text,
             "ReceiptHandle",
             "Message does not exist or is not available for visibility timeout change.",
         )
-    current = actor.late.lease_of(seq)
+    current = actor.lease_of(seq)
     if current is not None:
         return _apply(actor, current, seq, timeout_s)
-    if actor.late.has_timed_out(lease, seq):
+    if actor.has_timed_out(lease, seq):
         return None  # AWS says yes, and leaves the message where it is
     raise SqsError("MessageNotInflight", "The message referred to isn't in flight.")
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
         ListMessageMoveTasksRequest,
         StartMessageMoveTaskRequest,
     )
+    from nexo.engine.moves import MoveTask
     from nexo.engine.queue_actor import QueueActor
-    from nexo.engine.types import MoveTask
 
 RATE_MAX = 500
 RESULTS_MAX = 10

@@ -11,8 +11,7 @@ import msgspec
 from nexo.doors.sqs_http.errors import SqsError, invalid_attribute, unknown_attribute
 from nexo.doors.sqs_http.policies import allow_policy, redrive_policy, statements_of
 from nexo.doors.sqs_http.shapes import GetQueueAttributesResult
-from nexo.engine.late_desk import catch_up
-from nexo.engine.looking import counts
+from nexo.engine.peek import counts
 from nexo.vocabulary.names import dead_letter_name
 
 if TYPE_CHECKING:
@@ -118,7 +117,7 @@ def shown_settings(addresses: Addresses, name: str, settings: QueueSettings) -> 
 
 
 def shown_figures(call: Call, actor: QueueActor) -> dict[str, str]:
-    catch_up(actor)
+    actor.catch_up()
     shown, defined = counts(actor), call.engine.definition(actor.name)
     return {
         "QueueArn": call.addresses.arn_of(actor.name),

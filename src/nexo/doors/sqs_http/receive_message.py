@@ -92,7 +92,7 @@ async def _pop(
         if wait_ms > 0:
             delivery = await _wait(call, actor, count, visibility_ms, wait_ms)
     if attempt and delivery is not None and delivery.parts:
-        actor.attempts.remember(attempt, delivery)
+        actor.receive_attempts.remember(attempt, delivery)
     return delivery
 
 
@@ -138,7 +138,7 @@ def _again(actor: QueueActor, attempt: str, visibility_ms: int | None) -> Delive
     """What this attempt got before, if it is not the first of its id."""
     check_id(attempt, "ReceiveRequestAttemptId")
     try:
-        return actor.attempts.again(attempt, visibility_ms)
+        return actor.receive_attempts.again(attempt, visibility_ms)
     except StaleReceipt:
         raise invalid_value(
             attempt,

@@ -97,11 +97,11 @@ class Late(Shape):
         chosen = [0, self.size - 1, *site.random.sample(range(1, self.size - 1), _FEW)]
         for index in chosen:
             site.asked()
-            expect(queue.late.holds(seqs[index]), "a message is there until it is acked", "gone")
+            expect(queue.holds(seqs[index]), "a message is there until it is acked", "gone")
             site.asked()
-            queue.late.lease_of(seqs[index])
+            queue.lease_of(seqs[index])
             await asyncio.sleep(0)
-            gone = queue.late.discard(seqs[index])
+            gone = queue.discard(seqs[index])
             expect(gone is not None, "a late delete finds the message", f"{seqs[index]}")
             assert gone is not None
             await gone

@@ -6,14 +6,14 @@ import asyncio
 from array import array
 from typing import TYPE_CHECKING, ClassVar
 
-from nexo.engine.looking import find, glimpses
+from nexo.engine.peek import find, glimpses
 from nexo.simulation.large.shape import Shape, expect
 from nexo.simulation.large.site import VISIBILITY_MS, bodies_of, ranges_of, seqs_of
 from nexo.vocabulary.batch import TIME_TYPE
 from nexo.vocabulary.settings import QueueSettings
 
 if TYPE_CHECKING:
-    from nexo.engine.following import Found
+    from nexo.engine.followers import Found
     from nexo.simulation.large.shape import Life
     from nexo.simulation.large.site import Site
     from nexo.vocabulary.message import Message
@@ -95,7 +95,7 @@ class Groups(Shape):
             if not self.settings.fifo:
                 site.asked()
                 await asyncio.sleep(0)
-                gone = queue.late.discard(message.seq)
+                gone = queue.discard(message.seq)
                 expect(gone is not None, "a late delete finds the message", f"{message.seq}")
                 assert gone is not None
                 await gone

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nexo.vocabulary.errors import QueueNotFound
 
 if TYPE_CHECKING:
-    from nexo.engine.waiting import Waiter
+    from nexo.engine.waiting_room import Waiter
     from nexo.simulation.witness import Taken
     from nexo.simulation.workload.stage import Stage
 

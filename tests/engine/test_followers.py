@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nexo.engine import following
+from nexo.engine import followers
 from nexo.vocabulary.errors import InvalidArgument, NexoError, RateLimited
 from nexo.vocabulary.patterns import matches_pattern
 from nexo.vocabulary.start import EARLIEST, LATEST, Start
@@ -156,13 +156,13 @@ async def test_waiting_costs_the_same_with_any_number_of_topics(
     for name in topics:
         await publish(engine, name, "x")
     looked: list[int] = []
-    steps = following._steps
+    steps = followers._steps
 
     def counting(matching: dict[str, TopicActor]) -> Iterator[list[tuple[str, TopicActor]]]:
         looked.append(len(matching))
         return steps(matching)
 
-    monkeypatch.setattr(following, "_steps", counting)
+    monkeypatch.setattr(followers, "_steps", counting)
     waiting, held = [], []
     for _ in range(30):
         offsets = Offsets(dict.fromkeys(topics, 1))
@@ -182,7 +182,7 @@ async def test_waiting_costs_the_same_with_any_number_of_topics(
 
 async def test_news_of_several_commits_before_a_reader_runs() -> None:
     """Of a topic that was created anew meanwhile all is news, whatever was told before."""
-    waiting = following.Waiting()
+    waiting = followers.Waiting()
     first = {"a.one": 5, "a.two": 7}
     waiting.hear(first)
     waiting.hear({"a.one": 6, "a.two": 0, "a.new": 0})
@@ -242,7 +242,7 @@ async def test_a_topic_whose_creation_failed_is_not_remembered(rig: Rig) -> None
 
 
 async def test_only_so_many_wait(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "FOLLOWERS_MAX", 2)
+    monkeypatch.setattr(followers, "FOLLOWERS_MAX", 2)
     engine = await rig.start()
     waiting = [asyncio.create_task(engine.follow("a.*", {}, 10, PLENTY, 60_000)) for _ in range(2)]
     await settle()
@@ -259,9 +259,9 @@ async def test_only_so_many_wait(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> N
 async def test_remembered_matches_follow_the_topics(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "FOLLOWED_MATCHES_KEPT", 6)
+    monkeypatch.setattr(followers, "FOLLOWED_MATCHES_KEPT", 6)
     engine = await rig.start()
-    followers = engine._topics.followers
+    known = engine._topics.followers
     for pattern in ("a.*", "b.*", "nexo.>", "*.one"):
         assert await engine.starts(pattern, LATEST) == {
             name: 0 for name in engine.topics if matches_pattern(pattern, name)
@@ -271,14 +271,12 @@ async def test_remembered_matches_follow_the_topics(
         for pattern in ("a.*", "b.*", "nexo.>", "*.one"):
             meant = {name for name in engine.topics if matches_pattern(pattern, name)}
             assert set(await engine.starts(pattern, LATEST)) == meant
-            assert followers._matching_count == sum(
-                1 + len(m) for m in followers._matching.values()
-            )
+            assert known._matching_count == sum(1 + len(m) for m in known._matching.values())
     await engine.delete_topic("a.one")
     assert set(await engine.starts("a.*", LATEST)) == {"a.two"}
     assert set(await engine.starts("*.one", LATEST)) == {"b.one"}
-    assert len(followers._matching) < 4  # the longest unused were forgotten
-    assert followers._matching_count == sum(1 + len(m) for m in followers._matching.values())
+    assert len(known._matching) < 4  # the longest unused were forgotten
+    assert known._matching_count == sum(1 + len(m) for m in known._matching.values())
 
 
 async def test_wrong_patterns(rig: Rig) -> None:

@@ -1,8 +1,9 @@
-"""Snapshots: all messages of a queue at one moment, to be read slice by slice.
+"""Views: all messages of a queue at one moment, to be read slice by slice. Clients know them as
+views; in the broker that word means the state of an owner in the journal.
 
-A snapshot takes nothing. It keeps hold of the contents that are in memory when it is made, so what
+A view takes nothing. It keeps hold of the contents that are in memory when it is made, so what
 is acked, moved or expires meanwhile can still be read. Of contents that are on disk alone it only
-knows the place: what is gone from there before it is read is missing, and is counted. A snapshot
+knows the place: what is gone from there before it is read is missing, and is counted. A view
 ends when nobody has read it for a while; it does not outlive the broker.
 """
 
@@ -14,14 +15,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from nexo.engine.shelf import read_all_back
 from nexo.machine.peek import everything
 from nexo.machine.pop import Part
 from nexo.machine.span import History
 from nexo.vocabulary.batch import fitting, size_of
 from nexo.vocabulary.errors import InvalidArgument, LeaseLost
 from nexo.vocabulary.identity import priority_of
-from nexo.vocabulary.limits import READ_RUNS_MAX, SNAPSHOTS_MAX
+from nexo.vocabulary.limits import READ_RUNS_MAX, VIEW_IDLE_MS, VIEW_READ_IDLE_MS, VIEWS_MAX
 from nexo.vocabulary.states import State
 
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from nexo.machine.peek import Glance
     from nexo.machine.queue import Queue
 
-IDLE_S = 600.0  # a snapshot that is not read to its end is kept this long …
-READ_IDLE_S = 60.0  # … and one that was, in case that a part of it is wanted again
 _UNDELIVERED = History(0, 0)
 
 
@@ -45,15 +43,15 @@ class Wanted(msgspec.Struct, frozen=True):
     created_ms: tuple[int, int] = (-(2**62), 2**62)
 
 
-class SnapshotInfo(msgspec.Struct, frozen=True):
-    snapshot: str
+class ViewInfo(msgspec.Struct, frozen=True):
+    snapshot: str  # its name
     count: int
     payload_bytes: int  # roughly
     incarnation: int
     at_ms: int
 
 
-class SnapshotReading(msgspec.Struct, frozen=True):
+class ViewReading(msgspec.Struct, frozen=True):
     """`states` has one for each part; `missing` are messages that are gone from the disk."""
 
     parts: list[Part]
@@ -75,7 +73,7 @@ class _Run(NamedTuple):
     history: History
 
 
-class Snapshot:
+class View:
     def __init__(self, queue: Queue, runs: list[_Run]) -> None:
         self.queue = queue
         self.runs = runs
@@ -101,73 +99,71 @@ class Snapshot:
         return self.runs[first:last]
 
 
-class SnapshotDesk:
-    """The snapshots of one queue."""
+class Views:
+    """The views of one queue."""
 
     def __init__(self, actor: QueueActor) -> None:
         self._actor = actor
-        self._snapshots: dict[str, Snapshot] = {}  # the longest unread first
+        self._views: dict[str, View] = {}  # the longest unread first
         self._opened = 0
 
-    def open(self, wanted: Wanted) -> SnapshotInfo:
+    def open(self, wanted: Wanted) -> ViewInfo:
         actor = self._actor
         queue = actor.queue
         runs = [_run(each) for each in everything(queue) if _matches(each, wanted)]
-        snapshot = Snapshot(queue, runs)
+        view = View(queue, runs)
         # The lease counter carries the boot, so a name is never given again after a restart.
         self._opened += 1
         name = f"{queue.next_lease:x}.{self._opened}"
-        if len(self._snapshots) >= SNAPSHOTS_MAX:
-            self.close(next(iter(self._snapshots)))
-        self._snapshots[name] = snapshot
-        self._touch(name, snapshot)
+        if len(self._views) >= VIEWS_MAX:
+            self.close(next(iter(self._views)))
+        self._views[name] = view
+        self._touch(name, view)
         size = sum(_payload_bytes(run) for run in runs)
-        return SnapshotInfo(name, snapshot.count, size, queue.incarnation, actor.now_ms())
+        return ViewInfo(name, view.count, size, queue.incarnation, actor.now_ms())
 
     def close(self, name: str) -> None:
         """It may be gone already."""
-        snapshot = self._snapshots.pop(name, None)
-        if snapshot is not None and snapshot.expiry is not None:
-            snapshot.expiry.cancel()
+        view = self._views.pop(name, None)
+        if view is not None and view.expiry is not None:
+            view.expiry.cancel()
 
-    async def read(self, name: str, start: int, count: int, bytes_max: int) -> SnapshotReading:
-        """Messages from place `start` of the snapshot on: up to `count` and about `bytes_max`
+    async def read(self, name: str, start: int, count: int, bytes_max: int) -> ViewReading:
+        """Messages from place `start` of the view on: up to `count` and about `bytes_max`
         bytes, but at least one if there is any. `next` is where to go on."""
         if start < 0 or count < 1:
             raise InvalidArgument("a read takes a start from 0 on and at least one message")
-        snapshot = self._snapshots.get(name)
-        if snapshot is None or snapshot.queue is not self._actor.queue:
+        view = self._views.get(name)
+        if view is None or view.queue is not self._actor.queue:
             raise LeaseLost(
                 f"there is no snapshot {name!r:.40} of queue {self._actor.name!r} any more",
                 "it was not read for too long, or the broker restarted: take a new one",
             )
-        self._touch(name, snapshot)
-        stop = min(start + count, snapshot.count)
-        with self._actor.pins() as pins:
-            runs = snapshot.expected(start, stop, bytes_max)
-            await read_all_back(self._actor, _unread(runs), pins)
-            reading = _assembled(snapshot, start, runs, stop, bytes_max)
-        snapshot.read += reading.next - start
-        self._touch(name, snapshot)
+        self._touch(name, view)
+        stop = min(start + count, view.count)
+        with self._actor.contents.pins() as pins:
+            runs = view.expected(start, stop, bytes_max)
+            await self._actor.contents.read_all_back(_unread(runs), pins)
+            reading = _assembled(view, start, runs, stop, bytes_max)
+        view.read += reading.next - start
+        self._touch(name, view)
         return reading
 
-    def _touch(self, name: str, snapshot: Snapshot) -> None:
-        self._snapshots[name] = self._snapshots.pop(name)
-        if snapshot.expiry is not None:
-            snapshot.expiry.cancel()
-        idle_s = READ_IDLE_S if snapshot.read >= snapshot.count else IDLE_S
+    def _touch(self, name: str, view: View) -> None:
+        self._views[name] = self._views.pop(name)
+        if view.expiry is not None:
+            view.expiry.cancel()
+        idle_ms = VIEW_READ_IDLE_MS if view.read >= view.count else VIEW_IDLE_MS
         loop = asyncio.get_running_loop()
-        snapshot.expiry = loop.call_later(idle_s, self._snapshots.pop, name, None)
+        view.expiry = loop.call_later(idle_ms / 1000, self._views.pop, name, None)
 
 
-def _assembled(
-    snapshot: Snapshot, start: int, runs: list[_Run], stop: int, bytes_max: int
-) -> SnapshotReading:
+def _assembled(view: View, start: int, runs: list[_Run], stop: int, bytes_max: int) -> ViewReading:
     """What a read takes of these runs, the first of which holds place `start`."""
     parts: list[Part] = []
     states: list[State] = []
     at, missing = start, 0
-    skipped = start - snapshot.starts[bisect_right(snapshot.starts, start) - 1]
+    skipped = start - view.starts[bisect_right(view.starts, start) - 1]
     for run in runs:
         if at >= stop or bytes_max <= 0:
             break
@@ -186,7 +182,7 @@ def _assembled(
         skipped = 0
         if is_cut:
             break
-    return SnapshotReading(parts, states, at, missing)
+    return ViewReading(parts, states, at, missing)
 
 
 def _unread(runs: list[_Run]) -> Iterator[Chunk]:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from nexo.engine.waiting import Waiter, WaitingRoom
+from nexo.engine.waiting_room import Waiter, WaitingRoom
 
 
 def consumer(room: WaitingRoom, free: int, standing: bool = True) -> Waiter:

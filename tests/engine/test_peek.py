@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from nexo.engine.looking import HEAD_BYTES, Glimpse, find, glimpses
+from nexo.engine.peek import Glimpse, find, glimpses
 from nexo.vocabulary.batch import batch_of
 from nexo.vocabulary.identity import first_seq, parse_message_id
+from nexo.vocabulary.limits import PEEK_HEAD_BYTES
 from nexo.vocabulary.settings import QueueSettings
 from nexo.vocabulary.states import State
 
@@ -52,7 +53,7 @@ async def test_a_glimpse_tells_all_but_the_whole_body(rig: Rig) -> None:
     for seen, message in zip(
         await glimpses(queue, 100, PLENTY), await queue.peek(100), strict=True
     ):
-        head = message.body[:HEAD_BYTES]
+        head = message.body[:PEEK_HEAD_BYTES]
         assert seen.message == msgspec.structs.replace(message, body=head)
         assert seen.size == len(message.body)
         assert parse_message_id(seen.own_id) == (queue.queue.incarnation, message.seq)

@@ -11,26 +11,17 @@ from typing import TYPE_CHECKING
 from nexo.access.tokens import Minted, mint
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from nexo.machine.catalog import Catalog
+    from nexo.engine.context import Context
     from nexo.vocabulary.changes import TokenDefined
 
     Adopt = Callable[[Mapping[str, TokenDefined]], None]
 
 
-class Keys:
-    def __init__(
-        self,
-        catalog: Callable[[], Catalog],
-        now_ms: Callable[[], int],
-        write: Callable[[], Awaitable[None]],
-        check_writable: Callable[[], None],
-    ) -> None:
-        self._catalog = catalog
-        self._now_ms = now_ms
-        self._write = write
-        self._check_writable = check_writable
+class Tokens:
+    def __init__(self, context: Context) -> None:
+        self._context = context
         self._adopt: Adopt | None = None
 
     def guard_with(self, adopt: Adopt) -> None:
@@ -40,10 +31,10 @@ class Keys:
 
     def tell(self) -> None:
         if self._adopt is not None:
-            self._adopt(self._catalog().tokens)
+            self._adopt(self._context.catalog.catalog.tokens)
 
     def all(self) -> list[TokenDefined]:
-        tokens = self._catalog().tokens
+        tokens = self._context.catalog.catalog.tokens
         return [tokens[name] for name in sorted(tokens)]
 
     async def create(
@@ -56,21 +47,21 @@ class Keys:
     ) -> Minted:
         """Draw a token, or with `aws` an access key. Its secret is in the answer and nowhere
         else."""
-        self._check_writable()
-        now_ms = self._now_ms()
+        self._context.check_writable()
+        now_ms = self._context.clock.wall_ms()
         expires_ms = None if expires_after_ms is None else now_ms + expires_after_ms
         minted = mint(name, allow, now_ms, expires_ms=expires_ms, aws=aws)
-        self._catalog().define_token(minted.defined)
+        self._context.catalog.catalog.define_token(minted.defined)
         await self._settle()
         return minted
 
     async def revoke(self, name: str) -> None:
-        self._check_writable()
-        self._catalog().revoke_token(name)
+        self._context.check_writable()
+        self._context.catalog.catalog.revoke_token(name)
         await self._settle()
 
     async def _settle(self) -> None:
         try:
-            await self._write()
+            await self._context.catalog.durable()
         finally:
             self.tell()  # also if whoever asked has gone: it will be written all the same

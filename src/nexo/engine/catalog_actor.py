@@ -1,4 +1,4 @@
-"""What the catalog writes in a commit: a record of its changes, now and then a snapshot.
+"""The actor of the catalog. In a commit it writes a record of its changes, now and then a snapshot.
 
 The definitions of a hundred thousand queues are too many to be encoded in one step. So the
 snapshot is that of one moment, encoded piece by piece while the broker works on, and is written
@@ -8,19 +8,63 @@ with the records of all that changed since that moment behind it.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from nexo.engine.committer import CATALOG_RANK
+from nexo.engine.recorder import StoredBytes
 from nexo.journal.port import CATALOG, Write
-from nexo.machine.catalog import encoded_in_steps
-from nexo.vocabulary.changes import encode_changes
-from nexo.vocabulary.limits import CATALOG_STEP_DEFINITIONS, RECORD_BYTES_BEFORE_SNAPSHOT
+from nexo.machine.catalog import Catalog, encoded_in_steps
+from nexo.vocabulary import limits
+from nexo.vocabulary.changes import Dropped, encode_changes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from nexo.engine.committer import Draft
-    from nexo.engine.recorder import StoredBytes
-    from nexo.machine.catalog import Catalog
+    from nexo.engine.context import Context
+    from nexo.vocabulary.errors import NexoError
+
+
+class CatalogActor:
+    rank = CATALOG_RANK
+    owner = CATALOG
+    label = "the catalog"
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.catalog = Catalog()
+        self._record = CatalogRecord(self.enlist, StoredBytes())
+
+    def enlist(self) -> None:
+        """A definition changed that must be written now."""
+        self._context.committer.enlist(self)
+
+    async def durable(self) -> None:
+        """Wait until what is defined now is on disk."""
+        self.enlist()
+        await self._context.committer.when_durable(None, self)
+
+    def load(self, catalog: Catalog, stored: StoredBytes) -> None:
+        """The catalog as the journal has it."""
+        self.catalog = catalog
+        self._record.close()
+        self._record = CatalogRecord(self.enlist, stored)
+
+    # -- In commits ---------------------------------------------------------------------------
+
+    def collect(self, draft: Draft) -> None:
+        changes = self.catalog.changes
+        draft.dropped_owners += [each.owner for each in changes if isinstance(each, Dropped)]
+        self._record.write(draft, self.catalog)
+
+    def settle(self, mark: Any) -> None:
+        """Nothing waits for a definition but its caller."""
+
+    def suspend(self, error: NexoError) -> None:
+        """Whoever needs the catalog is refused by the reload that follows."""
+
+    def reopen(self) -> None:
+        """It is never out of service for longer than a reload."""
 
 
 class CatalogRecord:
@@ -54,7 +98,7 @@ class CatalogRecord:
             self._record_bytes = sum(map(len, self._since))
             self._pieces, self._encoded, self._since, self._is_ready = None, bytearray(), [], False
         elif self._pieces is None and self._is_due:
-            self._pieces = encoded_in_steps(catalog.image(), CATALOG_STEP_DEFINITIONS)
+            self._pieces = encoded_in_steps(catalog.image(), limits.CATALOG_STEP_DEFINITIONS)
             self._go_on()
 
     def close(self) -> None:
@@ -64,7 +108,8 @@ class CatalogRecord:
 
     @property
     def _is_due(self) -> bool:
-        return self._record_bytes > max(RECORD_BYTES_BEFORE_SNAPSHOT, 2 * self._snapshot_bytes)
+        least = limits.RECORD_BYTES_BEFORE_SNAPSHOT
+        return self._record_bytes > max(least, 2 * self._snapshot_bytes)
 
     def _go_on(self) -> None:
         self._step = asyncio.get_running_loop().call_soon(self._encode)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nexo.engine import snapshots
-from nexo.engine.snapshots import Wanted
+from nexo.engine import views
+from nexo.engine.views import Wanted
 from nexo.vocabulary.errors import InvalidArgument, LeaseLost
+from nexo.vocabulary.limits import VIEW_IDLE_MS, VIEW_READ_IDLE_MS
 from nexo.vocabulary.states import State
 from tests.engine.rig import Rig, bodies_of, number_of, numbered
 
@@ -35,7 +36,7 @@ async def read_all(queue: QueueActor, name: str, count: int, bytes_max: int) -> 
     found: list[int] = []
     at = 0
     while True:
-        got = await queue.claims.snapshots.read(name, at, count, bytes_max)
+        got = await queue.views.read(name, at, count, bytes_max)
         assert got.missing == 0
         if got.next == at:
             return found
@@ -48,7 +49,7 @@ async def read_all(queue: QueueActor, name: str, count: int, bytes_max: int) -> 
 @pytest.mark.parametrize(("count", "bytes_max"), [(1_000, 10**6), (7, 10**6), (1_000, 30), (3, 1)])
 async def test_a_snapshot_is_read_in_steps(rig: Rig, count: int, bytes_max: int) -> None:
     queue = await filled(rig)
-    taken = queue.claims.snapshots.open(Wanted())
+    taken = queue.views.open(Wanted())
     assert (taken.count, taken.incarnation) == (COUNT, queue.queue.incarnation)
     assert await read_all(queue, taken.snapshot, count, bytes_max) == list(range(COUNT))
 
@@ -56,63 +57,63 @@ async def test_a_snapshot_is_read_in_steps(rig: Rig, count: int, bytes_max: int)
 async def test_it_shows_the_moment_it_was_taken(rig: Rig) -> None:
     queue = await filled(rig)
     delivery = await queue.pop(10, one_ack=True)
-    taken = queue.claims.snapshots.open(Wanted())
+    taken = queue.views.open(Wanted())
     await queue.ack(delivery.lease, 0, 10)
     await queue.pop(20, one_ack=True)
     await queue.purge()
     await queue.push(numbered(5))
-    got = await queue.claims.snapshots.read(taken.snapshot, 0, 1_000, 10**6)
+    got = await queue.views.read(taken.snapshot, 0, 1_000, 10**6)
     assert numbers(got.parts) == list(range(COUNT))
     states = {state: part.count for part, state in zip(got.parts, got.states, strict=True)}
     assert states == {State.RECEIVED: 10, State.READY: 90}
     assert [part.history.attempts for part in got.parts] == [1, 0]
-    assert queue.claims.snapshots.open(Wanted()).count == 5
+    assert queue.views.open(Wanted()).count == 5
 
 
 async def test_runs_that_are_not_wanted_are_left_out(rig: Rig) -> None:
     queue = await filled(rig)
     await queue.push_one(b"urgent", 9)
     await queue.pop(11, one_ack=True)
-    snapshots_of = queue.claims.snapshots
-    assert snapshots_of.open(Wanted(priority=(1, 255))).count == 1
-    assert snapshots_of.open(Wanted(attempts=(1, 5))).count == 11
-    assert snapshots_of.open(Wanted(priority=(0, 0), attempts=(0, 0))).count == 90
+    views_of = queue.views
+    assert views_of.open(Wanted(priority=(1, 255))).count == 1
+    assert views_of.open(Wanted(attempts=(1, 5))).count == 11
+    assert views_of.open(Wanted(priority=(0, 0), attempts=(0, 0))).count == 90
     now_ms = queue.now_ms()
-    assert snapshots_of.open(Wanted(created_ms=(now_ms + 1, now_ms + 9))).count == 0
-    assert snapshots_of.open(Wanted(created_ms=(0, now_ms))).count == 101
+    assert views_of.open(Wanted(created_ms=(now_ms + 1, now_ms + 9))).count == 0
+    assert views_of.open(Wanted(created_ms=(0, now_ms))).count == 101
 
 
 async def test_what_is_on_disk_alone_is_read_back(rig: Rig) -> None:
     queue = await filled(rig)
     queue = (await rig.restart()).queue("q")
-    taken = queue.claims.snapshots.open(Wanted())
+    taken = queue.views.open(Wanted())
     assert await read_all(queue, taken.snapshot, 40, 10**6) == list(range(COUNT))
 
 
 async def test_what_is_gone_from_the_disk_is_counted(rig: Rig) -> None:
     queue = await filled(rig)
     queue = (await rig.restart()).queue("q")
-    taken = queue.claims.snapshots.open(Wanted())
+    taken = queue.views.open(Wanted())
     await queue.purge()
-    got = await queue.claims.snapshots.read(taken.snapshot, 0, 1_000, 10**6)
+    got = await queue.views.read(taken.snapshot, 0, 1_000, 10**6)
     assert (got.parts, got.next, got.missing) == ([], COUNT, COUNT)
 
 
 async def test_it_ends(rig: Rig) -> None:
     queue = await filled(rig)
-    desk = queue.claims.snapshots
+    desk = queue.views
     read, unread, closed = (desk.open(Wanted()).snapshot for _ in range(3))
     desk.close(closed)
     desk.close(closed)
     await desk.read(read, 0, 1_000, 10**6)
-    await asyncio.sleep(snapshots.READ_IDLE_S + 1)
+    await asyncio.sleep(VIEW_READ_IDLE_MS / 1000 + 1)
     for name in (read, closed, "another"):
         with pytest.raises(LeaseLost, match="take a new one"):
             await desk.read(name, 0, 1, 1)
     await desk.read(unread, 0, 1, 1)
     with pytest.raises(InvalidArgument):
         await desk.read(unread, -1, 1, 1)
-    await asyncio.sleep(snapshots.IDLE_S + 1)
+    await asyncio.sleep(VIEW_IDLE_MS / 1000 + 1)
     with pytest.raises(LeaseLost):
         await desk.read(unread, 0, 1, 1)
 
@@ -167,10 +168,10 @@ async def test_what_is_on_disk_is_read_in_slices_as_long(
     lengths = []
     for is_stored in (False, True):
         queue = (await rig.restart() if is_stored else engine).queue("q")
-        taken = queue.claims.snapshots.open(Wanted())
+        taken = queue.views.open(Wanted())
         found, at, steps = list[int](), 0, list[int]()
         while at < COUNT:
-            got = await queue.claims.snapshots.read(taken.snapshot, at, count, bytes_max)
+            got = await queue.views.read(taken.snapshot, at, count, bytes_max)
             assert (got.missing, len(got.states)) == (0, len(got.parts))
             steps.append(got.next - at)
             found, at = found + numbers(got.parts), got.next
@@ -183,7 +184,7 @@ async def test_what_is_on_disk_is_read_in_slices_as_long(
 async def test_a_read_of_many_runs_is_one_step_of_bounded_work(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(snapshots, "READ_RUNS_MAX", 10)
+    monkeypatch.setattr(views, "READ_RUNS_MAX", 10)
     queue = await (await rig.start()).create_queue("q")
     for number in range(4):
         await queue.push(numbered(40, 40 * number))
@@ -192,5 +193,5 @@ async def test_a_read_of_many_runs_is_one_step_of_bounded_work(
         assert delivery.parts[0].first == seq
         await queue.ack(delivery.lease, seq, seq + 1)
         await queue.pop(1, one_ack=True)
-    taken = queue.claims.snapshots.open(Wanted())
-    assert (await queue.claims.snapshots.read(taken.snapshot, 0, 1_000, 10**6)).next == 10
+    taken = queue.views.open(Wanted())
+    assert (await queue.views.read(taken.snapshot, 0, 1_000, 10**6)).next == 10

@@ -1,5 +1,4 @@
-"""The commands of Spark on one queue: claims, seals and repeatable reads, and snapshots. See
-`machine.claims`."""
+"""The commands of Spark on one queue: claims, seals and repeatable reads. See `machine.claims`."""
 
 from __future__ import annotations
 
@@ -8,8 +7,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from nexo.engine.late_desk import groups_opened
-from nexo.engine.snapshots import SnapshotDesk
 from nexo.machine import claims
 from nexo.vocabulary.errors import DataCorrupt, InvalidArgument
 from nexo.vocabulary.limits import POP_BYTES_MAX
@@ -36,10 +33,9 @@ class Claimant(msgspec.Struct, frozen=True):
     batches: list[int]
 
 
-class ClaimDesk:
+class Claims:
     def __init__(self, actor: QueueActor) -> None:
         self._actor = actor
-        self.snapshots = SnapshotDesk(actor)
         self.waiting: set[asyncio.Event] = set()  # of claims that found nothing
 
     def claimants(self) -> list[Claimant]:
@@ -77,8 +73,8 @@ class ClaimDesk:
                 claim = claims.claim(
                     actor.queue, consumer, epoch, after, count, now_ms, timeout_ms, bytes_max
                 )
-                actor.watch_unreadable()
-                if not claim.number and await groups_opened(actor):
+                actor.contents.watch_unreadable()
+                if not claim.number and await actor.groups_opened():
                     continue  # by the ack of the batch before, for one
                 if claim.number or not is_told:
                     await actor.changed(None)  # not each time: it would wake this very claim
@@ -117,7 +113,7 @@ class ClaimDesk:
         actor = self._actor
         now_ms = actor.now_ms()
         acked = claims.ack_claims(actor.queue, consumer, epoch, through, now_ms)
-        actor.watch_unreadable()
+        actor.contents.watch_unreadable()
         return actor.changed(acked)
 
     def release(self, consumer: str, dead_letter: bool = False) -> asyncio.Future[int]:
@@ -147,7 +143,7 @@ class ClaimDesk:
             raise InvalidArgument("a read takes a start from 0 on and at least one message")
         actor = self._actor
         unreadable: set[Chunk] = set()
-        with actor.pins() as pins:
+        with actor.contents.pins() as pins:
             while True:
                 spans = claims.held_by(actor.queue, consumer, epoch, number)
                 if not spans:
@@ -174,7 +170,7 @@ class ClaimDesk:
             if chunk.content is None and chunk not in unreadable:
                 await asyncio.sleep(0)  # a read that is quick would let nobody else have a turn
                 try:
-                    await self._actor.read_back(chunk)
+                    await self._actor.contents.read_back(chunk)
                 except DataCorrupt:
                     if run.state is not State.SEALED:
                         raise

@@ -1,0 +1,127 @@
+"""The dispatcher of a queue: it gives what is ready to those in the waiting room, in turn, and
+takes back what a consumer leaves."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING
+
+from nexo.engine.outcome import outcome_of, report
+from nexo.machine.fail import give_back_lease
+from nexo.machine.pop import pop
+from nexo.vocabulary import limits
+from nexo.vocabulary.errors import NotReady
+from nexo.vocabulary.limits import SERVE_STEP_PARTS
+
+if TYPE_CHECKING:
+    from nexo.engine.context import Context
+    from nexo.engine.queue_actor import QueueActor
+    from nexo.engine.waiting_room import Waiter
+    from nexo.machine.pop import Delivery
+
+
+class Dispatcher:
+    __slots__ = ("_actor", "_context", "_is_serving", "_serves_later")
+
+    def __init__(self, context: Context, actor: QueueActor) -> None:
+        self._context = context
+        self._actor = actor
+        self._is_serving = False
+        self._serves_later = False
+
+    def serve(self) -> None:
+        """Deliver what is ready. Called from within, it leaves that to whoever is at it."""
+        if self._is_serving or not self._actor.is_in_service:
+            return
+        self._is_serving = True
+        self._context.supervisor.guard(self._actor, self._serve)
+        self._is_serving = False
+
+    def _serve(self) -> None:
+        actor, queue, room = self._actor, self._actor.queue, self._actor.room
+        parts = 0
+        while len(room) and queue.ready and actor.is_in_service:
+            if parts >= SERVE_STEP_PARTS:
+                self._serve_later()
+                return
+            turn = room.next(queue.ready)
+            if turn is None:
+                return
+            waiter, count = turn
+            delivery = pop(
+                queue,
+                count,
+                actor.now_ms(),
+                bytes_max=waiter.bytes_max,
+                consumer=waiter.consumer,
+                visibility_ms=waiter.visibility_ms,
+                one_ack=waiter.one_ack,
+            )
+            if not delivery.parts:
+                if delivery.missing is not None:
+                    actor.contents.fetch(delivery.missing, actor.serve)
+                actor.watch_rate()
+                return
+            room.served(waiter, delivery.count)
+            if waiter.standing:
+                waiter.hold(delivery.lease, queue.leases)
+            actor.delivered(delivery)
+            parts += len(delivery.parts)
+            _, failure = outcome_of(waiter.deliver, delivery)
+            if failure is not None:
+                self._give_up(waiter, delivery, failure)
+
+    def _serve_later(self) -> None:
+        """Others get their turn of the event loop before it goes on."""
+        if not self._serves_later:
+            self._serves_later = True
+            asyncio.get_running_loop().call_soon(self._serve_now)
+
+    def _serve_now(self) -> None:
+        self._serves_later = False
+        self._actor.serve()
+
+    def _give_up(self, waiter: Waiter, delivery: Delivery, error: Exception) -> None:
+        """A consumer could not take its messages: they go to the others, and it leaves."""
+        label = self._actor.label
+        report(f"a consumer of {label} could not be served", error)
+        self._actor.room.leave(waiter)
+        waiter.leases.add(delivery.lease)
+        self.give_back_all(waiter)
+        told = NotReady("the delivery failed", "subscribe again")
+        _, failure = outcome_of(waiter.fail, told)
+        if failure is not None:
+            report(f"a consumer of {label} could not be told", failure)
+
+    def give_back_unseen(self, delivery: Delivery) -> None:
+        """Nobody will see it: it goes back as if never delivered."""
+        give_back_lease(self._actor.queue, delivery.lease, self._actor.now_ms())
+        self._context.committer.enlist_lazily(self._actor)
+        self._actor.serve()
+
+    def give_back_all(self, waiter: Waiter) -> None:
+        """A consumer has left: what it holds goes back, in order, some of it now and the rest in
+        the next turns of the event loop."""
+        leaving = sorted(waiter.leases & self._actor.queue.leases.keys(), reverse=True)
+        waiter.leases.clear()
+        self._give_back_some(leaving)
+
+    def _give_back_some(self, leaving: list[int]) -> None:
+        """The last of these leases go first."""
+        actor = self._actor
+        if not actor.is_in_service:
+            return
+        now_ms, left = actor.now_ms(), limits.GIVE_BACK_STEP_SPANS
+        while leaving and left > 0:
+            returned = give_back_lease(actor.queue, leaving[-1], now_ms, left)
+            if returned < left:
+                leaving.pop()
+            left -= max(1, returned)
+        if leaving:
+            loop = asyncio.get_running_loop()
+            loop.call_soon(
+                self._context.supervisor.guard, actor, partial(self._give_back_some, leaving)
+            )
+        self._context.committer.enlist_lazily(actor)
+        actor.serve()
