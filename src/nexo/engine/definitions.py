@@ -98,7 +98,7 @@ async def export_definitions(engine: Engine) -> Definitions:
     """All that users have defined; the topics of the broker's own follow from it. While many are
     written down others have their turn, so what is defined meanwhile may or may not be there."""
     queues = [
-        QueueDefinition(actor.name, given_queue_settings(actor.queue.settings))
+        QueueDefinition(actor.name, given_queue_settings(actor.settings))
         async for actors in steps(engine.queues)
         for actor in actors
     ]
