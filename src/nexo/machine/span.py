@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from nexo.machine.chunk import Chunk
 
+READY = State.READY  # looked up once, not with each span
+
 
 class History(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What a message that was delivered before has been through."""
@@ -57,7 +59,7 @@ class Span:
         self.end = end
         self.history = history
         self.group = group
-        self.state = State.READY
+        self.state = READY
         self.deadline_ms = 0
         self.delivered_ms = 0  # of the lease that it is on; 0 if that was before the last start
         self.visibility_ms = 0
