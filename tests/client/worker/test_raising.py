@@ -62,6 +62,23 @@ def test_whatever_a_handler_raises_is_a_failure(client: nexo.Client, work: Any) 
     assert running.stop().failed == 4
 
 
+def test_a_log_that_cannot_be_written_stops_nothing(
+    client: nexo.Client, work: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Formatters of JSON ask the exception itself, as that of Spark does."""
+
+    class Asking(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            return str(record.exc_info[1]) if record.exc_info else ""
+
+    caplog.handler.setFormatter(Asking())
+    queue = client.create_queue("q", max_attempts=1)
+    queue.push_batch(["mute", "good"])
+    work("q", lambda event, context: raising(*bodies_of(event)), batch_size=1)
+    assert reasons(client, 1) == {"mute": "Mute"}
+    eventually(lambda: queue.info().acked == 1)
+
+
 def test_whatever_a_coroutine_raises_is_a_failure(client: nexo.Client, work: Any) -> None:
     queue = client.create_queue("q", max_attempts=1)
     queue.push_batch([*WHATEVER, "good"])

@@ -143,8 +143,10 @@ def raised(caught: Caught, invocation: Invocation) -> Verdict:
     """The whole trace goes to the log, its last line with the messages."""
     assert caught.error is not None
     facts = {"request_id": invocation.request_id, "messages": len(invocation.ids)}
-    _log.error("the handler raised", exc_info=caught.error, extra=facts)
-    with Caught():  # an exception may not even be able to say what it is
+    # An exception may not even be able to say what it is, and whoever formats the log may ask it.
+    with Caught():
+        _log.error("the handler raised", exc_info=caught.error, extra=facts)
+    with Caught():
         return failure(caught.error)
     return Verdict(error=type(caught.error).__name__)
 
