@@ -75,9 +75,7 @@ TABLE = (
         "whether to fail when messages that should be read are gone: passed by retention, or "
         "acked already because the checkpoint is an older copy",
     ),
-    Described(
-        "mode", "queues, batch", "`peek`", "`peek` reads a view of the queue and takes nothing"
-    ),
+    Described("mode", "queues, batch", "`peek`", "`peek` reads a view and takes nothing"),
     Described(
         "writeId",
         "batch write",
