@@ -8,6 +8,7 @@ import pytest
 
 import nexo
 from nexo.client import requests
+from nexo.client.handshake import Backoff
 from nexo.client.session import AGAIN_S, Session
 from nexo.client.subscriptions import SubscriptionState
 from nexo.vocabulary.batch import batch_of
@@ -369,3 +370,20 @@ def test_what_breaks_the_protocol_is_raised() -> None:
     with pytest.raises(nexo.InvalidArgument):
         session.receive(frame(Kind.OK, sent.correlation, b"", b"not parts"))
     assert asked.error is not None
+
+
+def test_pauses_between_tries_double_up_to_a_limit() -> None:
+    backoff = Backoff(lambda: 0.5, timeout=4.0)  # half is neither shorter nor longer
+    assert backoff.pause(100.0) == 0, "the first try waits for nothing"
+    pauses = []
+    for _ in range(7):
+        backoff.tried(100.0)
+        pauses.append(backoff.pause(100.0))
+    assert pauses == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0])
+    backoff.connected(100.0)
+    backoff.lost(100.5)  # too soon to have been a good one
+    assert backoff.pause(100.0) > 0
+    backoff.lost(102.0)
+    assert backoff.pause(102.0) == 0
+    backoff.tried(102.0)
+    assert backoff.pause(102.0) == pytest.approx(0.05), "a good connection begins anew"
