@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import secrets
 import threading
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
@@ -34,12 +35,10 @@ from nexo.doors.http.server import HttpDoor
 from nexo.doors.rpc_tcp.door import RpcDoor
 from nexo.doors.sqs_http.app import SqsApp
 from nexo.engine.engine import Engine
-from nexo.journal.memory import MemoryJournal
-from nexo.journal.sqlite import SqliteJournal
+from nexo.server.broker import IN_MEMORY, is_postgresql, journal_of
 from nexo.vocabulary.errors import NotReady
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Awaitable, Callable, Coroutine
 
     from nexo import Client
@@ -142,5 +141,6 @@ class Broker:
 
 def broker(data: str | os.PathLike[str] | None = None) -> Broker:
     """A broker for the length of a `with` block; it keeps nothing, unless in the directory `data`,
-    where the next broker finds it."""
-    return Broker(MemoryJournal() if data is None else SqliteJournal(data))
+    or the PostgreSQL database of such a URL, where the next broker finds it."""
+    place = IN_MEMORY if data is None else os.fspath(data)
+    return Broker(journal_of(place, place if is_postgresql(place) else None))

@@ -346,6 +346,12 @@ class Engine:
         known: set[Participant] = {*self.queues.values(), *self._topics.actors.values()}
         return actor in known
 
+    def suspend_all(self, error: NexoError) -> None:
+        for queue in self._queues.actors.values():
+            queue.suspend(error)
+        for topic in self._topics.actors.values():
+            topic.suspend(error)
+
     def read_one(self, actor: Participant) -> Queue | Topic:
         stored, context = self._journal.load(actor.owner), self._context
         if isinstance(actor, TopicActor):

@@ -429,7 +429,7 @@ class QueueActor(Actor):
 
     def serve(self) -> None:
         """Deliver what is ready to those who wait: to claims, and to the waiting room."""
-        if self.queue.ready:
+        if self.queue.ready and self._gone is None:
             if self.claims.waiting:
                 self.claims.wake()
             if len(self.room):
