@@ -47,7 +47,7 @@ PLANTS: tuple[tuple[Check, str, str, list[int]], ...] = (
     (checks.telling_names, "src/nexo/common/queue.py", "", [1]),
     (checks.telling_names, "tests/unit/test_helpers.py", "", [1]),
     (checks.noun_names, "src/nexo/queue_settings.py", "", []),
-    (checks.noun_names, "src/nexo/cli/greeting.py", "", []),
+    (checks.noun_names, "src/nexo/cli/listing.py", "", []),
     (checks.noun_names, "tests/unit/test_waiting.py", "", []),
     (checks.noun_names, "src/nexo/cli/talking.py", "", [1]),
     (checks.noun_names, "src/nexo/cli/topic_reading.py", "", [1]),
