@@ -72,7 +72,7 @@ def files(root: Path, *patterns: str) -> Iterator[tuple[str, Path]]:
     found: list[Path] = []
     for folder, subfolders, names in os.walk(root):
         subfolders[:] = [each for each in subfolders if _is_ours(each)]
-        found += [Path(folder, name) for name in names]
+        found += [Path(folder, name) for name in names if name != ".git"]  # a file in a worktree
     for path in sorted(each for each in found if each.is_file()):  # a link may lead nowhere
         relative = path.relative_to(root)
         if not patterns or any(relative.match(pattern) for pattern in patterns):
