@@ -50,6 +50,7 @@ class Overview(msgspec.Struct, frozen=True):
     delivered: Count
     acked: Count
     nacked: Count
+    timed_out: Count
     expired: Count
     dead_lettered: Count
     unsettled_bytes: Count

@@ -46,6 +46,7 @@ class QueueFigures(msgspec.Struct, frozen=True):
     delivered: Count
     acked: Count
     nacked: Count
+    timed_out: Count
     expired: Count
     dead_lettered: Count
     claimed: dict[str, int]

@@ -248,7 +248,8 @@ def moved(actor: QueueActor) -> str:
     """Differs when the messages of a queue may be others, or in other states."""
     info = actor.info()
     return made_of(
-        (info.pushed, info.delivered, info.acked, info.nacked, info.expired, info.dead_lettered),
+        (info.pushed, info.delivered, info.acked, info.nacked, info.dead_lettered),
+        (info.timed_out, info.expired),
         (info.depth, info.ready, info.scheduled, info.in_flight),
     )
 

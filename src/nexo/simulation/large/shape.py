@@ -111,7 +111,7 @@ class Site:
         for actor in self.engine.queues.values():
             queue, totals = actor.queue, actor.queue.totals
             moved += totals.pushed + totals.delivered + totals.acked
-            moved += totals.nacked + totals.expired + totals.dead_lettered
+            moved += totals.nacked + totals.timed_out + totals.expired + totals.dead_lettered
             # What is put aside comes back later, and what is in flight may be given back.
             done -= queue.scheduled_count + queue.in_flight
             for lane in queue.lanes:
