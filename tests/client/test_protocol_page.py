@@ -10,10 +10,11 @@ import pytest
 
 from nexo.vocabulary import errors, limits
 from nexo.vocabulary.identity import message_id
+from nexo.vocabulary.limits import FRAME_BYTES_MAX
 from nexo.wire import commands as c
 from nexo.wire.calls import CALLS
 from nexo.wire.columns import decode_batch, decode_parts
-from nexo.wire.frame import FRAME_BYTES_MAX, FrameReader, Kind
+from nexo.wire.frame import FrameReader, Kind
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/rpc-protocol.md").read_text(encoding="utf-8")
 EXAMPLE = [

@@ -8,11 +8,15 @@ from typing import Annotated, Any
 import typer
 
 from nexo.cli.messages import message_document
-from nexo.cli.parameters import Queue, command_group, queue_argument, queue_names
+from nexo.cli.parameters import (
+    Queue,
+    command_group,
+    queue_argument,
+    queue_names,
+    takes_queue_settings,
+)
 from nexo.cli.progress import progress_bar, show_rate
-from nexo.cli.session import Session, takes_session
-from nexo.cli.setting_flags import takes_queue_settings
-from nexo.cli.signals import Ending
+from nexo.cli.session import Ending, Session, takes_session
 from nexo.vocabulary.errors import InvalidArgument
 
 app = command_group(

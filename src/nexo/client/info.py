@@ -32,6 +32,7 @@ class QueueInfo(msgspec.Struct, frozen=True):
     delivered: int
     acked: int
     nacked: int
+    timed_out: int
     expired: int
     dead_lettered: int
     claimed: dict[str, int]  # messages held by each Spark consumer

@@ -136,7 +136,7 @@ def _deadline_set(queue: Queue, change: c.DeadlineSet) -> None:
         if change.failed is Cause.NACKED:
             queue.totals.nacked += end - first
         elif change.failed in TIMED_OUT:
-            queue.totals.expired += end - first
+            queue.totals.timed_out += end - first
 
 
 def _removed(queue: Queue, change: c.Removed) -> None:

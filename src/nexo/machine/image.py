@@ -87,6 +87,7 @@ class TotalsImage(msgspec.Struct, array_like=True):
     nacked: int = 0
     expired: int = 0
     dead_lettered: int = 0
+    timed_out: int = 0  # snapshots of earlier versions count these as expired
 
 
 class Image(msgspec.Struct):
@@ -199,6 +200,7 @@ def totals_image(queue: Queue) -> TotalsImage:
         totals.nacked,
         totals.expired,
         totals.dead_lettered,
+        totals.timed_out,
     )
 
 

@@ -85,13 +85,14 @@ class Doomed:
 class Totals:
     """What happened since the queue was created."""
 
-    __slots__ = ("acked", "dead_lettered", "delivered", "expired", "nacked", "pushed")
+    __slots__ = ("acked", "dead_lettered", "delivered", "expired", "nacked", "pushed", "timed_out")
 
     def __init__(self) -> None:
         self.pushed = 0
         self.delivered = 0
         self.acked = 0
         self.nacked = 0
+        self.timed_out = 0
         self.expired = 0
         self.dead_lettered = 0
 

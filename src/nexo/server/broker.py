@@ -27,6 +27,7 @@ from nexo.server.listeners import listener
 from nexo.server.security import Security, check_exposure, warn_of_directory
 from nexo.telemetry.meters import LagTimer
 from nexo.vocabulary.errors import InvalidArgument, NotReady
+from nexo.vocabulary.limits import GOODBYE_S
 from nexo.vocabulary.settings import TopicSettings
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from nexo.server.configuration import Configuration
 
 IN_MEMORY = ":memory:"
-GOODBYE_S = 5.0  # how long clients may take to hang up when the broker stops
 _STATM = Path("/proc/self/statm")
 
 

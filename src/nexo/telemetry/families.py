@@ -42,7 +42,8 @@ QUEUE_CONSUMERS = Family(
 MESSAGES = Family(
     "nexo_messages_total",
     "counter",
-    "Messages by what happened to them: pushed, delivered, acked, nacked, expired, dead_lettered.",
+    "Messages by what happened to them: pushed, delivered, acked, nacked, timed_out, expired, "
+    "dead_lettered.",
     ("queue", "event"),
 )
 RETRIES = Family(

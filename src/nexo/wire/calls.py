@@ -64,6 +64,7 @@ class QueueFigures(msgspec.Struct, frozen=True):
     claimed: dict[str, int]  # messages held by each Spark consumer …
     unsealed: int = 0  # … and how many of all those fall back unless it is heard of
     unreadable: int = 0  # messages that the disk could not give; they are passed over
+    timed_out: int = 0  # an older broker counts these as expired
 
 
 class TopicFigures(msgspec.Struct, frozen=True):

@@ -38,7 +38,6 @@ _RANGES_BYTES_MAX = _RANGE.size * limits.RECEIPT_RANGES_MAX
 # Flags of POP.
 ONE_ACK = 1  # the delivery counts as received
 AHEAD = 2  # nobody has come for it yet: without a reception ack it ends with the connection …
-AHEAD_KEPT_MS = 1_000  # … if the client is not back by then and gives that ack
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True):

@@ -318,7 +318,7 @@ def test_a_restart_of_the_broker_is_lived_through(
 def test_handlers_that_hang_do_not_fill_the_machine(
     client: nexo.Client, work: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nexo.client.worker.thread.STUCK_MAX", 3)
+    monkeypatch.setattr("nexo.client.worker.thread.WORKER_STUCK_MAX", 3)
     queue = client.create_queue("q", max_attempts=None)
     queue.push_batch(["a"])
     let_go = threading.Event()

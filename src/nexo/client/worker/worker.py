@@ -27,7 +27,12 @@ from nexo.client.worker.function import (
 from nexo.client.worker.invocation import Invocation
 from nexo.client.worker.thread import Stuck, ThreadInvoker
 from nexo.vocabulary.errors import InvalidArgument, NexoError
-from nexo.vocabulary.limits import PREFETCH_MAX
+from nexo.vocabulary.limits import (
+    PREFETCH_MAX,
+    WORKER_BATCH_MAX,
+    WORKER_CONCURRENCY_MAX,
+    WORKER_TIMEOUT_S,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,9 +44,6 @@ if TYPE_CHECKING:
     from nexo.client.worker.batch import Figures
     from nexo.client.worker.invocation import Invoker
 
-BATCH_SIZE_MAX = 10_000  # Lambda's
-CONCURRENCY_MAX = 1_000  # a connection has at most so many subscriptions, and FIFO needs as many
-TIMEOUT_S = 900.0  # the longest that Lambda lets a function take
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -66,16 +68,16 @@ class Worker:
         batch_window: float = 0.0,
         concurrency: int = 1,
         processes: bool = False,
-        timeout: float = TIMEOUT_S,
+        timeout: float = WORKER_TIMEOUT_S,
         prefetch: int | None = None,
         function_name: str | None = None,
         account: str = ACCOUNT,
         region: str = REGION,
         initializer: Callable[[], object] | None = None,
     ) -> None:
-        _check("batch_size", batch_size, 1, BATCH_SIZE_MAX)
+        _check("batch_size", batch_size, 1, WORKER_BATCH_MAX)
         _check("batch_window", batch_window, 0.0, 300.0)
-        _check("concurrency", concurrency, 1, CONCURRENCY_MAX)
+        _check("concurrency", concurrency, 1, WORKER_CONCURRENCY_MAX)
         _check("timeout", timeout, 0.001, 86_400.0)
         wanted = min(2 * batch_size * concurrency, PREFETCH_MAX) if prefetch is None else prefetch
         _check("prefetch", wanted, 1, PREFETCH_MAX)

@@ -10,24 +10,27 @@ import msgspec
 from nexo.access.permissions import Action
 from nexo.doors.console import formatting
 from nexo.doors.console.pages import badges
-from nexo.doors.console.queues import LIST_MS, ROWS_SHOWN, Glimpse, Row, glimpses, moved, rows_of
+from nexo.doors.console.queues import Glimpse, Row, glimpses, moved, rows_of
 from nexo.doors.console.request import as_number, at, query_of, whole_number
 from nexo.doors.console.streams import Frame, made_of, streamed
 from nexo.engine.moves import Chosen
 from nexo.engine.peek import traffic
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.identity import parse_message_id
-from nexo.vocabulary.limits import PEEK_MESSAGES_MAX
+from nexo.vocabulary.limits import (
+    CONSOLE_LETTERS_SHOWN,
+    CONSOLE_LIST_MS,
+    CONSOLE_REASONS_SHOWN,
+    CONSOLE_ROWS_SHOWN,
+    CONSOLE_TASKS_SHOWN,
+    PEEK_MESSAGES_MAX,
+)
 
 if TYPE_CHECKING:
     from starlette.responses import Response
 
     from nexo.doors.console.request import Call
     from nexo.engine.queue_actor import QueueActor
-
-LETTERS_SHOWN = 50
-REASONS_SHOWN = 12
-TASKS_SHOWN = 5
 
 
 class LetterQueues(msgspec.Struct, frozen=True):
@@ -103,9 +106,9 @@ def _letter_queues(call: Call) -> LetterQueues:
     depths = {actor: traffic(actor).depth for actor in known}
     known = [actor for actor in known if depths[actor]]
     known.sort(key=lambda actor: (-depths[actor], actor.name))
-    pages = max(1, -(-len(known) // ROWS_SHOWN))
+    pages = max(1, -(-len(known) // CONSOLE_ROWS_SHOWN))
     page = whole_number(call.query("page"), 1, 1, pages)
-    shown = known[(page - 1) * ROWS_SHOWN : page * ROWS_SHOWN]
+    shown = known[(page - 1) * CONSOLE_ROWS_SHOWN : page * CONSOLE_ROWS_SHOWN]
     return LetterQueues(rows_of(call, shown), len(known), page, pages)
 
 
@@ -114,7 +117,7 @@ async def letters(call: Call) -> Response:
     name = call.path["name"]
     actor = call.engine.queue(name)
     (row,) = rows_of(call, [actor])
-    limit = whole_number(call.query("peek"), LETTERS_SHOWN, 1, PEEK_MESSAGES_MAX)
+    limit = whole_number(call.query("peek"), CONSOLE_LETTERS_SHOWN, 1, PEEK_MESSAGES_MAX)
     after = whole_number(call.query("after"), -1, 0, 2**60)
     peeked = await glimpses(actor, PEEK_MESSAGES_MAX, None if after < 0 else after)
     reason = query_of(call.request).get("reason")  # an empty one is none that was given
@@ -137,8 +140,8 @@ async def letters(call: Call) -> Response:
         shown_most=PEEK_MESSAGES_MAX,
         next=last.message.seq if more and last is not None else None,
         reason=reason,
-        reasons=reasons.most_common(REASONS_SHOWN),
-        letters_made_of=moved(actor) if after < 0 and limit <= LETTERS_SHOWN else "",
+        reasons=reasons.most_common(CONSOLE_REASONS_SHOWN),
+        letters_made_of=moved(actor) if after < 0 and limit <= CONSOLE_LETTERS_SHOWN else "",
         sources=call.known(sources),
         is_orphan=not sources,
         tasks=tasks,
@@ -161,7 +164,7 @@ async def live_letters(call: Call) -> Response:
         nonlocal looked_ms, letters
         if call.engine.queues.get(name) is not actor:
             return None
-        if actor.now_ms() > looked_ms + LIST_MS:
+        if actor.now_ms() > looked_ms + CONSOLE_LIST_MS:
             looked_ms, letters = actor.now_ms(), moved(actor)
         values, tasks = badges(call), tasks_of(call, actor)
         (row,) = rows_of(call, [actor])
@@ -179,7 +182,7 @@ def _made_of(tasks: list[Redrive]) -> str:
 
 def tasks_of(call: Call, actor: QueueActor) -> list[Redrive]:
     found = []
-    for number, task in call.engine.tasks.of(actor)[:TASKS_SHOWN]:
+    for number, task in call.engine.tasks.of(actor)[:CONSOLE_TASKS_SHOWN]:
         progress, failure = task.progress(), task.failure
         found.append(
             Redrive(

@@ -40,7 +40,7 @@ SLICE = 250  # queues that are rendered before others get their turn …
 LINES = 2_000  # … and lines that are put together
 RANKED_TOGETHER = 250  # queues by which those that are shown are found anew
 OTHERS = ""  # the name under which the rest is told
-_TOTALS = ("pushed", "delivered", "acked", "nacked", "expired", "dead_lettered")
+_TOTALS = ("pushed", "delivered", "acked", "nacked", "timed_out", "expired", "dead_lettered")
 _GAUGES = (
     f.QUEUE_DEPTH,
     f.QUEUE_READY,
@@ -259,6 +259,7 @@ def _figures(actor: QueueActor, told: Counts) -> tuple[list[float], list[int]]:
         told.delivered,
         told.acked,
         told.nacked,
+        told.timed_out,
         told.expired,
         told.dead_lettered,
     ]

@@ -1,6 +1,6 @@
 """The tables of `docs/access.md`, made from the table of operations.
 
-python -m nexo.access.operations_page docs/access.md
+python -m scripts.access_page docs/access.md
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from nexo.access.operations import OPERATIONS, Need, On, Operation
 from nexo.access.permissions import ANY, EVERYTHING, Action
 
-REGENERATE = "python -m nexo.access.operations_page docs/access.md"
+REGENERATE = "python -m scripts.access_page docs/access.md"
 BEGIN = f"<!-- Made from the code by `{REGENERATE}`; a test compares them. -->"
 END = "<!-- End of what is made. -->"
 

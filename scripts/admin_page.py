@@ -1,6 +1,6 @@
 """The page `docs/reference/admin-api.md`, made from the table of operations.
 
-python -m nexo.doors.admin_http.reference_page > docs/reference/admin-api.md
+python -m scripts.admin_page > docs/reference/admin-api.md
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from nexo.access.operations import Need
     from nexo.doors.admin_http.operation import Operation
 
-REGENERATE = "python -m nexo.doors.admin_http.reference_page > docs/reference/admin-api.md"
+REGENERATE = "python -m scripts.admin_page > docs/reference/admin-api.md"
 _REF = "#{name}"
 _MIB = 1024 * 1024
 _INTRODUCTION = f"""# The admin API

@@ -1,33 +1,41 @@
-"""The end of a world: silence, then everything is drained and accounted for."""
+"""The end of a world: silence, then everything is drained and accounted for, and what the broker
+told in `nexo.events` adds up to what its queues count."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from nexo.simulation.history import Violation
-from nexo.simulation.letter import Acked, Status
-from nexo.simulation.lives import check_lives
 from nexo.simulation.plan import End
+from nexo.simulation.records import Acked, Status
 from nexo.simulation.topics import has_retention
+from nexo.vocabulary.events import decode_event
 from nexo.vocabulary.names import EVENTS_TOPIC, archive_name
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from nexo.engine.engine import Engine
     from nexo.engine.queue_actor import QueueActor
     from nexo.engine.topic_actor import TopicActor
-    from nexo.simulation.letter import Copy, Letter
     from nexo.simulation.plan import Plan
+    from nexo.simulation.records import Copy, Letter
     from nexo.simulation.workload.cast import Cast
     from nexo.simulation.workload.stage import Stage
+    from nexo.vocabulary.events import Event
 
 _RECOVERY_S = 30  # by then a healed disk must be in use again
 _SILENCE_S = 6  # longer than every timeout, delay and backoff of a plan
 _DRAIN_MS = 600_000  # enough for any rate limit of a plan
 _PEEK_MESSAGES = 1_000
 _VISIBILITY_MS = 3_600_000
+_COUNTED = ("pushed", "delivered", "acked", "nacked", "timed_out", "expired", "dead_lettered")
+_GONE = ("acked", "expired", "dead_lettered", "redriven", "purged")
 
 
-class Closing:
+class Accounting:
     def __init__(self, stage: Stage, cast: Cast, plan: Plan) -> None:
         self._stage = stage
         self._plan = plan
@@ -46,7 +54,7 @@ class Closing:
         for actor in list(self._witness.engine.queues.values()):
             await self._drain(actor)
         await self._read_topics()
-        await self._check_lives()
+        await self._check_events()
         for copy in list(self._ledger.copies.values()):
             self._account_for(copy)
         for letter in self._ledger.letters.values():
@@ -157,14 +165,14 @@ class Closing:
                     )
                 offset = following
 
-    async def _check_lives(self) -> None:
+    async def _check_events(self) -> None:
         """Of queues that were there from the first: one that comes and goes counts anew."""
         deleted = {book.name for book in self._ledger.books.values() if book.cleared}
         names = [name for name in self._witness.engine.queues if name not in deleted]
         boots, pause_ms = self._plan.boots, self._plan.limits["EVENTS_PAUSE_MS"]
         is_sound = not any(boot.failures or boot.full_at is not None for boot in boots)
         is_exact = is_sound and (pause_ms == 0 or all(boot.end is End.CLOSE for boot in boots))
-        await check_lives(self._witness.engine, names, is_exact)
+        await check_events(self._witness.engine, names, is_exact)
 
     # -- Accounting ---------------------------------------------------------------------------
 
@@ -261,3 +269,35 @@ def _check_kept(actor: TopicActor) -> None:
                 "byte retention keeps the newest",
                 f"{actor.name} keeps {start} to {end} in {sizes} bytes",
             )
+
+
+async def check_events(engine: Engine, queues: Iterable[str], is_exact: bool) -> None:
+    """`is_exact` unless events may have waited when the broker crashed: those are lost, so then
+    there may be fewer. There are never more."""
+    await engine.drain()
+    counts = Counter[tuple[str, str]]()
+    for event in await _read_all(engine):
+        counts[event.queue, event.kind] += event.count
+    for name in queues:
+        info = engine.queue(name).info()
+        for kind in _COUNTED:
+            told, figure = counts[name, kind], getattr(info, kind)
+            if told > figure or (is_exact and told < figure):
+                raise Violation(
+                    "events add up to the totals", f"{told} {kind} in {name} are told, not {figure}"
+                )
+        left = counts[name, "pushed"] - sum(counts[name, kind] for kind in _GONE)
+        if is_exact and left != info.depth:
+            raise Violation("events add up to the depth", f"{left} are left in {name}: {info}")
+
+
+async def _read_all(engine: Engine) -> list[Event]:
+    topic, events, offset = engine.topic(EVENTS_TOPIC), [], 0
+    while offset < topic.info().end:
+        reading = await topic.read(offset, 1_000)
+        if reading.parts and reading.parts[0].first != offset:
+            raise Violation("events are kept", f"{reading.parts[0].first} follows {offset}")
+        for part in reading.parts:
+            events += [decode_event(body) for body in part.batch().bodies()]
+        offset = reading.next
+    return events

@@ -1,13 +1,13 @@
 """The page `docs/reference/settings.md`, made from the code.
 
-python -m nexo.cli.settings_page > docs/reference/settings.md
+python -m scripts.settings_page > docs/reference/settings.md
 """
 
 from typing import Any
 
 import msgspec
 
-from nexo.cli.setting_flags import QUEUE_FLAGS, TOPIC_FLAGS
+from nexo.cli.parameters import QUEUE_FLAGS, TOPIC_FLAGS
 from nexo.server.configuration import (
     CONFIGURATION_FILE,
     PREFIX,
@@ -18,7 +18,7 @@ from nexo.server.configuration import (
 from nexo.vocabulary.settings import QUEUE_SETTINGS, Setting
 from nexo.vocabulary.units import show_duration, show_size
 
-REGENERATE = "python -m nexo.cli.settings_page > docs/reference/settings.md"
+REGENERATE = "python -m scripts.settings_page > docs/reference/settings.md"
 
 
 _BROKER = (
