@@ -179,6 +179,12 @@ class QueueActor(Actor):
         finally:
             self.room.leave(waiter)
 
+    def pop_at_once(
+        self, count: int, bytes_max: int, consumer: str, visibility_ms: int | None, one_ack: bool
+    ) -> Delivery | None:
+        """What is ready now, if nobody waits for it; None: `pop` has to wait for something."""
+        return self._dispatcher.take(count, bytes_max, consumer, visibility_ms, one_ack)
+
     def subscribe(
         self,
         prefetch: int,
