@@ -1,14 +1,18 @@
-"""A batch read of a queue: a look at all of it at one moment, without taking anything."""
+"""A batch read of a queue: a look at all of it at one moment, without taking anything.
+
+Conditions are left to Spark. With `spark.sql.python.filterPushdown.enabled`, Spark 4.3.0 keeps the
+conditions of one query in the relation that others share: a DataFrame or view that was filtered
+once gave the filtered rows to every later query, silently. A reader that has no `pushFilters` is
+never handed any, so the answer is right whatever the session has set.
+"""
 
 from __future__ import annotations
 
 import logging
-import sys
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from nexo.spark.filters import chosen, ranges, takes
 from nexo.spark.link import link_to, raw_call
 from nexo.spark.slices import READ_BYTES, READ_MESSAGES, cut, slice_count
 from nexo.vocabulary.errors import LeaseLost
@@ -16,14 +20,11 @@ from nexo.vocabulary.states import State
 from nexo.wire import calls
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
-    from pyspark.sql.datasource import Filter
-
     from nexo.spark.options import Options
 
-_PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 _STATES = {int(state): state.name.lower() for state in State}
 _log = logging.getLogger(__name__)
 
@@ -43,12 +44,11 @@ class SnapshotReader(DataSourceReader):
         assert options.queue is not None
         self._options = options
         self._queue = options.queue
-        self._conditions: list[Filter] = []
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         link = link_to(options)
-        taken = link.call(calls.OpenSnapshot(self._queue, ranges(self._conditions)))
+        taken = link.call(calls.OpenSnapshot(self._queue))
         parts = slice_count(taken.count, taken.payload_bytes, options.partitions_min)
         return [
             SnapshotSlice(taken.snapshot, taken.incarnation, *each)
@@ -69,8 +69,7 @@ class SnapshotReader(DataSourceReader):
             parts = raw_parts(answer.body)
             if parts:
                 named = [_STATES[state] for state in page.states]
-                rows = queue_rows(parts, self._queue, partition.incarnation, named)
-                yield chosen(rows, self._conditions)
+                yield queue_rows(parts, self._queue, partition.incarnation, named)
         if missing:
             self._tell_missing(missing)
 
@@ -91,23 +90,3 @@ class SnapshotReader(DataSourceReader):
         if self._options.fail_on_data_loss:
             raise LeaseLost(problem, "set failOnDataLoss to false to do without them, or try again")
         _log.warning("%s", problem)
-
-
-class FilteringReader(SnapshotReader):
-    """With conditions that Spark hands down."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Keeps the conditions that are applied here, and gives the others back."""
-        self._conditions = [each for each in filters if takes(each)]
-        return [each for each in filters if not takes(each)]
-
-
-def batch_reader(options: Options) -> SnapshotReader:
-    """Spark refuses a reader that takes conditions unless the session has that switched on
-    (`spark.sql.python.filterPushdown.enabled`), and does not say whether it has; but where it
-    has, another of its programs runs this."""
-    program = getattr(sys.modules["__main__"], "__spec__", None)
-    is_pushdown = _PUSHDOWN_WORKER in sys.modules or (
-        program is not None and program.name == _PUSHDOWN_WORKER
-    )
-    return FilteringReader(options) if is_pushdown else SnapshotReader(options)
