@@ -188,7 +188,9 @@ def _remembered(queue: Queue, change: c.Remembered) -> None:
 def _produced(owner: Queue | Topic, change: c.Produced) -> None:
     if owner.producers is None:
         owner.producers = Producers()
-    owner.producers.remember(change.producer, change.number, change.at_ms, change.seqs)
+    owner.producers.remember(
+        change.producer, change.number, change.at_ms, change.seqs, change.checksum
+    )
 
 
 def _claim_opened(queue: Queue, change: c.ClaimOpened) -> None:

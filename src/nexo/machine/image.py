@@ -31,6 +31,7 @@ from nexo.vocabulary.states import State
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from nexo.machine.producers import Producer
     from nexo.machine.queue import Queue
     from nexo.machine.topic import Topic
 
@@ -78,6 +79,7 @@ class ClaimImage(msgspec.Struct, array_like=True):
 class ProducerImage(msgspec.Struct, array_like=True):
     seen_ms: int
     answers: dict[int, list[int]]
+    checksums: dict[int, int] = {}  # of the pushes that had one
 
 
 class TotalsImage(msgspec.Struct, array_like=True):
@@ -141,12 +143,7 @@ def image_of(queue: Queue) -> Image:
         free=merged_free(sorted(free, key=lambda each: each.first)),
         leases={lease: merged_leased(spans) for lease, spans in leases.items()},
         recent=queue.recent.entries() if queue.recent is not None else {},
-        producers={
-            name: ProducerImage(producer.seen_ms, producer.answers())
-            for name, producer in queue.producers.by_name.items()
-        }
-        if queue.producers is not None
-        else {},
+        producers=_producers_image(queue.producers),
         claims=claims_image(queue),
         totals=totals_image(queue),
     )
@@ -155,14 +152,22 @@ def image_of(queue: Queue) -> Image:
 def image_of_topic(topic: Topic) -> TopicImage:
     """Everything about the topic that a restart must bring back, in one step: for looking at it
     in tests. Call it after `collect`."""
-    producers = topic.producers.by_name if topic.producers is not None else {}
     return TopicImage(
         topic.now_ms,
         topic.start,
         topic.log.end,
         [chunk_image(chunk) for chunk in topic.log.chunks.values()],
-        {n: ProducerImage(p.seen_ms, p.answers()) for n, p in producers.items()},
+        _producers_image(topic.producers),
     )
+
+
+def _producers_image(producers: Producers | None) -> dict[str, ProducerImage]:
+    known = producers.by_name if producers is not None else {}
+    return {name: producer_image(producer) for name, producer in known.items()}
+
+
+def producer_image(producer: Producer) -> ProducerImage:
+    return ProducerImage(producer.seen_ms, producer.answers(), producer.checksums())
 
 
 def leased_image(span: Span, first: int, end: int) -> Leased:
@@ -283,7 +288,7 @@ def revive_topic(topic: Topic, image: TopicImage) -> None:
     if image.producers:
         topic.producers = Producers()
         for name, known in image.producers.items():
-            topic.producers.recall(name, known.seen_ms, known.answers)
+            topic.producers.recall(name, known.seen_ms, known.answers, known.checksums)
 
 
 def _revive_lease(queue: Queue, finder: _Finder, lease: int, leased: list[Leased]) -> None:
@@ -321,7 +326,7 @@ def _revive_memory(queue: Queue, image: Image) -> None:
     if image.producers:
         queue.producers = Producers()
         for name, known in image.producers.items():
-            queue.producers.recall(name, known.seen_ms, known.answers)
+            queue.producers.recall(name, known.seen_ms, known.answers, known.checksums)
     for name, claim in image.claims.items():
         queue.claims[name] = consumer = Consumer()
         consumer.epoch, consumer.acked_through = claim.epoch, claim.acked_through

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
+
     from nexo.spark.options import Options
 
 _STATES = {int(state): state.name.lower() for state in State}

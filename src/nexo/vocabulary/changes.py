@@ -110,6 +110,7 @@ class Produced(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=9):
     number: int
     at_ms: int
     seqs: list[int]  # flat ranges
+    checksum: int = 0  # of its messages as the producer counts it; 0 if it did not say
 
 
 class ClaimOpened(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=10):
