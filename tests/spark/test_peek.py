@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from nexo.spark import queue_batch
 from nexo.spark.options import read_options
-from nexo.spark.queue_batch import SnapshotReader
+from nexo.spark.queue_batch import ViewReader, scan_of
 from nexo.vocabulary.errors import LeaseLost
 
 if TYPE_CHECKING:
@@ -17,15 +18,15 @@ if TYPE_CHECKING:
     from tests.spark.place import Place
 
 
-def reader(place: Place, **options: Any) -> SnapshotReader:
-    return SnapshotReader(read_options(place.options(queue=place.queue.name, **options)))
+def reader(place: Place, **options: Any) -> ViewReader:
+    return ViewReader(read_options(place.options(queue=place.queue.name, **options)))
 
 
-def rows_of(source: SnapshotReader, planned: Any) -> list[dict[str, Any]]:
+def rows_of(source: ViewReader, planned: Any) -> list[dict[str, Any]]:
     return [row for each in planned for rows in source.read(each) for row in rows.to_pylist()]
 
 
-def bodies(source: SnapshotReader, planned: Any) -> list[str]:
+def bodies(source: ViewReader, planned: Any) -> list[str]:
     return [row["body"].decode() for row in rows_of(source, planned)]
 
 
@@ -80,24 +81,75 @@ def test_dead_letters_in_sql(spark: SparkSession, place: Place) -> None:
 def test_what_is_acked_meanwhile_is_still_there(place: Place) -> None:
     filled(place)
     source = reader(place, minPartitions=4)
-    planned = source.partitions()
+    planned = list(source.partitions())
+    first = rows_of(source, planned[:1])
     place.queue.purge()
     place.queue.push("new")
-    found = rows_of(source, planned)
+    found = first + rows_of(source, planned[1:])
     assert len(found) == 22
     assert {row["state"] for row in found} == {"ready", "received", "scheduled"}
     assert sorted(bodies(source, planned)) == sorted(row["body"].decode() for row in found)
     assert bodies(source, source.partitions()) == ["new"]
 
 
-def test_a_snapshot_that_is_over(place: Place) -> None:
+def test_each_query_on_a_dataframe_sees_the_queue_as_it_is(
+    spark: SparkSession, place: Place
+) -> None:
+    """Spark plans the slices once, when the DataFrame is loaded; one query sees one moment, also
+    if it reads the queue twice."""
+    place.queue.push_batch([f"m{number}" for number in range(10)])
+    rows = place.table(spark, minPartitions=3)
+    assert rows.count() == 10
+    place.queue.push_batch(["x"] * 5)
+    assert rows.count() == 15
+    place.queue.purge()
+    assert rows.count() == 0
+    place.queue.push_batch(["y"] * 7)
+    assert rows.union(rows).count() == 14
+    assert len(list(rows.toLocalIterator())) == 7
+
+
+def test_a_scan_never_sees_two_moments(place: Place) -> None:
+    """Its view is over, but some tasks have read it: the others must not get another one."""
     filled(place)
-    source = reader(place)
-    planned = source.partitions()
+    source = reader(place, minPartitions=2)
+    planned = list(source.partitions())
+    rows_of(source, planned[:1])
     for _ in range(16):  # as many as a queue keeps
-        source.partitions()
+        rows_of(source, source.partitions())
     with pytest.raises(LeaseLost, match="take a new one"):
-        rows_of(source, planned)
+        rows_of(source, planned[1:])
+    assert len(rows_of(source, source.partitions())) == 22
+
+
+def test_a_view_of_a_broker_that_restarted_is_not_mixed_with_another(place: Place) -> None:
+    filled(place)
+    source = reader(place, minPartitions=2)
+    planned = list(source.partitions())
+    rows_of(source, planned[:1])
+    ((key, view),) = [
+        (key, view) for key, view in queue_batch._seen.items() if key[0] == place.name
+    ]
+    queue_batch._seen[key] = f"{view}-of-an-earlier-boot"
+    with pytest.raises(LeaseLost, match=r"restarted .*run the query again"):
+        rows_of(source, planned[1:])
+
+
+class Context:
+    """What a task is told by Spark."""
+
+    def __init__(self, **properties: str) -> None:
+        self.properties = properties
+
+    def getLocalProperty(self, name: str) -> str | None:  # noqa: N802
+        return self.properties.get(name.replace(".", "_"))
+
+
+def test_the_scan_of_a_task() -> None:
+    told = {"spark_sql_execution_id": "7", "spark_sql_execution_query_id": "q"}
+    assert scan_of(Context(**told), "loaded") == "q/7"
+    assert scan_of(Context(spark_sql_execution_id="7"), "loaded") == "loaded/7"
+    assert scan_of(Context(), "loaded") == scan_of(None, "loaded") == "loaded"
 
 
 @pytest.mark.parametrize("pushdown", ["false", "true"])

@@ -324,6 +324,7 @@ class Ranges(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class OpenSnapshot(_OfName[SnapshotInfo], frozen=True):
     wanted: Ranges | None = None
+    scan: allowed.SnapshotName = ""  # all who name the same one share a snapshot
 
 
 class ReadSnapshot(_OfName[SnapshotPage], frozen=True):
@@ -333,6 +334,7 @@ class ReadSnapshot(_OfName[SnapshotPage], frozen=True):
     start: allowed.Number
     count: allowed.ReadCount = BATCH_MESSAGES_MAX
     bytes_max: allowed.ReadBytes = POP_BYTES_MAX
+    scan: allowed.SnapshotName = ""
 
 
 class CloseSnapshot(_OfName[None], frozen=True):
