@@ -127,10 +127,8 @@ def test_a_view_of_a_broker_that_restarted_is_not_mixed_with_another(place: Plac
     source = reader(place, minPartitions=2)
     planned = list(source.partitions())
     rows_of(source, planned[:1])
-    ((key, view),) = [
-        (key, view) for key, view in queue_batch._seen.items() if key[0] == place.name
-    ]
-    queue_batch._seen[key] = f"{view}-of-an-earlier-boot"
+    (key,) = [key for key in queue_batch._seen if key[0] == place.name]
+    queue_batch._seen[key] += "-of-an-earlier-boot"
     with pytest.raises(LeaseLost, match=r"restarted .*run the query again"):
         rows_of(source, planned[1:])
 
@@ -164,9 +162,9 @@ def test_a_condition_leaves_no_trace(spark: SparkSession, place: Place, pushdown
         rows = place.table(spark)
         rows.createOrReplaceTempView("looked_at")
         counted = "SELECT count(*) FROM looked_at"
-        assert spark.sql(counted).first()[0] == rows.count() == 22
-        assert spark.sql(f"{counted} WHERE priority = 9").first()[0] == 1
+        assert spark.sql(counted).collect()[0][0] == rows.count() == 22
+        assert spark.sql(f"{counted} WHERE priority = 9").collect()[0][0] == 1
         assert rows.where("attempts > 0 AND group_id = 'g'").count() == 5
-        assert spark.sql(counted).first()[0] == rows.count() == 22
+        assert spark.sql(counted).collect()[0][0] == rows.count() == 22
     finally:
         spark.conf.set(setting, before)
