@@ -74,6 +74,8 @@ class ClaimImage(msgspec.Struct, array_like=True):
     epoch: int
     acked_through: int
     batches: dict[int, tuple[int, bool, bool]]  # number → lease, sealed, lapsed
+    seen_ms: int = 0
+    since_ms: dict[int, int] = {}  # when each batch was claimed
 
 
 class ProducerImage(msgspec.Struct, array_like=True):
@@ -190,6 +192,8 @@ def claims_image(queue: Queue) -> dict[str, ClaimImage]:
             consumer.epoch,
             consumer.acked_through,
             {n: (b.lease, b.sealed, b.lapsed) for n, b in consumer.batches.items()},
+            consumer.seen_ms,
+            {number: batch.since_ms for number, batch in consumer.batches.items()},
         )
         for name, consumer in queue.claims.items()
     }
@@ -330,8 +334,10 @@ def _revive_memory(queue: Queue, image: Image) -> None:
     for name, claim in image.claims.items():
         queue.claims[name] = consumer = Consumer()
         consumer.epoch, consumer.acked_through = claim.epoch, claim.acked_through
+        consumer.seen_ms = claim.seen_ms or image.now_ms  # an older image does not say it
         for number, (lease, sealed, lapsed) in claim.batches.items():
-            consumer.batches[number] = batch = ClaimedBatch(lease)
+            since_ms = claim.since_ms.get(number, image.now_ms)
+            consumer.batches[number] = batch = ClaimedBatch(lease, since_ms)
             batch.sealed, batch.lapsed = sealed, lapsed
     revive_totals(queue, image.totals)
 

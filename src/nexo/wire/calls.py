@@ -64,6 +64,7 @@ class QueueFigures(msgspec.Struct, frozen=True):
     claimed: dict[str, int]  # messages held by each Spark consumer …
     unsealed: int = 0  # … and how many of all those fall back unless it is heard of
     unreadable: int = 0  # messages that the disk could not give; they are passed over
+    claimed_age_ms: dict[str, int] = {}  # how long those who hold some have held the first
 
 
 class TopicFigures(msgspec.Struct, frozen=True):
@@ -240,6 +241,7 @@ class Release(_OfConsumer[int], frozen=True):
     """The answer is how many messages were given back, or sent to the dead letters."""
 
     dead_letter: bool = False
+    forget: bool = False
 
 
 class CreateTopic(_OfName[TopicFigures], frozen=True):

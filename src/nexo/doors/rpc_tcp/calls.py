@@ -307,7 +307,8 @@ async def _claim_read(engine: Engine, wanted: calls.ReadClaim) -> WithParts:
 
 
 async def _release(engine: Engine, wanted: calls.Release) -> int:
-    return await engine.queue(wanted.name).claims.release(wanted.consumer, wanted.dead_letter)
+    claims = engine.queue(wanted.name).claims
+    return await claims.release(wanted.consumer, wanted.dead_letter, wanted.forget)
 
 
 async def _snapshot_open(engine: Engine, wanted: calls.OpenSnapshot) -> Any:
