@@ -284,18 +284,23 @@ def release(
     dead_letter: Annotated[
         bool, typer.Option("--dead-letter", help="Make them dead letters instead.")
     ] = False,
+    forget: Annotated[
+        bool, typer.Option("--forget", help="Do not list the consumer any more.")
+    ] = False,
 ) -> None:
-    """Take messages back from a Spark query that keeps failing.
+    """Take messages back from a Spark query that keeps failing or is gone.
 
     \b
     Examples
       nexo queue release orders --consumer 5f0c…
       nexo queue release orders --consumer 5f0c… --dead-letter
+      nexo queue release orders --consumer 5f0c… --forget
 
     The query then reads the batch that held them as empty, and goes on.
+    With --forget it begins as a new consumer, should it come back.
     """
     with session.client() as client:
-        released = client.queue(name).release(consumer, dead_letter=dead_letter)
+        released = client.queue(name).release(consumer, dead_letter=dead_letter, forget=forget)
     where = "are dead letters" if dead_letter else "are back in line"
     told = f"{released:,} messages {where}" if released else f"{consumer} holds nothing of {name}"
     session.answer({"name": name, "released": released}, told)

@@ -91,17 +91,21 @@ class QueueActor(Actor):
 
     # -- Producers ----------------------------------------------------------------------------
 
-    def push(self, batch: Batch, producer: str = "", number: int = 0) -> asyncio.Future[Accepted]:
+    def push(
+        self, batch: Batch, producer: str = "", number: int = 0, checksum: int = 0
+    ) -> asyncio.Future[Accepted]:
         """Messages come in; the future has their numbers once they are on disk."""
         if self._context.refusal is not None:
             raise self._context.refusal.anew()
         if self._committer.congested:
-            return self._committer.after_room(lambda: self._push(batch, producer, number))
-        return self._push(batch, producer, number)
+            return self._committer.after_room(lambda: self._push(batch, producer, number, checksum))
+        return self._push(batch, producer, number, checksum)
 
-    def _push(self, batch: Batch, producer: str, number: int) -> asyncio.Future[Accepted]:
+    def _push(
+        self, batch: Batch, producer: str, number: int, checksum: int
+    ) -> asyncio.Future[Accepted]:
         self._check_open()
-        accepted = push(self.queue, batch, self.now_ms(), producer, number)
+        accepted = push(self.queue, batch, self.now_ms(), producer, number, checksum)
         return self._committer.admit(self, batch.size, accepted)
 
     def push_one(self, body: bytes, priority: int = 0) -> asyncio.Future[int]:

@@ -67,7 +67,7 @@ class TopicActor(Actor):
         return f"topic {self.name!r}"
 
     def publish(
-        self, batch: Batch, producer: str = "", number: int = 0
+        self, batch: Batch, producer: str = "", number: int = 0, checksum: int = 0
     ) -> asyncio.Future[tuple[int, int]]:
         """The future has the range of the offsets once the batch is on disk."""
         if self.rank != TOPIC_RANK:
@@ -77,15 +77,19 @@ class TopicActor(Actor):
         if self._context.refusal is not None:
             raise self._context.refusal.anew()
         if self._committer.congested:
-            return self._committer.after_room(lambda: self._publish(batch, producer, number))
-        return self._publish(batch, producer, number)
+            return self._committer.after_room(
+                lambda: self._publish(batch, producer, number, checksum)
+            )
+        return self._publish(batch, producer, number, checksum)
 
-    def _publish(self, batch: Batch, producer: str, number: int) -> asyncio.Future[tuple[int, int]]:
+    def _publish(
+        self, batch: Batch, producer: str, number: int, checksum: int
+    ) -> asyncio.Future[tuple[int, int]]:
         self.check_in_service()
         if self._context.out_of_service:
             bound = self._context.queues.bound_to(self.owner)
             self._context.topics.check_fed(queue for queue, _ in bound)
-        offsets = rules.publish(self.topic, batch, self._now_ms(), producer, number)
+        offsets = rules.publish(self.topic, batch, self._now_ms(), producer, number, checksum)
         self._committer.accept(batch.size)
         self._committer.enlist(self)
         return self._committer.when_durable(offsets, self)

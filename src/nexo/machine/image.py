@@ -31,6 +31,7 @@ from nexo.vocabulary.states import State
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from nexo.machine.producers import Producer
     from nexo.machine.queue import Queue
     from nexo.machine.topic import Topic
 
@@ -73,11 +74,14 @@ class ClaimImage(msgspec.Struct, array_like=True):
     epoch: int
     acked_through: int
     batches: dict[int, tuple[int, bool, bool]]  # number → lease, sealed, lapsed
+    seen_ms: int = 0
+    since_ms: dict[int, int] = {}  # when each batch was claimed
 
 
 class ProducerImage(msgspec.Struct, array_like=True):
     seen_ms: int
     answers: dict[int, list[int]]
+    checksums: dict[int, int] = {}  # of the pushes that had one
 
 
 class TotalsImage(msgspec.Struct, array_like=True):
@@ -142,12 +146,7 @@ def image_of(queue: Queue) -> Image:
         free=merged_free(sorted(free, key=lambda each: each.first)),
         leases={lease: merged_leased(spans) for lease, spans in leases.items()},
         recent=queue.recent.entries() if queue.recent is not None else {},
-        producers={
-            name: ProducerImage(producer.seen_ms, producer.answers())
-            for name, producer in queue.producers.by_name.items()
-        }
-        if queue.producers is not None
-        else {},
+        producers=_producers_image(queue.producers),
         claims=claims_image(queue),
         totals=totals_image(queue),
     )
@@ -156,14 +155,22 @@ def image_of(queue: Queue) -> Image:
 def image_of_topic(topic: Topic) -> TopicImage:
     """Everything about the topic that a restart must bring back, in one step: for looking at it
     in tests. Call it after `collect`."""
-    producers = topic.producers.by_name if topic.producers is not None else {}
     return TopicImage(
         topic.now_ms,
         topic.start,
         topic.log.end,
         [chunk_image(chunk) for chunk in topic.log.chunks.values()],
-        {n: ProducerImage(p.seen_ms, p.answers()) for n, p in producers.items()},
+        _producers_image(topic.producers),
     )
+
+
+def _producers_image(producers: Producers | None) -> dict[str, ProducerImage]:
+    known = producers.by_name if producers is not None else {}
+    return {name: producer_image(producer) for name, producer in known.items()}
+
+
+def producer_image(producer: Producer) -> ProducerImage:
+    return ProducerImage(producer.seen_ms, producer.answers(), producer.checksums())
 
 
 def leased_image(span: Span, first: int, end: int) -> Leased:
@@ -186,6 +193,8 @@ def claims_image(queue: Queue) -> dict[str, ClaimImage]:
             consumer.epoch,
             consumer.acked_through,
             {n: (b.lease, b.sealed, b.lapsed) for n, b in consumer.batches.items()},
+            consumer.seen_ms,
+            {number: batch.since_ms for number, batch in consumer.batches.items()},
         )
         for name, consumer in queue.claims.items()
     }
@@ -285,7 +294,7 @@ def revive_topic(topic: Topic, image: TopicImage) -> None:
     if image.producers:
         topic.producers = Producers()
         for name, known in image.producers.items():
-            topic.producers.recall(name, known.seen_ms, known.answers)
+            topic.producers.recall(name, known.seen_ms, known.answers, known.checksums)
 
 
 def _revive_lease(queue: Queue, finder: _Finder, lease: int, leased: list[Leased]) -> None:
@@ -323,12 +332,14 @@ def _revive_memory(queue: Queue, image: Image) -> None:
     if image.producers:
         queue.producers = Producers()
         for name, known in image.producers.items():
-            queue.producers.recall(name, known.seen_ms, known.answers)
+            queue.producers.recall(name, known.seen_ms, known.answers, known.checksums)
     for name, claim in image.claims.items():
         queue.claims[name] = consumer = Consumer()
         consumer.epoch, consumer.acked_through = claim.epoch, claim.acked_through
+        consumer.seen_ms = claim.seen_ms or image.now_ms  # an older image does not say it
         for number, (lease, sealed, lapsed) in claim.batches.items():
-            consumer.batches[number] = batch = ClaimedBatch(lease)
+            since_ms = claim.since_ms.get(number, image.now_ms)
+            consumer.batches[number] = batch = ClaimedBatch(lease, since_ms)
             batch.sealed, batch.lapsed = sealed, lapsed
     revive_totals(queue, image.totals)
 

@@ -29,13 +29,13 @@ from nexo.machine.image import (
     Free,
     Image,
     Leased,
-    ProducerImage,
     TopicImage,
     chunk_image,
     claims_image,
     leased_image,
     merged_free,
     merged_leased,
+    producer_image,
     revive,
     revive_totals,
     totals_image,
@@ -417,6 +417,6 @@ class _EncodedProducers:
         producer = self._known().get(name)
         if producer is None:  # forgotten meanwhile
             return 1
-        image = ProducerImage(producer.seen_ms, producer.answers())
+        image = producer_image(producer)
         self._by_name[name] = _encode(name) + _encode(image)
         return 1 + len(image.answers) // _ANSWERS_AN_ENTRY

@@ -87,13 +87,19 @@ class Topic:
 
 
 def publish(
-    topic: Topic, batch: Batch, now_ms: int, producer: str = "", number: int = 0
+    topic: Topic,
+    batch: Batch,
+    now_ms: int,
+    producer: str = "",
+    number: int = 0,
+    checksum: int = 0,
 ) -> tuple[int, int]:
     """Add a batch; returns the range of its offsets. A producer's repeated number adds nothing."""
     now_ms = topic.advance(now_ms)
     if producer:
         check_number(number)
-        known = topic.producers.answer(producer, number) if topic.producers is not None else None
+        producers = topic.producers
+        known = None if producers is None else producers.answer(producer, number, checksum)
         if known is not None:
             return (known[0], known[1]) if known else (0, 0)
     _check(topic, batch)
@@ -104,8 +110,8 @@ def publish(
         if topic.producers is None:
             topic.producers = Producers()
         answer = [first, topic.log.end]
-        topic.producers.remember(producer, number, now_ms, answer)
-        topic.changes.append(Produced(producer, number, now_ms, answer))
+        topic.producers.remember(producer, number, now_ms, answer, checksum)
+        topic.changes.append(Produced(producer, number, now_ms, answer, checksum))
     return first, topic.log.end
 
 

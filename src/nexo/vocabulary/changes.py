@@ -110,17 +110,20 @@ class Produced(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=9):
     number: int
     at_ms: int
     seqs: list[int]  # flat ranges
+    checksum: int = 0  # of its messages as the producer counts it; 0 if it did not say
 
 
 class ClaimOpened(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=10):
     consumer: str
     epoch: int
+    at_ms: int = 0
 
 
 class Claimed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=11):
     consumer: str
     number: int
     lease: int
+    at_ms: int = 0
 
 
 class Sealed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=12):
@@ -131,6 +134,7 @@ class Sealed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=12):
 class ClaimAcked(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=13):
     consumer: str
     through: int
+    at_ms: int = 0
 
 
 class ClaimEmptied(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=14):

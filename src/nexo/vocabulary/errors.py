@@ -3,7 +3,8 @@
     NexoError                        code               retryable  http
     ├── InvalidArgument              invalid_argument              400   your fault: change the call
     │   ├── MessageTooLarge          message_too_large             413
-    │   └── RedriveNotFound          redrive_not_found             404
+    │   ├── RedriveNotFound          redrive_not_found             404
+    │   └── NumberReused             number_reused                 409   for other messages
     ├── QueueNotFound                queue_not_found               404
     ├── QueueExists                  queue_exists                  409
     ├── TopicNotFound                topic_not_found               404
@@ -69,6 +70,11 @@ class MessageTooLarge(InvalidArgument):
 class RedriveNotFound(InvalidArgument):
     code = "redrive_not_found"
     http_status = 404
+
+
+class NumberReused(InvalidArgument):
+    code = "number_reused"
+    http_status = 409
 
 
 class QueueNotFound(NexoError):

@@ -227,9 +227,10 @@ class AsyncQueue(AsyncQueueHandle):
         redrive = AsyncRedrive(self._connection, task)
         return await redrive.wait() if wait else redrive
 
-    async def release(self, consumer: str, dead_letter: bool = False) -> int:
-        """Give back what a Spark consumer holds, or send it to the dead letters."""
-        asked = requests.call(calls.Release(self._name, consumer, dead_letter))
+    async def release(self, consumer: str, dead_letter: bool = False, forget: bool = False) -> int:
+        """Give back what a Spark consumer holds, or send it to the dead letters. With `forget` the
+        consumer is not listed any more."""
+        asked = requests.call(calls.Release(self._name, consumer, dead_letter, forget))
         released: int = await self._run(asked)
         return released
 

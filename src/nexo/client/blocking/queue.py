@@ -226,9 +226,10 @@ class Queue(QueueHandle):
         redrive = Redrive(self._connection, task)
         return redrive.wait() if wait else redrive
 
-    def release(self, consumer: str, dead_letter: bool = False) -> int:
-        """Give back what a Spark consumer holds, or send it to the dead letters."""
-        asked = requests.call(calls.Release(self._name, consumer, dead_letter))
+    def release(self, consumer: str, dead_letter: bool = False, forget: bool = False) -> int:
+        """Give back what a Spark consumer holds, or send it to the dead letters. With `forget` the
+        consumer is not listed any more."""
+        asked = requests.call(calls.Release(self._name, consumer, dead_letter, forget))
         released: int = self._run(asked)
         return released
 

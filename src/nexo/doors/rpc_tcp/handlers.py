@@ -34,7 +34,8 @@ def _push(connection: Connection, correlation: int, head: bytes, body: memoryvie
     def encode(accepted: Accepted) -> bytes:
         return commands.pack_accepted(incarnation, accepted.duplicates, accepted.ranges)
 
-    connection.answer(actor.push(batch, push.producer, push.number), correlation, encode)
+    future = actor.push(batch, push.producer, push.number, push.checksum)
+    connection.answer(future, correlation, encode)
 
 
 def _pop(connection: Connection, correlation: int, head: bytes, body: memoryview) -> None:
@@ -161,7 +162,8 @@ def _credit(connection: Connection, correlation: int, head: bytes, body: memoryv
 def _publish(connection: Connection, correlation: int, head: bytes, body: memoryview) -> None:
     publish: commands.Publish = commands.unpack(head, commands.Publish)
     actor = connection.engine.topic(publish.topic)
-    future = actor.publish(decode_given(body), publish.producer, publish.number)
+    batch = decode_given(body)
+    future = actor.publish(batch, publish.producer, publish.number, publish.checksum)
     connection.answer(future, correlation, commands.pack)
 
 
