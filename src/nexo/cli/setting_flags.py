@@ -15,7 +15,7 @@ from nexo.vocabulary.units import parse_size
 _NONE = "none"
 
 QUEUE_FLAGS = tuple(each for each in FLAT_QUEUE_SETTINGS if each.kind != "pairs")
-TOPIC_FLAGS = TOPIC_SETTINGS
+TOPIC_FLAGS = tuple(each for each in TOPIC_SETTINGS if each.kind != "pairs")
 
 _METAVARS = {"duration": "DURATION", "rate": "N", "count": "N", "number": "X", "size": "SIZE"}
 _READERS: dict[str, Callable[[str], Any]] = {
