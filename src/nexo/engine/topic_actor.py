@@ -131,6 +131,15 @@ class TopicActor(Actor):
         batches = await self._context.memory.read_rows(list(chunk.rows))
         return rules.read_around(chunk, batches, offset, count, bytes_max)
 
+    async def attributes_at(self, offset: int) -> bytes | None:
+        """The attributes of one message; None if it has none, or is not kept any more."""
+        reading = await self.read(offset, 1)
+        if not reading.parts or reading.parts[0].first != offset:
+            return None
+        part = reading.parts[0]
+        column = part.content.attributes
+        return column[part.index] if isinstance(column, list) else column
+
     async def offset_of(self, start: Start) -> int:
         """The offset that a start stands for now."""
         check_start(start)

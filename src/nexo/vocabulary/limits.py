@@ -227,6 +227,9 @@ SQS_JSON_VALUES_MAX = 20_000  # ten entries with ten attributes each are 1,000
 SQS_QUEUE_URL_CHARS_REMEMBERED = 512  # longer ones are read each time
 SQS_TRACE_CHARS_MAX = 1_024  # of a trace header; a real one has about 100
 SYSTEM_ATTRIBUTES_BYTES_FREE = 2 * 1_024  # a trace header and a sender: they count for nothing
+SNS_MESSAGE_BYTES_MAX = 256 * 1024  # as on AWS: of a message, and of all in a batch
+SNS_RETENTION_MS = 3_600_000  # what a topic made by SNS keeps for those who read it natively: …
+SNS_RETENTION_BYTES = 64 * 1024 * 1024  # … SNS itself keeps nothing, so it is not to fill a disk
 SQS_TOLD_CHARS_MAX = 1_000  # of what a request said, in the error that names it
 SQS_POLICY_DEPTH_MAX = 16  # levels of a policy; real ones have five
 

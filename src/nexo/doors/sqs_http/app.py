@@ -19,8 +19,6 @@ from nexo.doors.http.body import Gone, TooSlow, check_values, read_body
 from nexo.doors.http.query import Asked, signed_service
 from nexo.doors.sqs_http import query
 from nexo.doors.sqs_http.accounts import (
-    DEFAULT_ACCOUNT,
-    DEFAULT_REGION,
     DOOR,
     STS_NAMESPACE,
     Addresses,
@@ -37,6 +35,7 @@ from nexo.vocabulary.limits import (
     SQS_JSON_VALUES_MAX,
     SQS_TRACE_CHARS_MAX,
 )
+from nexo.vocabulary.sqs import DEFAULT_ACCOUNT, DEFAULT_REGION
 
 if TYPE_CHECKING:
     import asyncio
