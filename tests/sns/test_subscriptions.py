@@ -12,6 +12,8 @@ from tests.sns.rig import ACCOUNT, REGION, Rig
 if TYPE_CHECKING:
     from nexo.testing import Broker
 
+DIFFERENT = "Subscription already exists with different attributes"
+EITHER = "Please use either MessageBody or MessageAttributes"
 NO_SUBSCRIPTION = ("NotFound", "Subscription does not exist")
 
 
@@ -44,8 +46,7 @@ def test_to_subscribe_again_is_the_same_subscription(rig: Rig) -> None:
     again = {"TopicArn": topic, "Protocol": "sqs", "Endpoint": queue.arn}
     assert rig.refused("subscribe", **again, Attributes={"RawMessageDelivery": "false"}) == (
         "InvalidParameter",
-        "Invalid parameter: Attributes Reason: Subscription already exists with different "
-        "attributes",
+        f"Invalid parameter: Attributes Reason: {DIFFERENT}",
     )
 
 
@@ -189,8 +190,7 @@ def test_attributes_of_a_subscription_change(rig: Rig) -> None:
         (
             "FilterPolicyScope",
             "Moon",
-            "FilterPolicyScope: Invalid value [Moon]. Please use either MessageBody or "
-            "MessageAttributes",
+            f"FilterPolicyScope: Invalid value [Moon]. {EITHER}",
         ),
         ("RedrivePolicy", "{", "RedrivePolicy: failed to parse JSON."),
         ("RedrivePolicy", "{}", "RedrivePolicy: deadLetterTargetArn is an invalid arn"),

@@ -28,11 +28,12 @@ ATTRIBUTES: Scope = "MessageAttributes"
 BODY: Scope = "MessageBody"
 
 _COMPILED_MAX = 4_096
+_EXACT_MAX, _DIGITS = 1e9, 1e6  # up to which numbers, and how exactly they are looked at
 _OR = "$or"
 _ARRAY = "String.Array"
 _FIRST = ("<", "<=", "=", ">", ">=")
 _SECOND = ("<", "<=")
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
 _decode = msgspec.json.Decoder().decode
 
 
@@ -263,12 +264,19 @@ def _equal_to(rule: Any) -> Callable[[Any], bool]:
             "FilterPolicy: Match value must be String, number, true, false, or null"
         )
     if _is_number(rule):
-        return lambda each: _is_number(each) and each == rule
+        return lambda each: _is_number(each) and _is_same(each, rule)
     return lambda each: type(each) is type(rule) and each == rule
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_same(one: float, other: float) -> bool:
+    """As far as SNS looks: a millionth makes no difference to it."""
+    if one == other:
+        return True
+    return abs(one) < _EXACT_MAX and int(one * _DIGITS) == int(other * _DIGITS)
 
 
 def _anything_but(value: Any) -> Callable[[Any], bool]:
@@ -333,7 +341,7 @@ def _compare(operator: str, value: float, operand: float) -> bool:
             return value > operand
         case ">=":
             return value >= operand
-    return value == operand
+    return _is_same(value, operand)
 
 
 def _within(value: Any) -> Callable[[Any], bool]:

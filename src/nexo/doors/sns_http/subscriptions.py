@@ -40,9 +40,10 @@ _NATIVE = Subscription(raw=True)  # a queue that was bound by other means gets m
 
 async def subscribe(call: Call, given: Given) -> Result:
     topic_name = call.names.topic_of(given.needed("TopicArn"), call.place.region)
+    call.check(topic_name)
+    topic = call.named(topic_name)
     queue_name = _endpoint(call, given, topic_name)
     call.check(topic_name, queue_name)
-    topic = call.named(topic_name)
     if queue_name not in call.engine.queues:
         raise invalid("Endpoint Reason: the queue does not exist, create it first")
     attributes = given.texts_by_name("Attributes")
