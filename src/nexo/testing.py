@@ -33,6 +33,7 @@ from nexo import connect
 from nexo.doors.http.front import Front
 from nexo.doors.http.server import HttpDoor
 from nexo.doors.rpc_tcp.door import RpcDoor
+from nexo.doors.sns_http.app import SnsApi
 from nexo.doors.sqs_http.app import SqsApp
 from nexo.engine.engine import Engine
 from nexo.server.broker import IN_MEMORY, is_postgresql, journal_of
@@ -116,7 +117,7 @@ class Broker:
         self.url = f"nexo://127.0.0.1:{port}"
 
     async def _open_sqs(self) -> str:
-        self._sqs = SqsApp(self.engine)
+        self._sqs = SqsApp(self.engine, others=[SnsApi(self.engine)])
         self._http = HttpDoor(Front(self._sqs, {}, lambda: self.engine.trouble))
         return f"http://127.0.0.1:{await self._http.open('127.0.0.1', 0)}"
 

@@ -1,4 +1,4 @@
-"""What is served over HTTP: the SQS API at the root, other apps beside it."""
+"""What is served over HTTP: the SQS and SNS APIs at the root, other apps beside them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from nexo.doors.console.history import Sampler
 from nexo.doors.http.front import Front, Guarded, NoOtherSites
 from nexo.doors.http.server import HttpDoor
 from nexo.doors.metrics_http.app import MetricsApp
+from nexo.doors.sns_http.app import SnsApi
 from nexo.doors.sqs_http.app import SqsApp
 
 if TYPE_CHECKING:
@@ -82,12 +83,13 @@ class HttpService:
 
     def __init__(self, engine: Engine, configuration: Configuration, security: Security) -> None:
         self._guard = security.guard
+        place = {"account": configuration.account, "region": configuration.region}
         self._sqs = SqsApp(
             engine,
-            account=configuration.account,
-            region=configuration.region,
+            **place,
             has_pauses=configuration.aws_pauses == "on",
             guard=security.guard,
+            others=[SnsApi(engine, security.guard, **place)],
         )
         self.front = Front(self._sqs, {}, lambda: engine.trouble)
         served = NoOtherSites(self.front) if security.is_for_this_machine else self.front

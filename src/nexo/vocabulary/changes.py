@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from nexo.vocabulary.settings import QueueSettings, TopicSettings
+from nexo.vocabulary.sns import Subscription
 from nexo.vocabulary.states import Cause, State
 
 if TYPE_CHECKING:
@@ -199,6 +200,7 @@ class Bound(msgspec.Struct, frozen=True, array_like=True, tag=33):
     topic: int
     queue: int
     where: dict[str, str] | None = None
+    sns: Subscription | None = None  # what SNS's subscription of the queue asks for
 
 
 class Unbound(msgspec.Struct, frozen=True, array_like=True, tag=34):
@@ -243,7 +245,7 @@ QueueChange = (
     | ClaimForgotten
     | PauseSet
 )
-TopicChange = Published | Trimmed | Produced | Rewritten
+TopicChange = Published | Trimmed | Produced | Remembered | Rewritten
 CatalogChange = (
     QueueDefined | TopicDefined | Dropped | Bound | Unbound | TokenDefined | TokenRevoked
 )
