@@ -3,6 +3,7 @@
     NexoError                        code               retryable  http
     ├── InvalidArgument              invalid_argument              400   your fault: change the call
     │   ├── MessageTooLarge          message_too_large             413
+    │   ├── InvalidBody              invalid_body                  400   a message cannot be read
     │   └── RedriveNotFound          redrive_not_found             404
     ├── QueueNotFound                queue_not_found               404
     ├── QueueExists                  queue_exists                  409
@@ -64,6 +65,10 @@ class InvalidArgument(NexoError):
 class MessageTooLarge(InvalidArgument):
     code = "message_too_large"
     http_status = 413
+
+
+class InvalidBody(InvalidArgument):
+    code = "invalid_body"
 
 
 class RedriveNotFound(InvalidArgument):
