@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from nexo.client.connect import connect, connect_async
     from nexo.client.info import Progress, QueueInfo, TopicInfo
     from nexo.client.message import DeadLetter, Messages, PeekedMessage
+    from nexo.client.middleware import Middleware
     from nexo.client.tokens import NewToken, TokenInfo
     from nexo.client.topics import Event
     from nexo.client.worker.worker import Worker
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         Fenced,
         Forbidden,
         InvalidArgument,
+        InvalidBody,
         LeaseLost,
         MessageTooLarge,
         NexoError,
@@ -73,10 +75,12 @@ __all__ = [
     "Forbidden",
     "Imported",
     "InvalidArgument",
+    "InvalidBody",
     "LeaseLost",
     "Message",
     "MessageTooLarge",
     "Messages",
+    "Middleware",
     "NewToken",
     "NexoError",
     "NotReady",
@@ -127,6 +131,7 @@ _HOMES = {
     "Imported": "vocabulary.definitions",
     "Message": "client.blocking.message",
     "Messages": "client.message",
+    "Middleware": "client.middleware",
     "NewToken": "client.tokens",
     "PeekedMessage": "client.message",
     "Progress": "client.info",

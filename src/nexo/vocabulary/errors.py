@@ -5,6 +5,8 @@
     │   ├── MessageTooLarge          message_too_large             413
     │   ├── RedriveNotFound          redrive_not_found             404
     │   └── NumberReused             number_reused                 409   for other messages
+    │   ├── InvalidBody              invalid_body                  400   a message cannot be read
+    │   └── RedriveNotFound          redrive_not_found             404
     ├── QueueNotFound                queue_not_found               404
     ├── QueueExists                  queue_exists                  409
     ├── TopicNotFound                topic_not_found               404
@@ -65,6 +67,10 @@ class InvalidArgument(NexoError):
 class MessageTooLarge(InvalidArgument):
     code = "message_too_large"
     http_status = 413
+
+
+class InvalidBody(InvalidArgument):
+    code = "invalid_body"
 
 
 class RedriveNotFound(InvalidArgument):
