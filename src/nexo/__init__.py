@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from nexo.client.blocking.message import Message
     from nexo.client.blocking.queue import Queue
     from nexo.client.blocking.topic import Topic
+    from nexo.client.chosen import LifeEvent, MessageDetails, ReasonGroup
     from nexo.client.connect import connect, connect_async
     from nexo.client.info import Progress, QueueInfo, TopicInfo
     from nexo.client.message import DeadLetter, Messages, PeekedMessage
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
         Forbidden,
         InvalidArgument,
         LeaseLost,
+        MessageNotFound,
         MessageTooLarge,
         NexoError,
         NotReady,
@@ -73,7 +75,10 @@ __all__ = [
     "Imported",
     "InvalidArgument",
     "LeaseLost",
+    "LifeEvent",
     "Message",
+    "MessageDetails",
+    "MessageNotFound",
     "MessageTooLarge",
     "Messages",
     "NewToken",
@@ -90,6 +95,7 @@ __all__ = [
     "QueueSettings",
     "RateLimited",
     "ReadOnly",
+    "ReasonGroup",
     "RedriveNotFound",
     "StaleReceipt",
     "State",
@@ -123,6 +129,9 @@ _HOMES = {
     "Definitions": "vocabulary.definitions",
     "Event": "client.topics",
     "Imported": "vocabulary.definitions",
+    "LifeEvent": "client.chosen",
+    "MessageDetails": "client.chosen",
+    "ReasonGroup": "client.chosen",
     "Message": "client.blocking.message",
     "Messages": "client.message",
     "NewToken": "client.tokens",

@@ -30,8 +30,8 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from nexo.query.rows import READ_COLUMNS, RESERVED_PREFIX
 from nexo.spark.link import TIMEOUT_S, link_to, numbered_publish, numbered_push
-from nexo.spark.rows import READ_COLUMNS, RESERVED_PREFIX
 from nexo.vocabulary.attributes import encode_attributes
 from nexo.vocabulary.batch import OFFSET_TYPE, Batch
 from nexo.vocabulary.errors import InvalidArgument, NexoError, QueueFull, RateLimited, ReadOnly

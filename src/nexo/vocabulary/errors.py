@@ -3,6 +3,7 @@
     NexoError                        code               retryable  http
     ├── InvalidArgument              invalid_argument              400   your fault: change the call
     │   ├── MessageTooLarge          message_too_large             413
+    │   ├── MessageNotFound          message_not_found             404   it is gone, or was never
     │   └── RedriveNotFound          redrive_not_found             404
     ├── QueueNotFound                queue_not_found               404
     ├── QueueExists                  queue_exists                  409
@@ -64,6 +65,11 @@ class InvalidArgument(NexoError):
 class MessageTooLarge(InvalidArgument):
     code = "message_too_large"
     http_status = 413
+
+
+class MessageNotFound(InvalidArgument):
+    code = "message_not_found"
+    http_status = 404
 
 
 class RedriveNotFound(InvalidArgument):
