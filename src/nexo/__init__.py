@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from nexo.client.blocking.message import Message
     from nexo.client.blocking.queue import Queue
     from nexo.client.blocking.topic import Topic
+    from nexo.client.chosen import LifeEvent, MessageDetails, ReasonGroup
     from nexo.client.connect import connect, connect_async
     from nexo.client.info import Progress, QueueInfo, TopicInfo
     from nexo.client.message import DeadLetter, Messages, PeekedMessage
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         InvalidArgument,
         InvalidBody,
         LeaseLost,
+        MessageNotFound,
         MessageTooLarge,
         NexoError,
         NotReady,
@@ -77,7 +79,10 @@ __all__ = [
     "InvalidArgument",
     "InvalidBody",
     "LeaseLost",
+    "LifeEvent",
     "Message",
+    "MessageDetails",
+    "MessageNotFound",
     "MessageTooLarge",
     "Messages",
     "Middleware",
@@ -96,6 +101,7 @@ __all__ = [
     "QueueSettings",
     "RateLimited",
     "ReadOnly",
+    "ReasonGroup",
     "RedriveNotFound",
     "StaleReceipt",
     "State",
@@ -129,6 +135,9 @@ _HOMES = {
     "Definitions": "vocabulary.definitions",
     "Event": "client.topics",
     "Imported": "vocabulary.definitions",
+    "LifeEvent": "client.chosen",
+    "MessageDetails": "client.chosen",
+    "ReasonGroup": "client.chosen",
     "Message": "client.blocking.message",
     "Messages": "client.message",
     "Middleware": "client.middleware",

@@ -68,13 +68,14 @@ class Content:
 class DeadLetter:
     """Why a message is in a dead-letter queue."""
 
-    __slots__ = ("attempts", "first_failed_at", "last_failed_at", "reason", "source")
+    __slots__ = ("attempts", "consumer", "first_failed_at", "last_failed_at", "reason", "source")
 
     reason: str
     source: str  # the queue it came from
     attempts: int
     first_failed_at: datetime
     last_failed_at: datetime
+    consumer: str  # who had it last; empty if that is not known
 
     def __init__(self, travelled: batch.DeadLetter) -> None:
         self.reason = travelled.reason
@@ -82,6 +83,7 @@ class DeadLetter:
         self.attempts = travelled.attempts
         self.first_failed_at = time_of(travelled.first_failed_ms)
         self.last_failed_at = time_of(travelled.last_failed_ms)
+        self.consumer = travelled.consumer
 
     def __repr__(self) -> str:
         return f"<DeadLetter from {self.source!r} after {self.attempts}: {self.reason!r:.60}>"

@@ -17,6 +17,7 @@ from nexo.engine.clock import SystemClock
 from nexo.engine.committer import Committer
 from nexo.engine.context import Context
 from nexo.engine.desk import AdaptiveRunner, Desk
+from nexo.engine.hands import Hands
 from nexo.engine.memory import Memory
 from nexo.engine.moves import Mover, MoveTask, MoveTasks
 from nexo.engine.outcome import report
@@ -91,6 +92,7 @@ class Engine:
         self.tokens = Tokens(context)
         self.committer, self.memory, self.meters = context.committer, context.memory, context.meters
         self.tasks = MoveTasks(self.redrive)
+        self.hands = Hands(self, context)
         self.backups = Backups(context)
 
     # -- Life ---------------------------------------------------------------------------------
@@ -232,8 +234,7 @@ class Engine:
         """Send dead letters back to their source, or to another queue."""
         self._context.check_writable()
         source = self.queue(name)
-        if to is not None and self.queue(to) is source:
-            raise InvalidArgument(f"queue {name!r} cannot be redriven into itself")
+        self.check_target(name, to)
 
         def target_of(source_name: str | None) -> QueueActor | None:
             if to is not None:
@@ -244,6 +245,11 @@ class Engine:
             return target
 
         return self.tasks.started(MoveTask(self._context, source, target_of, rate, to, chosen))
+
+    def check_target(self, name: str, to: str | None) -> None:
+        """Refuse a redrive that leads nowhere."""
+        if to is not None and self.queue(to) is self.queue(name):
+            raise InvalidArgument(f"queue {name!r} cannot be redriven into itself")
 
     # -- Topics -------------------------------------------------------------------------------
 

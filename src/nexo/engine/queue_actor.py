@@ -24,7 +24,7 @@ from nexo.engine.recorder import Recorder
 from nexo.engine.views import Views
 from nexo.engine.waiting_room import PendingPop, Waiter, WaitingRoom
 from nexo.machine import ack as acks
-from nexo.machine import late_receipts, life, peek, purge, settle
+from nexo.machine import discard, late_receipts, life, peek, purge, settle
 from nexo.machine.bind import push_kept
 from nexo.machine.deadlines import next_ms, run_due
 from nexo.machine.fail import give_back, nack
@@ -337,6 +337,11 @@ class QueueActor(Actor):
     def _wear(self) -> None:
         if purge.take_apart(self.queue, PURGED_STEP_THINGS):
             asyncio.get_running_loop().call_soon(self._wear)
+
+    def discard_these(self, seqs: list[int]) -> asyncio.Future[int]:
+        """Remove chosen messages, wherever they are; how many there were."""
+        self.check_in_service()
+        return self.changed(discard.discard(self.queue, seqs, self.now_ms()))
 
     def set_paused(self, paused: bool) -> asyncio.Future[None]:
         self.queue.set_paused(paused)

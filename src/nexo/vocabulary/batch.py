@@ -34,6 +34,7 @@ class DeadLetter(msgspec.Struct, frozen=True, array_like=True, gc=False):
     attempts: int
     first_failed_ms: int
     last_failed_ms: int
+    consumer: str = ""  # who had it last
 
 
 class Origin(msgspec.Struct, frozen=True, array_like=True, gc=False):
