@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     Announce = Callable[[Broker, Ports], None]
 
 WATCH_S = 0.5  # how often the broker is asked whether its disk is well
-QUIET_S = 30.0  # without a commit: nobody is likely to come in the next second
 STOP_S = 20.0  # from the signal to the end, at most; the systemd unit allows a little more
 LAST_WORDS_S = 1.0  # for the log: whoever reads it may be what is stuck
 STOPPED_AT_ONCE = 130  # the exit code of a process that was interrupted
@@ -126,7 +125,7 @@ async def _serve(
         notify("READY=1")
         stopping.doing = "serve clients"
         collector.begin()
-        await _watch(broker, asked, collector)
+        await _watch(broker, asked)
     finally:
         collector.end()
         began = time.perf_counter()
@@ -148,10 +147,9 @@ def write_ports(file: str, ports: Ports) -> None:
         ) from None
 
 
-async def _watch(broker: Broker, stopping: asyncio.Future[str], collector: Collector) -> None:
+async def _watch(broker: Broker, stopping: asyncio.Future[str]) -> None:
     """Wait for the signal, and tell when the disk fails or stalls and when it is back."""
     said = stalled = None
-    committer, commits, quiet_s = broker.engine.committer, -1, 0.0
     unreadable: set[tuple[str, int]] = set()
     ahead_ms = 0
     while not stopping.done():
@@ -169,10 +167,6 @@ async def _watch(broker: Broker, stopping: asyncio.Future[str], collector: Colle
         stalled = stall
         unreadable = _tell_unreadable(broker, unreadable)
         ahead_ms = tell_clock(broker.engine.clock_ahead_ms(), ahead_ms)
-        is_quiet = committer.idle and committer.commits == commits
-        quiet_s, commits = quiet_s + WATCH_S if is_quiet else 0.0, committer.commits
-        if quiet_s >= QUIET_S:
-            collector.idle()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(stopping), WATCH_S)
 

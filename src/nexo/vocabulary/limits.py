@@ -240,7 +240,7 @@ CONSOLE_STREAMS_MAX = 200  # open pages; one more takes the place of the longest
 # -- The process ------------------------------------------------------------------------------
 
 DESCRIPTORS_MAX = 1_048_576  # the limit is raised to the hard one, which may be absurdly high
-COLLECTED_OBJECTS_MAX = 100_000  # that one search for garbage looks at: about 15 ms
+COLLECTED_OBJECTS_MAX = 10_000  # that a search for garbage looks at again and again: about 2 ms
 DESCRIPTORS_RESERVED = 64  # kept back from connections, for the journal, backups and logs
 
 # -- The admin API ----------------------------------------------------------------------------
