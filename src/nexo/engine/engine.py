@@ -191,6 +191,11 @@ class Engine:
         """How far the clock of queues is ahead of the wall clock; below 0: behind."""
         return self.now_ms() - self.wall_ms()
 
+    @property
+    def events_waiting(self) -> int:
+        """How many events are true and not told yet."""
+        return self._topics.events_waiting
+
     def topics_of(self, queue: str) -> list[str]:
         """The topics that a queue is bound to."""
         return self._catalog.catalog.topics_of(queue)

@@ -259,13 +259,12 @@ SQS_POLICY_DEPTH_MAX = 16  # levels of a policy; real ones have five
 # -- The process ------------------------------------------------------------------------------
 
 DESCRIPTORS_MAX = 1_048_576  # the limit is raised to the hard one, which may be absurdly high
-COLLECTED_OBJECTS_MAX = 100_000  # that one search for garbage looks at: about 15 ms
+COLLECTED_OBJECTS_MAX = 10_000  # that a search for garbage looks at again and again: about 2 ms
 DESCRIPTORS_RESERVED = 64  # kept back from connections, for the journal, backups and logs
 MMAP_THRESHOLD_BYTES = 512 * 1024  # of a buffer whose memory is kept: above what a socket brings
 GOODBYE_S = 5.0  # how long clients may take to hang up when the broker stops
 SECURITY_ROUND_S = 1.0  # how often expiries and the files of the certificate are looked at
 DISK_WATCH_S = 0.5  # how often the broker is asked whether its disk is well
-QUIET_S = 30.0  # without a commit: nobody is likely to come in the next second
 STOP_S = 20.0  # from the signal to the end, at most; the systemd unit allows a little more
 LAST_WORDS_S = 1.0  # for the log: whoever reads it may be what is stuck
 
