@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from nexo.client.blocking.message import Message
     from nexo.client.blocking.queue import Queue
     from nexo.client.blocking.topic import Topic
+    from nexo.client.chosen import LifeEvent, MessageDetails, ReasonGroup
     from nexo.client.connect import connect, connect_async
     from nexo.client.info import Progress, QueueInfo, TopicInfo
     from nexo.client.message import DeadLetter, Messages, PeekedMessage
+    from nexo.client.middleware import Middleware
     from nexo.client.tokens import NewToken, TokenInfo
     from nexo.client.topics import Event
     from nexo.client.worker.worker import Worker
@@ -32,10 +34,13 @@ if TYPE_CHECKING:
         Fenced,
         Forbidden,
         InvalidArgument,
+        InvalidBody,
         LeaseLost,
+        MessageNotFound,
         MessageTooLarge,
         NexoError,
         NotReady,
+        NumberReused,
         OffsetExpired,
         QueueExists,
         QueueFull,
@@ -72,13 +77,19 @@ __all__ = [
     "Forbidden",
     "Imported",
     "InvalidArgument",
+    "InvalidBody",
     "LeaseLost",
+    "LifeEvent",
     "Message",
+    "MessageDetails",
+    "MessageNotFound",
     "MessageTooLarge",
     "Messages",
+    "Middleware",
     "NewToken",
     "NexoError",
     "NotReady",
+    "NumberReused",
     "OffsetExpired",
     "PeekedMessage",
     "Progress",
@@ -90,6 +101,7 @@ __all__ = [
     "QueueSettings",
     "RateLimited",
     "ReadOnly",
+    "ReasonGroup",
     "RedriveNotFound",
     "StaleReceipt",
     "State",
@@ -123,8 +135,12 @@ _HOMES = {
     "Definitions": "vocabulary.definitions",
     "Event": "client.topics",
     "Imported": "vocabulary.definitions",
+    "LifeEvent": "client.chosen",
+    "MessageDetails": "client.chosen",
+    "ReasonGroup": "client.chosen",
     "Message": "client.blocking.message",
     "Messages": "client.message",
+    "Middleware": "client.middleware",
     "NewToken": "client.tokens",
     "PeekedMessage": "client.message",
     "Progress": "client.info",

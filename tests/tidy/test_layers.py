@@ -42,7 +42,8 @@ MACHINE = "The machine has no clock, no chance, no threads and no I/O"
 DOORS = "Doors see the engine, never the machine, the journal or a client"
 STRANGERS = "Doors do not know each other"
 CLIENT = "Client and Spark source speak to the broker over the wire alone"
-SPARK = "pyspark and pyarrow live in spark and pipeline"
+SPARK = "pyspark lives in spark and pipeline, pyarrow there and in query"
+DUCKDB = "duckdb lives in query"
 SQLITE = "apsw lives in journal, and in simulation for its faults"
 FOUND = "pyspark_nexo is there for Spark to find, and for nobody else"
 
@@ -55,7 +56,9 @@ ALLOWED = (
     ("doors/rpc_tcp/session.py", "import asyncio, nexo.engine.actor, nexo.wire, nexo.access"),
     ("doors/__init__.py", "import nexo.engine"),
     ("pipeline/archive.py", "import pyspark, pyarrow, nexo.spark, nexo.client"),
-    ("spark/source.py", "import pyspark, pyarrow, nexo.client, nexo.wire"),
+    ("spark/source.py", "import pyspark, pyarrow, nexo.client, nexo.wire, nexo.query"),
+    ("query/rows.py", "import duckdb, pyarrow, nexo.wire"),
+    ("client/chosen.py", "import nexo.query"),
     ("client/__init__.py", "import asyncio, nexo.wire, nexo.vocabulary"),
     ("engine/__init__.py", "import nexo.machine.rules, nexo.journal"),
     ("engine/actor.py", "import asyncio, nexo.machine.rules, nexo.journal.sqlite, nexo.telemetry"),
@@ -95,6 +98,8 @@ FORBIDDEN = (
     (CLIENT, "spark/source.py", "import nexo.engine"),
     (SPARK, "engine/actor.py", "import pyarrow"),
     (SPARK, "client/__init__.py", "from pyspark.sql import SparkSession"),
+    (SPARK, "query/rows.py", "from pyspark.sql import SparkSession"),
+    (DUCKDB, "client/chosen.py", "import duckdb"),
     (SQLITE, "engine/__init__.py", "import apsw"),
     (SQLITE, "server/broker.py", "import apsw.ext"),
     (FOUND, "cli/main.py", "import pyspark_nexo"),

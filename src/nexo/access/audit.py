@@ -79,8 +79,11 @@ class Audit:
         *,
         bytes_max: int = AUDIT_FILE_BYTES_MAX,
         files_kept: int = AUDIT_FILES_KEPT,
+        tell: bool = False,
     ) -> None:
+        """`tell`: entries go to the log of the broker as well, for who has no files to keep."""
         self._directory = directory
+        self._tell = tell
         self._bytes_max = bytes_max
         self._files_kept = files_kept
         self._recent: dict[str, deque[AuditEntry]] = {
@@ -108,6 +111,8 @@ class Audit:
     def _write(self, file: str, entry: AuditEntry) -> None:
         self._number += 1
         entry = msgspec.structs.replace(entry, number=self._number)
+        if self._tell:
+            logger.info("audit", extra=msgspec.structs.asdict(entry))
         if self._directory is None:
             self._recent[file].append(entry)
             return

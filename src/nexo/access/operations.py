@@ -39,7 +39,7 @@ class On(StrEnum):
     TOPIC = "the topic"
     TARGET = "the queue that `to` names, if any"
     DEAD_LETTERS = "the dead-letter queue, if it is not `<queue>_dlq`"
-    SOURCES = "the queues that the messages go back to, if they get new bodies"
+    SOURCES = "the queues that the messages go back to, if they are changed and `to` names none"
     METRICS = f"`{METRICS}`"
     BROKER = f"`{EVERYTHING}`"
 
@@ -117,6 +117,9 @@ _ROWS = (
     Operation("claim_ack", (_ON_QUEUE[_POP],)),
     Operation("claim_read", (_ON_QUEUE[_POP],)),
     Operation("peek", (_ON_QUEUE[_PEEK],)),
+    Operation("search", (_ON_QUEUE[_PEEK],)),
+    Operation("reasons", (_ON_QUEUE[_PEEK],)),
+    Operation("message", (_ON_QUEUE[_PEEK],)),
     Operation("snapshot_open", (_ON_QUEUE[_PEEK],)),
     Operation("snapshot_read", (_ON_QUEUE[_PEEK],)),
     Operation("snapshot_close", (_ON_QUEUE[_PEEK],)),
@@ -136,6 +139,8 @@ _ROWS = (
         (_ON_QUEUE[_MANAGE], _TO_TARGET, Need(_PUSH, On.SOURCES)),
         is_audited=True,
     ),
+    Operation("discard", (_ON_QUEUE[_MANAGE],), is_audited=True),
+    Operation("resend", (_ON_QUEUE[_MANAGE], _TO_TARGET, Need(_PUSH, On.SOURCES)), is_audited=True),
     Operation("redrive_progress", (_ON_QUEUE[_MANAGE],)),
     Operation("redrive_cancel", (_ON_QUEUE[_MANAGE],), is_audited=True),
     # -- Topics -------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ STEP_S = 0.05  # with a rate, what is due is produced this often
 PREVIEW_CHARS = 60
 _PLAIN = ("id", "queue", "priority", "attempts", "group_id", "attributes")
 _TIMES = ("created_at", "visible_at", "delayed_until")
-_DEAD_LETTER = ("reason", "source", "attempts", "first_failed_at", "last_failed_at")
+_DEAD_LETTER = ("reason", "source", "attempts", "first_failed_at", "last_failed_at", "consumer")
 
 
 @takes_session

@@ -162,7 +162,7 @@ Topic = Annotated[str, topic_argument()]
 _NONE = "none"
 
 QUEUE_FLAGS = tuple(each for each in FLAT_QUEUE_SETTINGS if each.kind != "pairs")
-TOPIC_FLAGS = TOPIC_SETTINGS
+TOPIC_FLAGS = tuple(each for each in TOPIC_SETTINGS if each.kind != "pairs")
 
 _METAVARS = {"duration": "DURATION", "rate": "N", "count": "N", "number": "X", "size": "SIZE"}
 _READERS: dict[str, Callable[[str], Any]] = {

@@ -116,7 +116,11 @@ def queue_page(info: "QueueInfo") -> Table:
         page.add_row("[red]unreadable[/red]", f"{info.unreadable:,}  see nexo doctor")
     page.add_row("oldest", show_duration(info.oldest_age) if info.oldest_age else "-")
     for consumer, count in info.claimed.items():
-        page.add_row("claimed", f"{count:,} by {consumer}")
+        if count:
+            held_for = show_duration(round(info.claimed_age.get(consumer, 0.0)))
+            page.add_row("claimed", f"{count:,} for {held_for} by {consumer}")
+            command = f"nexo queue release {info.name} --consumer {consumer}"
+            page.add_row("", f"[dim]if that query is gone: {command}[/dim]")
     page.add_row("", "")
     for name in ("pushed", "delivered", "acked", "nacked", "timed_out", "expired", "dead_lettered"):
         page.add_row(name.replace("_", "-"), f"{getattr(info, name):,}")

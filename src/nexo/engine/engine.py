@@ -17,6 +17,7 @@ from nexo.engine.clock import SystemClock
 from nexo.engine.committer import Committer
 from nexo.engine.context import Context
 from nexo.engine.desk import AdaptiveRunner, Desk
+from nexo.engine.hands import Hands
 from nexo.engine.memory import Memory
 from nexo.engine.moves import Mover, MoveTask, MoveTasks
 from nexo.engine.outcome import report
@@ -38,6 +39,7 @@ from nexo.vocabulary.errors import InvalidArgument, NotReady, ReadOnly
 from nexo.vocabulary.limits import CLOSE_MS, COMMIT_OVERDUE_MS
 from nexo.vocabulary.names import check_name
 from nexo.vocabulary.settings import QueueSettings, TopicSettings, check_filter, check_room
+from nexo.vocabulary.sns import check_subscription
 from nexo.vocabulary.start import LATEST
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from nexo.journal.port import Journal
     from nexo.vocabulary.changes import QueueDefined
     from nexo.vocabulary.errors import NexoError
+    from nexo.vocabulary.sns import Subscription
     from nexo.vocabulary.start import Start
 
 _DEAD_LETTERS = QueueSettings(max_attempts=None, retention_ms=14 * 24 * 3_600_000)
@@ -89,6 +92,7 @@ class Engine:
         self.tokens = Tokens(context)
         self.committer, self.memory, self.meters = context.committer, context.memory, context.meters
         self.tasks = MoveTasks(self.redrive)
+        self.hands = Hands(self, context)
         self.backups = Backups(context)
 
     # -- Life ---------------------------------------------------------------------------------
@@ -230,8 +234,7 @@ class Engine:
         """Send dead letters back to their source, or to another queue."""
         self._context.check_writable()
         source = self.queue(name)
-        if to is not None and self.queue(to) is source:
-            raise InvalidArgument(f"queue {name!r} cannot be redriven into itself")
+        self.check_target(name, to)
 
         def target_of(source_name: str | None) -> QueueActor | None:
             if to is not None:
@@ -242,6 +245,11 @@ class Engine:
             return target
 
         return self.tasks.started(MoveTask(self._context, source, target_of, rate, to, chosen))
+
+    def check_target(self, name: str, to: str | None) -> None:
+        """Refuse a redrive that leads nowhere."""
+        if to is not None and self.queue(to) is self.queue(name):
+            raise InvalidArgument(f"queue {name!r} cannot be redriven into itself")
 
     # -- Topics -------------------------------------------------------------------------------
 
@@ -288,13 +296,16 @@ class Engine:
         where: dict[str, str] | None = None,
         start: Start = LATEST,
         create: bool = False,
+        sns: Subscription | None = None,
     ) -> None:
         """What is published to the topic arrives in the queue from now on, and with a start in
         the past what it has kept since then: in the same commit, and once, however often it is
-        bound. With `create` a queue that is not there is created."""
+        bound. With `create` a queue that is not there is created. `sns` takes the place of
+        `where`, and says in what form SQS's clients see the messages."""
         self._context.check_writable()
         check_bindable(topic)
         check_filter(where)
+        check_subscription(sns)
         if create and queue not in self.queues:
             check_room("queues", len(self.queues) + 1, limits.QUEUES_MAX)
         actor = self.topic(topic)
@@ -310,7 +321,7 @@ class Engine:
         if create and not tied:
             self._context.committer.tie(self._queues.define(queue, QueueSettings()))
         actor.fan_out()
-        is_new = self._catalog.catalog.bind(topic, queue, where)
+        is_new = self._catalog.catalog.bind(topic, queue, where, sns)
         if is_new and start != LATEST:
             kept.hand_over(self.queues[queue], self._context.rows.share)
         await self._catalog.durable()
@@ -345,6 +356,12 @@ class Engine:
         """The catalog is everybody's; an actor that was deleted is part of its change."""
         known: set[Participant] = {*self.queues.values(), *self._topics.actors.values()}
         return actor in known
+
+    def suspend_all(self, error: NexoError) -> None:
+        for queue in self._queues.actors.values():
+            queue.suspend(error)
+        for topic in self._topics.actors.values():
+            topic.suspend(error)
 
     def read_one(self, actor: Participant) -> Queue | Topic:
         stored, context = self._journal.load(actor.owner), self._context

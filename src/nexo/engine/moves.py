@@ -7,7 +7,7 @@ commit: a message is never in two places, nor in none, whatever crashes.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import msgspec
 
@@ -29,12 +29,16 @@ from nexo.vocabulary.states import Cause
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from nexo.engine.chosen import ChosenTask
     from nexo.engine.context import Context
     from nexo.engine.queue_actor import QueueActor
     from nexo.machine.chunk import Chunk
     from nexo.machine.queue import Doomed, Queue
     from nexo.machine.span import Span
     from nexo.vocabulary.batch import Batch
+
+    Task: TypeAlias = "MoveTask | ChosenTask"
+    AnyTask = TypeVar("AnyTask", "MoveTask", ChosenTask)
 
 
 def move(
@@ -105,18 +109,22 @@ class Mover:
 
 
 class MoveTasks:
-    """The redrives of a broker by number, for those who come back to ask."""
+    """The redrives of a broker by number, for those who come back to ask; and the discards, which
+    are tasks of the same kind."""
 
     def __init__(
         self, start: Callable[[str, str | None, float | None], Awaitable[MoveTask]]
     ) -> None:
         self._start = start
-        self._tasks: dict[int, MoveTask] = {}
+        self._tasks: dict[int, Task] = {}
         self._next = 1
         self._running: dict[asyncio.Task[int], None] = {}  # those without a number too
 
     async def begin(self, name: str, to: str | None, rate: float | None) -> int:
-        task = await self._start(name, to, rate)
+        return self.keep(await self._start(name, to, rate))
+
+    def keep(self, task: Task) -> int:
+        """Give a task that is under way its number."""
         number, self._next = self._next, self._next + 1
         self._tasks[number] = task
         if len(self._tasks) > REDRIVES_KEPT:
@@ -125,7 +133,7 @@ class MoveTasks:
                 del self._tasks[number_ended]
         return number
 
-    def started(self, task: MoveTask) -> MoveTask:
+    def started(self, task: AnyTask) -> AnyTask:
         """A redrive is under way: it ends with the broker at the latest."""
         self._running[task.finished] = None
         task.finished.add_done_callback(lambda ended: self._running.pop(ended, None))
@@ -147,10 +155,15 @@ class MoveTasks:
             task.finished.result()
         return task.progress()
 
-    def of(self, source: QueueActor) -> list[tuple[int, MoveTask]]:
-        """The redrives of a queue, the latest first."""
+    def all_of(self, source: QueueActor) -> list[tuple[int, Task]]:
+        """The tasks of a queue, the latest first."""
         found = [(number, task) for number, task in self._tasks.items() if task.source is source]
         return found[::-1]
+
+    def of(self, source: QueueActor) -> list[tuple[int, MoveTask]]:
+        """Its redrives of all messages, the latest first."""
+        tasks = self.all_of(source)
+        return [(number, task) for number, task in tasks if isinstance(task, MoveTask)]
 
     def source_of(self, number: int) -> str:
         """The queue that a redrive takes messages from."""
@@ -161,7 +174,7 @@ class MoveTasks:
         task.cancel()
         return task.progress()
 
-    def find(self, number: int) -> MoveTask:
+    def find(self, number: int) -> Task:
         task = self._tasks.get(number)
         if task is None:
             raise RedriveNotFound(f"there is no redrive {number}", "it ended long ago")
@@ -186,6 +199,8 @@ class MoveTask:
     """A redrive under way. It moves what was in line when it began, each message to the queue it
     came from, or all to one target. Messages without such a queue stay where they are. What was
     chosen moves in one commit; what of it is not in line any more is passed over."""
+
+    verb = "redrive"
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ from nexo.engine.recorder import Recorder
 from nexo.engine.views import Views
 from nexo.engine.waiting_room import PendingPop, Waiter, WaitingRoom
 from nexo.machine import ack as acks
-from nexo.machine import late_receipts, life, peek, purge, settle
+from nexo.machine import discard, late_receipts, life, peek, purge, settle
 from nexo.machine.bind import push_kept
 from nexo.machine.deadlines import next_ms, run_due
 from nexo.machine.fail import give_back, nack
@@ -91,17 +91,21 @@ class QueueActor(Actor):
 
     # -- Producers ----------------------------------------------------------------------------
 
-    def push(self, batch: Batch, producer: str = "", number: int = 0) -> asyncio.Future[Accepted]:
+    def push(
+        self, batch: Batch, producer: str = "", number: int = 0, checksum: int = 0
+    ) -> asyncio.Future[Accepted]:
         """Messages come in; the future has their numbers once they are on disk."""
         if self._context.refusal is not None:
             raise self._context.refusal.anew()
         if self._committer.congested:
-            return self._committer.after_room(lambda: self._push(batch, producer, number))
-        return self._push(batch, producer, number)
+            return self._committer.after_room(lambda: self._push(batch, producer, number, checksum))
+        return self._push(batch, producer, number, checksum)
 
-    def _push(self, batch: Batch, producer: str, number: int) -> asyncio.Future[Accepted]:
+    def _push(
+        self, batch: Batch, producer: str, number: int, checksum: int
+    ) -> asyncio.Future[Accepted]:
         self._check_open()
-        accepted = push(self.queue, batch, self.now_ms(), producer, number)
+        accepted = push(self.queue, batch, self.now_ms(), producer, number, checksum)
         return self._committer.admit(self, batch.size, accepted)
 
     def push_one(self, body: bytes, priority: int = 0) -> asyncio.Future[int]:
@@ -178,6 +182,12 @@ class QueueActor(Actor):
             return await pending.wait(wait_ms) or delivery
         finally:
             self.room.leave(waiter)
+
+    def pop_at_once(
+        self, count: int, bytes_max: int, consumer: str, visibility_ms: int | None, one_ack: bool
+    ) -> Delivery | None:
+        """What is ready now, if nobody waits for it; None: `pop` has to wait for something."""
+        return self._dispatcher.take(count, bytes_max, consumer, visibility_ms, one_ack)
 
     def subscribe(
         self,
@@ -328,6 +338,11 @@ class QueueActor(Actor):
         if purge.take_apart(self.queue, PURGED_STEP_THINGS):
             asyncio.get_running_loop().call_soon(self._wear)
 
+    def discard_these(self, seqs: list[int]) -> asyncio.Future[int]:
+        """Remove chosen messages, wherever they are; how many there were."""
+        self.check_in_service()
+        return self.changed(discard.discard(self.queue, seqs, self.now_ms()))
+
     def set_paused(self, paused: bool) -> asyncio.Future[None]:
         self.queue.set_paused(paused)
         return self.changed(None)
@@ -429,7 +444,7 @@ class QueueActor(Actor):
 
     def serve(self) -> None:
         """Deliver what is ready to those who wait: to claims, and to the waiting room."""
-        if self.queue.ready:
+        if self.queue.ready and self._gone is None:
             if self.claims.waiting:
                 self.claims.wake()
             if len(self.room):

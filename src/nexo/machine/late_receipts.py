@@ -40,7 +40,7 @@ def discard(queue: Queue, seq: int, now_ms: int) -> bool:
     found = find(queue, seq)
     if found is not None and found.lease and not _is_consumers(found):
         return False
-    span = _take(queue, found, seq) if found is not None else take_aside(queue, seq)
+    span = take_one(queue, found, seq) if found is not None else take_aside(queue, seq)
     if span is None:
         return False
     queue.totals.acked += 1
@@ -63,7 +63,7 @@ def _is_consumers(found: Glance) -> bool:
     return found.state in life.CONSUMERS_OWN
 
 
-def _take(queue: Queue, found: Glance, seq: int) -> Span:
+def take_one(queue: Queue, found: Glance, seq: int) -> Span:
     """Take a message off its lease, out of the line, or off the schedule."""
     part = found.span.part(seq, seq + 1)
     if found.lease:

@@ -34,7 +34,7 @@ class Security:
         self.guard = Guard(
             engine.wall_ms,
             is_required=configuration.access == REQUIRED,
-            audit=Audit(data),
+            audit=Audit(data, tell=configuration.journal is not None),
         )
         self._tls = _tls(configuration)
         self._round: asyncio.TimerHandle | None = None

@@ -119,7 +119,7 @@ async def _serve(
     asked = signals.listen()
     broker, collector = Broker(configuration), Collector()
     began = time.perf_counter()
-    logger.debug("starting", extra={"data": configuration.data, "pid": os.getpid()})
+    logger.debug("starting", extra={"pid": os.getpid()})
     ports = await broker.start()
     try:
         _tell_start(broker, ports, began)

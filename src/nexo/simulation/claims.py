@@ -166,7 +166,7 @@ class ClaimWitness:
         for batch in given:
             batch.is_over, batch.is_doubtful, batch.hold.live = True, True, False
         if forget:
-            future: asyncio.Future[Any] = actor.claims.forget(self._consumer)
+            future: asyncio.Future[Any] = actor.claims.release(self._consumer, forget=True)
         else:
             future = actor.claims.release(self._consumer, dead_letter)
         if await self._confirmed(index, future, forget) is None:

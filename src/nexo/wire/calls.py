@@ -17,11 +17,16 @@ from msgspec import UNSET, Meta, UnsetType
 
 from nexo.vocabulary import allowed
 from nexo.vocabulary.definitions import Definitions, Imported
+from nexo.vocabulary.events import Event
 from nexo.vocabulary.limits import (
     BATCH_MESSAGES_MAX,
+    CHOSEN_IDS_MAX,
     LIST_PAGE_MAX,
     POP_BYTES_MAX,
     POP_MESSAGES_MAX,
+    REASON_CHARS_MAX,
+    SEARCH_MESSAGES_MAX,
+    SEARCH_TEXT_CHARS_MAX,
 )
 from nexo.vocabulary.message import Message
 from nexo.vocabulary.settings import QueueSettings, TopicSettings
@@ -38,6 +43,10 @@ _PageLimit = Annotated[int, Meta(ge=1, le=LIST_PAGE_MAX)]
 _Seqs = Annotated[list[allowed.Number], Meta(min_length=1, max_length=POP_MESSAGES_MAX)]
 _Bodies = Annotated[list[bytes], Meta(max_length=POP_MESSAGES_MAX)]
 _Bounds = tuple[int, int]  # the lowest and the highest
+_SearchLimit = Annotated[int, Meta(ge=0, le=SEARCH_MESSAGES_MAX)]
+_Ids = Annotated[list[allowed.MessageId], Meta(min_length=1, max_length=CHOSEN_IDS_MAX)]
+_ReasonText = Annotated[str, Meta(max_length=REASON_CHARS_MAX)]
+_SearchText = Annotated[str, Meta(max_length=SEARCH_TEXT_CHARS_MAX)]
 
 
 # -- What is answered -------------------------------------------------------------------------
@@ -65,6 +74,7 @@ class QueueFigures(msgspec.Struct, frozen=True):
     unsealed: int = 0  # … and how many of all those fall back unless it is heard of
     unreadable: int = 0  # messages that the disk could not give; they are passed over
     timed_out: int = 0  # an older broker counts these as expired
+    claimed_age_ms: dict[str, int] = {}  # how long those who hold some have held the first
 
 
 class TopicFigures(msgspec.Struct, frozen=True):
@@ -93,6 +103,52 @@ class Redriven(msgspec.Struct, frozen=True):
     moved: int
     skipped: int
     missing: int
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What a search has found in the part of the queue that it looked at; it goes on behind the
+    number `next`, if there is one. `matched` counts also those that are not among `messages`."""
+
+    messages: list[Message]
+    matched: int
+    looked_at: int
+    next: int | None = None
+
+
+class ReasonGroup(msgspec.Struct, frozen=True):
+    """Dead letters of one reason, in which a `#` stands for each number and id; when the first and
+    the last of them failed, who had that one, and one of them with the beginning of its body."""
+
+    reason: str
+    count: int
+    first_ms: int
+    last_ms: int
+    consumer: str
+    sources: tuple[str, ...]
+    example: Message
+    example_bytes: int
+
+
+class CountedReasons(msgspec.Struct, frozen=True):
+    """The most frequent first, of the part of the queue that was looked at."""
+
+    groups: list[ReasonGroup]
+    looked_at: int
+    next: int | None = None
+
+
+class MessageLife(msgspec.Struct, frozen=True):
+    """A message, None if it is gone, and what `nexo.events` tells of it; `note` says what may be
+    missing there."""
+
+    message: Message | None
+    events: list[Event]
+    note: str
+
+
+class Resent(msgspec.Struct, frozen=True):
+    queue: str
+    id: str
 
 
 class Claimed(msgspec.Struct, frozen=True, array_like=True):
@@ -177,6 +233,16 @@ class _Listing(Request[Reply], frozen=True):
     limit: _PageLimit | None = None
 
 
+class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Which messages are meant: those for which all holds that is said. In reasons numbers and ids
+    do not count. `source` is the queue that a dead letter came from."""
+
+    ids: _Ids | None = None
+    reason: _ReasonText | None = None
+    text: _SearchText = ""
+    source: allowed.Name | None = None
+
+
 class CreateQueue(_OfName[QueueFigures], frozen=True):
     settings: QueueSettings | None = None
     exist_ok: bool = False  # a queue of this name will do, whatever its settings
@@ -219,6 +285,7 @@ class Redrive(_OfName[int], frozen=True):
 
     to: allowed.Name | None = None
     rate: allowed.Rate | None = None
+    choice: Choice | None = None  # None: all of them
 
 
 class RedriveChosen(_OfName[Redriven], frozen=True):
@@ -226,6 +293,40 @@ class RedriveChosen(_OfName[Redriven], frozen=True):
     seqs: _Seqs
     to: allowed.Name | None = None
     bodies: _Bodies | None = None
+
+
+class Discard(_OfName[int], frozen=True):
+    """The answer is the number of a task, which is asked about like a redrive. Either a choice, or
+    sequence numbers with the incarnation of the queue in which they were seen."""
+
+    choice: Choice | None = None
+    incarnation: int = 0
+    seqs: _Seqs | None = None
+
+
+class Search(_OfName[Found], frozen=True):
+    choice: Choice = Choice()
+    limit: _SearchLimit = 100
+    after: allowed.Number | None = None
+    whole: bool = False  # count also what is not shown
+
+
+class CountReasons(_OfName[CountedReasons], frozen=True):
+    choice: Choice = Choice()
+    after: allowed.Number | None = None
+
+
+class ShowMessage(_OfName[MessageLife], frozen=True):
+    id: allowed.MessageId
+
+
+class Resend(_OfName[Resent], frozen=True):
+    """With another body, and with these attributes set, or left out where the value is nil."""
+
+    id: allowed.MessageId
+    body: bytes | None = None
+    attributes: dict[str, str | None] = {}
+    to: allowed.Name | None = None
 
 
 class AwaitRedrive(Request[RedriveProgress], frozen=True):
@@ -241,6 +342,7 @@ class Release(_OfConsumer[int], frozen=True):
     """The answer is how many messages were given back, or sent to the dead letters."""
 
     dead_letter: bool = False
+    forget: bool = False
 
 
 class CreateTopic(_OfName[TopicFigures], frozen=True):
@@ -325,6 +427,7 @@ class Ranges(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class OpenSnapshot(_OfName[SnapshotInfo], frozen=True):
     wanted: Ranges | None = None
+    scan: allowed.SnapshotName = ""  # all who name the same one share a snapshot
 
 
 class ReadSnapshot(_OfName[SnapshotPage], frozen=True):
@@ -334,6 +437,7 @@ class ReadSnapshot(_OfName[SnapshotPage], frozen=True):
     start: allowed.Number
     count: allowed.ReadCount = BATCH_MESSAGES_MAX
     bytes_max: allowed.ReadBytes = POP_BYTES_MAX
+    scan: allowed.SnapshotName = ""
 
 
 class CloseSnapshot(_OfName[None], frozen=True):
@@ -413,6 +517,11 @@ CALLS: dict[str, Call] = {
     "redrive_chosen": _call(RedriveChosen, Redriven),
     "redrive_progress": _call(AwaitRedrive, RedriveProgress),
     "redrive_cancel": _call(CancelRedrive, RedriveProgress),
+    "discard": _call(Discard, int),
+    "search": _call(Search, Found),
+    "reasons": _call(CountReasons, CountedReasons),
+    "message": _call(ShowMessage, MessageLife),
+    "resend": _call(Resend, Resent),
     "release": _call(Release, int),
     "create_topic": _call(CreateTopic, TopicFigures),
     "delete_topic": _call(DeleteTopic, _NOTHING),

@@ -111,7 +111,12 @@ def depart(model: Model, seqs: Sequence[int], dead: bool) -> None:
 def origin_of(model: Model, item: Item, incarnation: int, source: str, dead: bool) -> Origin:
     """What a message takes along when it moves: its id and birth, and why it died."""
     fate = DeadLetter(
-        item.reason, source, item.attempts, item.first_failed or item.deadline, item.deadline
+        item.reason,
+        source,
+        item.attempts,
+        item.first_failed or item.deadline,
+        item.deadline,
+        item.consumer,
     )
     known = item.origin
     return Origin(

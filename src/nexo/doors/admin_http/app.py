@@ -17,6 +17,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route, Router
 
 from nexo.access.operations import check, operation_of
+from nexo.doors.admin_http.chosen import CHOSEN
 from nexo.doors.admin_http.definitions import DEFINITIONS
 from nexo.doors.admin_http.messages import QUEUE_MESSAGES, TOPIC_MESSAGES
 from nexo.doors.admin_http.openapi import OPENAPI_PATH, openapi_document
@@ -55,6 +56,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *OVERVIEW,
     *QUEUES,
     *QUEUE_MESSAGES,
+    *CHOSEN,
     *REDRIVES,
     *TOPICS,
     *TOPIC_MESSAGES,

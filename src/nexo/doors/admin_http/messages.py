@@ -160,6 +160,7 @@ class ShownDeadLetter(msgspec.Struct, frozen=True):
     attempts: Count
     first_failed_at: Moment
     last_failed_at: Moment
+    consumer: str
 
 
 class ShownMessage(msgspec.Struct, frozen=True):
@@ -218,10 +219,10 @@ class Pushed(msgspec.Struct, frozen=True):
 async def _peek(call: Call) -> Peeked:
     found = await call.engine.queue(call.path.name).peek(call.query.limit)
     bodies = await show_all([each.body for each in found], call.query.body_bytes)
-    return Peeked([_shown(*each) for each in zip(found, bodies, strict=True)])
+    return Peeked([shown_message(*each) for each in zip(found, bodies, strict=True)])
 
 
-def _shown(message: Message, body: Shown) -> ShownMessage:
+def shown_message(message: Message, body: Shown) -> ShownMessage:
     letter = message.dead_letter
     return ShownMessage(
         id=message.id,
@@ -249,6 +250,7 @@ def _shown_letter(letter: DeadLetter) -> ShownDeadLetter:
         letter.attempts,
         moment(letter.first_failed_ms),
         moment(letter.last_failed_ms),
+        letter.consumer,
     )
 
 

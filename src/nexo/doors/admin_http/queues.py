@@ -51,6 +51,7 @@ class QueueFigures(msgspec.Struct, frozen=True):
     claimed: dict[str, int]
     unsealed: Count
     unreadable: Count
+    claimed_age: dict[str, float]
     created_at: Moment
     modified_at: Moment
 
@@ -78,10 +79,12 @@ class Purged(msgspec.Struct, frozen=True):
 
 
 class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whose messages are taken back; with `dead_letter` they become dead letters."""
+    """Whose messages are taken back; with `dead_letter` they become dead letters, with `forget`
+    the consumer is not listed any more."""
 
     consumer: Annotated[str, Meta(min_length=1, max_length=CONSUMER_CHARS_MAX)]
     dead_letter: bool = False
+    forget: bool = False
 
 
 class Released(msgspec.Struct, frozen=True):
@@ -95,6 +98,8 @@ def described(engine: Engine, name: str) -> QueueFigures:
 def _figures(actor: QueueActor, defined: QueueDefined) -> QueueFigures:
     figures: dict[str, Any] = msgspec.structs.asdict(actor.info())
     figures["oldest_age"] = figures.pop("oldest_age_ms") / 1000
+    ages_ms: dict[str, int] = figures.pop("claimed_age_ms")
+    figures["claimed_age"] = {name: age_ms / 1000 for name, age_ms in ages_ms.items()}
     return QueueFigures(
         name=actor.name,
         consumers=counts(actor).consumers,
@@ -155,7 +160,8 @@ async def _resume(call: Call) -> QueueFigures:
 
 async def _release(call: Call) -> Released:
     claims = call.engine.queue(call.path.name).claims
-    return Released(await claims.release(call.body.consumer, call.body.dead_letter))
+    body: Release = call.body
+    return Released(await claims.release(body.consumer, body.dead_letter, body.forget))
 
 
 def _named_new(call: Call) -> Named:

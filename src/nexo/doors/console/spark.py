@@ -43,11 +43,13 @@ class Query(msgspec.Struct, frozen=True):
     epoch: int
     lag: int
     rows_per_second: float | None
+    held_ms: int = 0  # how long it has held the first of them
 
     def live(self) -> dict[str, str]:
         prefix = f"spark.{self.queue}.{self.consumer}."
         return {
             prefix + "held": formatting.number(self.held),
+            prefix + "age": formatting.span(self.held_ms) if self.held else formatting.NOTHING,
             prefix + "batches": ", ".join(map(str, self.batches)) or formatting.NOTHING,
             prefix + "acked": formatting.number(self.acked_through),
             prefix + "lag": formatting.number(self.lag),
@@ -111,6 +113,7 @@ def queries(call: Call) -> list[Query]:
                 epoch=each.epoch,
                 lag=info.ready + info.scheduled,
                 rows_per_second=call.shared.batches.rate(name, each.consumer),
+                held_ms=info.claimed_age_ms.get(each.consumer, 0),
             )
             for each in claimants
         ]
