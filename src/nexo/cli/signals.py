@@ -2,6 +2,7 @@
 
 import signal
 import time
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, Self
 
@@ -10,10 +11,12 @@ SLICE_S = 0.05  # how long a sleep may take no notice
 
 class Ending:
     """For the length of a `with` block, the first signal only says that the end is near, so that
-    a step under way is finished and counted. The second one interrupts."""
+    a step under way is finished and counted. The second one interrupts. `tell` is called with
+    the first one, in the middle of whatever the program does."""
 
-    def __init__(self) -> None:
+    def __init__(self, tell: Callable[[], None] = lambda: None) -> None:
         self.is_near = False
+        self._also = tell
         self._before: dict[int, Any] = {}
 
     def sleep(self, seconds: float) -> None:
@@ -35,3 +38,4 @@ class Ending:
         if self.is_near:
             raise KeyboardInterrupt
         self.is_near = True
+        self._also()
