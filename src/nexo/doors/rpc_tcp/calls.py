@@ -89,7 +89,7 @@ async def call(connection: Connection, correlation: int, wanted: commands.Called
 def _decoded(wanted: commands.Called) -> Any:
     """The parameters, if there is such a call and they fit it."""
     method = wanted.method
-    if method not in CALLS and method not in LISTING_CALLS:
+    if not any(method in known for known in (CALLS, LISTING_CALLS, CALLERS_CALLS)):
         raise InvalidArgument(
             f"there is no call {method!r}", "is the client newer than the broker?"
         )
