@@ -7,7 +7,6 @@ from itertools import count
 import msgspec
 import pytest
 
-from nexo.machine import deduplication
 from nexo.machine import topic as rules
 from nexo.machine.apply import apply_to_topic
 from nexo.machine.image import image_of_topic, revive_topic
@@ -136,7 +135,7 @@ def test_keys_that_are_over_are_dropped_without_another_publish() -> None:
 
 
 def test_no_more_keys_than_memory_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deduplication.limits, "DEDUPLICATION_KEYS_MAX", 2)
+    monkeypatch.setattr("nexo.vocabulary.limits.DEDUPLICATION_KEYS_MAX", 2)
     topic = new()
     rules.publish(topic, batch("a"), NOW)
     with pytest.raises(RateLimited, match="'news' remembers 1"):
