@@ -23,6 +23,7 @@ from bench import (
     restart,
     rpc,
     rules,
+    sql,
     sqs,
     steady,
     topics,
@@ -47,6 +48,7 @@ CASES = (
     "operations",
     "steady",
     "console",
+    "sql",
     "spark",
     "pipeline",
     "peers",
@@ -78,6 +80,8 @@ def measure(case: str, directory: Path, options: argparse.Namespace) -> Iterable
         return topics.run(directory)
     if case == "console":
         return console.run(directory)
+    if case == "sql":
+        return sql.run(directory)
     if case == "operations":
         return operations.run(directory)
     if case == "steady":

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from nexo.client.connect import connect, connect_async
     from nexo.client.info import Progress, QueueInfo, TopicInfo
     from nexo.client.message import DeadLetter, Messages, PeekedMessage
+    from nexo.client.sql import sql
     from nexo.client.tokens import NewToken, TokenInfo
     from nexo.client.topics import Event
     from nexo.client.worker.worker import Worker
@@ -115,6 +116,7 @@ __all__ = [
     "WrongState",
     "connect",
     "connect_async",
+    "sql",
 ]
 
 # Where each name that is not an error lives; the errors are all in one module.
@@ -148,6 +150,7 @@ _HOMES = {
     "Worker": "client.worker.worker",
     "connect": "client.connect",
     "connect_async": "client.connect",
+    "sql": "client.sql",
 }
 
 

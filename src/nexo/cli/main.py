@@ -21,6 +21,7 @@ from nexo.cli.messages import pop, push
 from nexo.cli.produce import produce
 from nexo.cli.serve import serve
 from nexo.cli.session import Session, takes_session
+from nexo.cli.sql import sql
 from nexo.cli.worker import worker
 from nexo.vocabulary.errors import InvalidArgument, NexoError
 
@@ -88,6 +89,7 @@ app.add_typer(pipeline.app, rich_help_panel=_BROKER)
 app.command(rich_help_panel=_BROKER)(top.top)
 app.command(rich_help_panel=_BROKER)(audit)
 app.command(rich_help_panel=_MESSAGES)(why)
+app.command(rich_help_panel=_MESSAGES)(sql)
 app.command(rich_help_panel=_MESSAGES)(push)
 app.command(rich_help_panel=_MESSAGES)(pop)
 app.command(rich_help_panel=_MESSAGES)(produce)
