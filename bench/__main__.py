@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from bench import (
     backlog,
+    cluster,
     console,
     durable,
     journal,
@@ -47,6 +48,7 @@ CASES = (
     "topics",
     "operations",
     "steady",
+    "cluster",
     "console",
     "sql",
     "spark",
@@ -86,6 +88,8 @@ def measure(case: str, directory: Path, options: argparse.Namespace) -> Iterable
         return operations.run(directory)
     if case == "steady":
         return steady.run(directory, options.minutes, options.memory_limit)
+    if case == "cluster":
+        return cluster.run(directory)
     if case == "udp":
         return udp.run(directory)
     if case == "peers":

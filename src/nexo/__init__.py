@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from nexo.client.connect import connect, connect_async
     from nexo.client.info import Progress, QueueInfo, TopicInfo
     from nexo.client.message import DeadLetter, Messages, PeekedMessage
+    from nexo.client.middleware import Middleware
     from nexo.client.sql import sql
     from nexo.client.tokens import NewToken, TokenInfo
     from nexo.client.topics import Event
@@ -34,11 +35,13 @@ if TYPE_CHECKING:
         Fenced,
         Forbidden,
         InvalidArgument,
+        InvalidBody,
         LeaseLost,
         MessageNotFound,
         MessageTooLarge,
         NexoError,
         NotReady,
+        NumberReused,
         OffsetExpired,
         QueueExists,
         QueueFull,
@@ -75,6 +78,7 @@ __all__ = [
     "Forbidden",
     "Imported",
     "InvalidArgument",
+    "InvalidBody",
     "LeaseLost",
     "LifeEvent",
     "Message",
@@ -82,9 +86,11 @@ __all__ = [
     "MessageNotFound",
     "MessageTooLarge",
     "Messages",
+    "Middleware",
     "NewToken",
     "NexoError",
     "NotReady",
+    "NumberReused",
     "OffsetExpired",
     "PeekedMessage",
     "Progress",
@@ -136,6 +142,7 @@ _HOMES = {
     "ReasonGroup": "client.chosen",
     "Message": "client.blocking.message",
     "Messages": "client.message",
+    "Middleware": "client.middleware",
     "NewToken": "client.tokens",
     "PeekedMessage": "client.message",
     "Progress": "client.info",

@@ -16,9 +16,9 @@ from nexo.access.operations import (
     dead_letters_elsewhere,
     operation_of,
 )
-from nexo.access.operations_page import REGENERATE, with_tables
 from nexo.access.permissions import Permissions, parse_permission
 from nexo.vocabulary.errors import Forbidden, RedriveNotFound, Unauthorized
+from scripts.access_page import REGENERATE, with_tables
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "access.md"
 

@@ -8,7 +8,8 @@ def die(nexo, queue, reasons):
         made = client.create_queue(queue, max_attempts=1)
         for body, reason in reasons.items():
             made.push(body)
-            made.pop(wait=10.0).nack(reason=reason)
+            (message,) = made.pop_batch(1, wait=10.0)
+            message.nack(reason=reason)
     return f"{queue}_dlq"
 
 

@@ -313,3 +313,18 @@ def test_a_slice_of_a_batch_that_was_given_back_fails(monkeypatch: pytest.Monkey
     reader = queue_stream.QueueStreamReader(read_options({"queue": "q"}))
     with pytest.raises(LeaseLost, match="given back"):
         texts(reader, [queue_stream.QueueSlice("spark", 1, 1, 1, 3, 8)])
+
+
+def test_what_another_query_holds_is_said_at_the_start(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    place.queue.push_batch(["a", "b"])
+    old = place.reader()
+    start = old.initialOffset()
+    old.partitions(start, old.latestOffset(start, ALL))
+    assert not caplog.records, "nobody holds anything yet"
+    place.reader().initialOffset()
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert f"queue {place.name} that the query {start['consumer']} holds" in told
+    assert "does not get: 2, for 0s" in told
+    assert f"nexo queue release {place.name} --consumer {start['consumer']}" in told

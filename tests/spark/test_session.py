@@ -110,7 +110,6 @@ def test_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
 
 
 def test_a_session_has_its_settings(spark: SparkSession) -> None:
-    assert spark.conf.get("spark.sql.python.filterPushdown.enabled") == "true"
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark.conf.get("spark.sql.shuffle.partitions") == "2", "the caller's goes first"
     assert "log4j2.properties" in str(spark.conf.get("spark.driver.extraJavaOptions"))

@@ -2,8 +2,8 @@
 
 This is the one table of it. A door says which operation a request is and which names stand in it,
 and asks here; what has no row cannot be done by anyone who is bound to permissions. The tables of
-`docs/access.md` are made from it (`operations_page`), and `tests/access/` tries each row through
-the doors with every kind of wrong credentials.
+`docs/access.md` are made from it (`scripts/access_page.py`), and `tests/access/` tries each row
+through the doors with every kind of wrong credentials.
 """
 
 from __future__ import annotations

@@ -9,8 +9,7 @@ import typer
 
 from nexo.cli.parameters import add_parameters, flag
 from nexo.cli.progress import progress_bar, show_rate
-from nexo.cli.session import DEFAULT_URL, Json, Session, TlsCa, Token, Url
-from nexo.cli.signals import Ending
+from nexo.cli.session import DEFAULT_URL, Ending, Json, Session, TlsCa, Token, Url
 from nexo.vocabulary.errors import InvalidArgument, NexoError
 
 if TYPE_CHECKING:

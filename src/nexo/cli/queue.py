@@ -10,11 +10,15 @@ import typer
 from nexo.cli import chosen
 from nexo.cli.chosen import takes_choice
 from nexo.cli.messages import message_document
-from nexo.cli.parameters import Queue, command_group, queue_argument, queue_names
+from nexo.cli.parameters import (
+    Queue,
+    command_group,
+    queue_argument,
+    queue_names,
+    takes_queue_settings,
+)
 from nexo.cli.progress import progress_bar, show_rate
-from nexo.cli.session import Session, takes_session
-from nexo.cli.setting_flags import takes_queue_settings
-from nexo.cli.signals import Ending
+from nexo.cli.session import Ending, Session, takes_session
 from nexo.vocabulary.errors import InvalidArgument
 
 app = command_group(
@@ -297,18 +301,23 @@ def release(
     dead_letter: Annotated[
         bool, typer.Option("--dead-letter", help="Make them dead letters instead.")
     ] = False,
+    forget: Annotated[
+        bool, typer.Option("--forget", help="Do not list the consumer any more.")
+    ] = False,
 ) -> None:
-    """Take messages back from a Spark query that keeps failing.
+    """Take messages back from a Spark query that keeps failing or is gone.
 
     \b
     Examples
       nexo queue release orders --consumer 5f0c…
       nexo queue release orders --consumer 5f0c… --dead-letter
+      nexo queue release orders --consumer 5f0c… --forget
 
     The query then reads the batch that held them as empty, and goes on.
+    With --forget it begins as a new consumer, should it come back.
     """
     with session.client() as client:
-        released = client.queue(name).release(consumer, dead_letter=dead_letter)
+        released = client.queue(name).release(consumer, dead_letter=dead_letter, forget=forget)
     where = "are dead letters" if dead_letter else "are back in line"
     told = f"{released:,} messages {where}" if released else f"{consumer} holds nothing of {name}"
     session.answer({"name": name, "released": released}, told)

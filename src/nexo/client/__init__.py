@@ -9,6 +9,6 @@ Never: imports the broker, or keeps a rule of it; asyncio only in `aio`, threads
 Enter at: `nexo.connect` and `nexo.connect_async`; `session.Session` for what they share.
 Tests: `tests/client/`, every scenario on both twins.
 
-A push passes, in this order: `queue`, `requests`, `pushes`, `handle`, `connection`, `session`,
-`operation`; of a blocking client also `sockets`, `threads`.
+A push passes, in this order: `queue`, `requests`, `bodies`, `pushes`, `handle`, `connection`,
+`session`, `operation`; of a blocking client also `sockets`, `threads`.
 """

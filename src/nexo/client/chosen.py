@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nexo.client import requests
+from nexo.client.bodies import encoded
 from nexo.client.message import PeekedMessage, time_of
 from nexo.client.operation import Request
 from nexo.vocabulary.allowed import check_allowed
@@ -157,7 +158,7 @@ def resending(
     attributes: dict[str, str | None] | None,
     to: str | None,
 ) -> Request:
-    payload = None if body is None else requests.body_of(body)
+    payload = None if body is None else encoded(body)
     asked = calls.Resend(queue, wanted, payload, attributes or {}, to)
     return requests.call(asked, lambda told: told.id)
 

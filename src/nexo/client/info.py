@@ -32,10 +32,12 @@ class QueueInfo(msgspec.Struct, frozen=True):
     delivered: int
     acked: int
     nacked: int
+    timed_out: int
     expired: int
     dead_lettered: int
     claimed: dict[str, int]  # messages held by each Spark consumer
     unreadable: int = 0  # messages that the disk could not give; they are passed over
+    claimed_age: dict[str, float] = {}  # how long those who hold some have held the first
 
 
 class TopicInfo(msgspec.Struct, frozen=True):
@@ -67,6 +69,8 @@ def read_queue(travelled: calls.QueueFigures) -> QueueInfo:
     del values["unsealed"]
     values["settings"] = user_queue_settings(travelled.settings)
     values["oldest_age"] = values.pop("oldest_age_ms") / 1000
+    ages_ms: dict[str, int] = values.pop("claimed_age_ms")
+    values["claimed_age"] = {consumer: age_ms / 1000 for consumer, age_ms in ages_ms.items()}
     return QueueInfo(**values)
 
 

@@ -31,6 +31,7 @@ class Claimant(msgspec.Struct, frozen=True):
     epoch: int
     acked_through: int
     batches: list[int]
+    seen_ms: int
 
 
 class Claims:
@@ -39,15 +40,18 @@ class Claims:
         self.waiting: set[asyncio.Event] = set()  # of claims that found nothing
 
     def claimants(self) -> list[Claimant]:
-        """Everybody who has ever claimed a batch of this queue."""
+        """Everybody who has claimed a batch of this queue, and is not over."""
+        now_ms = self._actor.now_ms()
         return [
-            Claimant(name, each.epoch, each.acked_through, sorted(each.batches))
+            Claimant(name, each.epoch, each.acked_through, sorted(each.batches), each.seen_ms)
             for name, each in self._actor.queue.claims.items()
+            if not each.is_over(now_ms)
         ]
 
     def open(self, consumer: str) -> asyncio.Future[int]:
         """Begin as the only driver of this consumer; the future has the epoch."""
-        return self._actor.changed(claims.open_claims(self._actor.queue, consumer))
+        actor = self._actor
+        return actor.changed(claims.open_claims(actor.queue, consumer, actor.now_ms()))
 
     async def claim(
         self,
@@ -116,16 +120,16 @@ class Claims:
         actor.contents.watch_unreadable()
         return actor.changed(acked)
 
-    def release(self, consumer: str, dead_letter: bool = False) -> asyncio.Future[int]:
+    def release(
+        self, consumer: str, dead_letter: bool = False, forget: bool = False
+    ) -> asyncio.Future[int]:
+        """What a consumer holds is given back, or goes to the dead letters; with `forget` the
+        consumer itself is gone too."""
         actor = self._actor
         if dead_letter:  # a queue whose messages never die by themselves may have no room for one
             check_dead_letter(actor.name, actor.queue.settings)
-        return actor.changed(claims.release(actor.queue, consumer, actor.now_ms(), dead_letter))
-
-    def forget(self, consumer: str) -> asyncio.Future[None]:
-        actor = self._actor
-        claims.forget_claims(actor.queue, consumer, actor.now_ms())
-        return actor.changed(None)
+        end = claims.forget_claims if forget else claims.release
+        return actor.changed(end(actor.queue, consumer, actor.now_ms(), dead_letter))
 
     async def read(
         self,

@@ -39,6 +39,7 @@ from nexo.vocabulary.errors import InvalidArgument, NotReady, ReadOnly
 from nexo.vocabulary.limits import CLOSE_MS, COMMIT_OVERDUE_MS
 from nexo.vocabulary.names import check_name
 from nexo.vocabulary.settings import QueueSettings, TopicSettings, check_filter, check_room
+from nexo.vocabulary.sns import check_subscription
 from nexo.vocabulary.start import LATEST
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from nexo.journal.port import Journal
     from nexo.vocabulary.changes import QueueDefined
     from nexo.vocabulary.errors import NexoError
+    from nexo.vocabulary.sns import Subscription
     from nexo.vocabulary.start import Start
 
 _DEAD_LETTERS = QueueSettings(max_attempts=None, retention_ms=14 * 24 * 3_600_000)
@@ -294,13 +296,16 @@ class Engine:
         where: dict[str, str] | None = None,
         start: Start = LATEST,
         create: bool = False,
+        sns: Subscription | None = None,
     ) -> None:
         """What is published to the topic arrives in the queue from now on, and with a start in
         the past what it has kept since then: in the same commit, and once, however often it is
-        bound. With `create` a queue that is not there is created."""
+        bound. With `create` a queue that is not there is created. `sns` takes the place of
+        `where`, and says in what form SQS's clients see the messages."""
         self._context.check_writable()
         check_bindable(topic)
         check_filter(where)
+        check_subscription(sns)
         if create and queue not in self.queues:
             check_room("queues", len(self.queues) + 1, limits.QUEUES_MAX)
         actor = self.topic(topic)
@@ -316,7 +321,7 @@ class Engine:
         if create and not tied:
             self._context.committer.tie(self._queues.define(queue, QueueSettings()))
         actor.fan_out()
-        is_new = self._catalog.catalog.bind(topic, queue, where)
+        is_new = self._catalog.catalog.bind(topic, queue, where, sns)
         if is_new and start != LATEST:
             kept.hand_over(self.queues[queue], self._context.rows.share)
         await self._catalog.durable()
@@ -351,6 +356,12 @@ class Engine:
         """The catalog is everybody's; an actor that was deleted is part of its change."""
         known: set[Participant] = {*self.queues.values(), *self._topics.actors.values()}
         return actor in known
+
+    def suspend_all(self, error: NexoError) -> None:
+        for queue in self._queues.actors.values():
+            queue.suspend(error)
+        for topic in self._topics.actors.values():
+            topic.suspend(error)
 
     def read_one(self, actor: Participant) -> Queue | Topic:
         stored, context = self._journal.load(actor.owner), self._context

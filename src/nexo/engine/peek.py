@@ -210,6 +210,7 @@ class Counts(msgspec.Struct, frozen=True, gc=False):
     delivered: int
     acked: int
     nacked: int
+    timed_out: int
     expired: int
     dead_lettered: int
 
@@ -226,6 +227,7 @@ def counts(actor: QueueActor) -> Counts:
         delivered=totals.delivered,
         acked=totals.acked,
         nacked=totals.nacked,
+        timed_out=totals.timed_out,
         expired=totals.expired,
         dead_lettered=totals.dead_lettered,
     )

@@ -9,7 +9,7 @@ import gc
 import sys
 from typing import TYPE_CHECKING, TypeVar
 
-from nexo.vocabulary.limits import COLLECTED_OBJECTS_MAX
+from nexo.vocabulary.limits import COLLECTED_OBJECTS_MAX, MMAP_THRESHOLD_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 _M_MMAP_THRESHOLD = -3
-_MMAP_THRESHOLD_BYTES = 512 * 1024  # above what one read from a socket brings
 
 # A collection of the youngest is due after so many objects, of the next after more than three of
 # those, and of the oldest after more than one of these: it looks at some 25,000 objects.
@@ -33,7 +32,7 @@ def tune_process() -> None:
     batches of 100 KB that was nearly half of the time of the broker."""
     gc.disable()
     with contextlib.suppress(OSError, AttributeError):  # not glibc: it has habits of its own
-        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES)
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES)
 
 
 class Collector:

@@ -91,17 +91,21 @@ class QueueActor(Actor):
 
     # -- Producers ----------------------------------------------------------------------------
 
-    def push(self, batch: Batch, producer: str = "", number: int = 0) -> asyncio.Future[Accepted]:
+    def push(
+        self, batch: Batch, producer: str = "", number: int = 0, checksum: int = 0
+    ) -> asyncio.Future[Accepted]:
         """Messages come in; the future has their numbers once they are on disk."""
         if self._context.refusal is not None:
             raise self._context.refusal.anew()
         if self._committer.congested:
-            return self._committer.after_room(lambda: self._push(batch, producer, number))
-        return self._push(batch, producer, number)
+            return self._committer.after_room(lambda: self._push(batch, producer, number, checksum))
+        return self._push(batch, producer, number, checksum)
 
-    def _push(self, batch: Batch, producer: str, number: int) -> asyncio.Future[Accepted]:
+    def _push(
+        self, batch: Batch, producer: str, number: int, checksum: int
+    ) -> asyncio.Future[Accepted]:
         self._check_open()
-        accepted = push(self.queue, batch, self.now_ms(), producer, number)
+        accepted = push(self.queue, batch, self.now_ms(), producer, number, checksum)
         return self._committer.admit(self, batch.size, accepted)
 
     def push_one(self, body: bytes, priority: int = 0) -> asyncio.Future[int]:
@@ -178,6 +182,12 @@ class QueueActor(Actor):
             return await pending.wait(wait_ms) or delivery
         finally:
             self.room.leave(waiter)
+
+    def pop_at_once(
+        self, count: int, bytes_max: int, consumer: str, visibility_ms: int | None, one_ack: bool
+    ) -> Delivery | None:
+        """What is ready now, if nobody waits for it; None: `pop` has to wait for something."""
+        return self._dispatcher.take(count, bytes_max, consumer, visibility_ms, one_ack)
 
     def subscribe(
         self,
@@ -434,7 +444,7 @@ class QueueActor(Actor):
 
     def serve(self) -> None:
         """Deliver what is ready to those who wait: to claims, and to the waiting room."""
-        if self.queue.ready:
+        if self.queue.ready and self._gone is None:
             if self.claims.waiting:
                 self.claims.wake()
             if len(self.room):

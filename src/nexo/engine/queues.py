@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from nexo.engine.context import Context
     from nexo.machine.queue import Queue
+    from nexo.vocabulary.changes import Bound
 
 _DEAD_LETTERS = QueueSettings(max_attempts=None, retention_ms=14 * 24 * 3_600_000)
 
@@ -83,10 +84,10 @@ class Queues:
             actor = self.define(name, wanted)
         return actor
 
-    def bound_to(self, topic: int) -> list[tuple[QueueActor, dict[str, str] | None]]:
-        """The queues that are bound to a topic, each with the attributes that it asks for."""
+    def bound_to(self, topic: int) -> list[tuple[QueueActor, Bound]]:
+        """The queues that are bound to a topic, each with how it is."""
         return [
-            (self._by_owner[bound.queue], bound.where)
+            (self._by_owner[bound.queue], bound)
             for bound in self._context.catalog.catalog.bound_to(topic)
         ]
 

@@ -30,6 +30,8 @@ from nexo.vocabulary.settings import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from nexo.vocabulary.sns import Subscription
+
 
 class CatalogImage(msgspec.Struct):
     next_owner: int = 1
@@ -171,10 +173,16 @@ class Catalog:
         self._drop(owner)
         return owner
 
-    def bind(self, topic: str, queue: str, where: dict[str, str] | None = None) -> bool:
+    def bind(
+        self,
+        topic: str,
+        queue: str,
+        where: dict[str, str] | None = None,
+        sns: Subscription | None = None,
+    ) -> bool:
         """What is published to the topic arrives in the queue from now on. Bound again it only
         gets another filter; returns whether it was not bound before."""
-        bound = c.Bound(self.topic(topic).owner, self.queue(queue).owner, where)
+        bound = c.Bound(self.topic(topic).owner, self.queue(queue).owner, where, sns)
         known = self._queues_of.get(bound.topic, {}).get(bound.queue)
         if known == bound:
             return False

@@ -140,14 +140,14 @@ def _count(queue: Queue, span: Span, now_ms: int, cause: Cause, reason: str) -> 
     if cause is Cause.NACKED:
         queue.totals.nacked += span.end - span.first
     elif cause in TIMED_OUT:
-        queue.totals.expired += span.end - span.first
+        queue.totals.timed_out += span.end - span.first
     if queue.events is not None:
         add_event(queue, _kind(cause), span, now_ms, reason or cause.name.lower())
 
 
 def _kind(cause: Cause) -> EventKind:
     if cause in TIMED_OUT:
-        return EventKind.EXPIRED
+        return EventKind.TIMED_OUT
     return EventKind.NACKED if cause is Cause.NACKED else EventKind.RETURNED
 
 

@@ -47,11 +47,13 @@ class Info(msgspec.Struct, frozen=True):
     delivered: int
     acked: int
     nacked: int
+    timed_out: int
     expired: int
     dead_lettered: int
     claimed: dict[str, int]  # messages held by each Spark consumer …
     unsealed: int = 0  # … and how many of all those fall back unless it is heard of
     unreadable: int = 0  # the disk could not give them: they stand aside
+    claimed_age_ms: dict[str, int] = {}  # how long each of those who hold some has held the first
 
 
 def glance(queue: Queue, limit: int) -> list[Glance]:
@@ -168,9 +170,14 @@ def info(queue: Queue, now_ms: int) -> Info:
     totals = queue.totals
     oldest_ms = _oldest_ms(queue)
     claimed: dict[str, int] = {}
+    ages_ms: dict[str, int] = {}
     unsealed = 0
     for name, consumer in queue.claims.items():
-        held = [b for b in consumer.batches.values() if b.lease]
+        if consumer.is_over(now_ms):
+            continue  # it is forgotten when the next one opens
+        held = consumer.held()
+        if held:
+            ages_ms[name] = max(0, now_ms - min(batch.since_ms for batch in held))
         claimed[name] = sum(_messages(queue.leases[batch.lease]) for batch in held)
         unsealed += sum(_messages(queue.leases[b.lease]) for b in held if not b.sealed)
     return Info(
@@ -184,10 +191,12 @@ def info(queue: Queue, now_ms: int) -> Info:
         delivered=totals.delivered,
         acked=totals.acked,
         nacked=totals.nacked,
+        timed_out=totals.timed_out,
         expired=totals.expired,
         dead_lettered=totals.dead_lettered,
         claimed=claimed,
         unsealed=unsealed,
+        claimed_age_ms=ages_ms,
         unreadable=queue.aside_count,
     )
 

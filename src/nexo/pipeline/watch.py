@@ -123,21 +123,24 @@ def _was_not_heard_of(query: StreamingQuery) -> bool:
 
 
 def _lag(progress: Any) -> int | None:
-    """How many messages of topics are not read yet; None where nothing but other sources is
+    """How many messages wait that are not read yet; None where nothing but other sources is
     read."""
     behind = None
     for source in progress.sources:
-        latest, end = _offsets(source.latestOffset), _offsets(source.endOffset)
-        for name in latest.keys() & end.keys():
-            behind = (behind or 0) + max(0, latest[name] - end[name])
+        latest, end = _told(source.latestOffset), _told(source.endOffset)
+        if isinstance(latest.get("consumer"), str):  # a queue: what is in line and not claimed
+            behind = (behind or 0) + int(latest.get("ready", 0))
+            continue
+        for name in latest.keys() & end.keys():  # up to where each topic goes
+            if isinstance(latest[name], int) and isinstance(end[name], int):
+                behind = (behind or 0) + max(0, latest[name] - end[name])
     return behind
 
 
-def _offsets(text: str | None) -> dict[str, int]:
-    """Up to where each topic goes; of another source, nothing."""
+def _told(text: str | None) -> dict[str, Any]:
+    """An offset of ours; of a source that says it in another way, nothing."""
     try:
         told = json.loads(text or "{}")
-    except ValueError:  # a source may say it in any way
+    except ValueError:
         return {}
-    pairs = told.items() if isinstance(told, dict) else ()
-    return {name: offset for name, offset in pairs if isinstance(offset, int)}
+    return told if isinstance(told, dict) else {}

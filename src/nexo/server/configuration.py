@@ -46,6 +46,13 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data: Annotated[
         str, Meta(min_length=1, description="the data directory; `:memory:` keeps nothing")
     ] = "nexo-data"
+    journal: Annotated[
+        str | None,
+        Meta(
+            description="keep everything in this PostgreSQL database instead of a data directory: "
+            "`postgresql://USER@HOST/DATABASE`",
+        ),
+    ] = None
     host: Annotated[str, Meta(min_length=1, description="the address to listen on")] = "127.0.0.1"
     http_port: Annotated[
         Port, Meta(description="the port of the SQS API and all else over HTTP; 0: any free one")

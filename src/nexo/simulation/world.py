@@ -15,14 +15,13 @@ from nexo.engine.clock import SystemClock
 from nexo.engine.engine import Engine
 from nexo.machine import invariants
 from nexo.simulation import plan as plans
-from nexo.simulation.closing import Closing
+from nexo.simulation.account import Accounting
 from nexo.simulation.disk import Crashed
 from nexo.simulation.history import History, Violation
 from nexo.simulation.ledger import Ledger
 from nexo.simulation.loop import Halted, VirtualLoop
 from nexo.simulation.plan import Boot, End
-from nexo.simulation.progress import CommitWatch
-from nexo.simulation.runner import SimulatedRunner
+from nexo.simulation.runner import CommitWatch, SimulatedRunner
 from nexo.simulation.squeeze import squeezed
 from nexo.simulation.store import DiskStore, MemoryStore
 from nexo.simulation.topics import TopicWitness
@@ -34,8 +33,7 @@ from nexo.vocabulary.errors import DataCorrupt, NexoError
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from nexo.simulation.store import Store
-    from nexo.simulation.watched import WatchedJournal
+    from nexo.simulation.store import Store, WatchedJournal
 
 _WALL_START_S = 1_700_000_000.0
 _STEPS_PER_CHECK = 8
@@ -128,7 +126,7 @@ class World:
             await self._rest(work)
         self._store.heal(journal)
         self.history.add("-- healed")
-        await Closing(self.stage, self.cast, self.plan).run()
+        await Accounting(self.stage, self.cast, self.plan).run()
         await self.stage.witness.engine.close()
         if self._watch is not None:
             self._watch.check_ended()

@@ -68,16 +68,21 @@ def raw_read(topic: str, offset: int, count: int, bytes_max: int, strict: bool) 
     return Request(Kind.READ, head, _frame)
 
 
-def numbered_push(queue: str, batch: Batch, producer: str, number: int) -> Request:
+def numbered_push(
+    queue: str, batch: Batch, producer: str, number: int, checksum: int = 0
+) -> Request:
     """A push that counts once, however often it is sent; the answer is how many messages it
-    brought, None if that was too long ago to know."""
-    head = commands.pack_push(commands.Push(queue, producer, number))
+    brought, None if that was too long ago to know. With a checksum, other messages under the same
+    number are refused."""
+    head = commands.pack_push(commands.Push(queue, producer, number, checksum))
     return Request(Kind.PUSH, head, _accepted, encode_batch(batch))
 
 
-def numbered_publish(topic: str, batch: Batch, producer: str, number: int) -> Request:
+def numbered_publish(
+    topic: str, batch: Batch, producer: str, number: int, checksum: int = 0
+) -> Request:
     """The same for a topic."""
-    head = commands.pack(commands.Publish(topic, producer, number))
+    head = commands.pack(commands.Publish(topic, producer, number, checksum))
     return Request(Kind.PUBLISH, head, _published, encode_batch(batch))
 
 

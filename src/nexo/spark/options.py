@@ -80,7 +80,16 @@ TABLE = (
         "writeId",
         "batch write",
         "",
-        "names a write: repeating it under the same name adds nothing",
+        "names a write: repeating it under the same name adds nothing, and other rows under that "
+        "name are refused. Inside `foreachBatch` leave it out: the write is named after the query, "
+        "the micro-batch and its place in it",
+    ),
+    Described(
+        "verifyRepeats",
+        "write",
+        "`true`",
+        "whether a write that runs again must have the same rows. `false` is for rows that differ "
+        "by time or chance each time they are computed: those of the first run count",
     ),
     Described(
         "token",
@@ -122,6 +131,7 @@ class Options(msgspec.Struct, frozen=True):
     ending_offsets: str | dict[str, int] = LATEST
     fail_on_data_loss: bool = True
     write_id: str | None = None
+    verify_repeats: bool = True
 
 
 def read_options(given: Mapping[str, str]) -> Options:
@@ -154,6 +164,7 @@ def read_options(given: Mapping[str, str]) -> Options:
         ending_offsets=_offsets("endingOffsets", values.get("endingOffsets")) or LATEST,
         fail_on_data_loss=_truth("failOnDataLoss", values.get("failOnDataLoss", "true")),
         write_id=values.get("writeId"),
+        verify_repeats=_truth("verifyRepeats", values.get("verifyRepeats", "true")),
     )
 
 

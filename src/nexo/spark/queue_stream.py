@@ -29,6 +29,7 @@ from nexo.spark.claims import CLAIM_TIMEOUT_MS, Claims, empty
 from nexo.spark.link import link_to, raw_call
 from nexo.spark.slices import READ_BYTES, READ_MESSAGES, cut, slice_count
 from nexo.vocabulary.errors import LeaseLost
+from nexo.vocabulary.units import show_duration
 from nexo.wire import calls
 
 if TYPE_CHECKING:
@@ -86,7 +87,26 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Asked of a query without a checkpoint, possibly twice: its consumer is named here."""
         if self._initial is None:
             self._initial = {"consumer": f"spark-{uuid.uuid4()}", "batch": 0}
+            self._tell_held()
         return self._initial
+
+    def _tell_held(self) -> None:
+        """What other queries hold is not for this one; and they may never come back for it."""
+        info = self._info()
+        for consumer, count in info.claimed.items():
+            if count:
+                held_for = show_duration(info.claimed_age_ms.get(consumer, 0) // 1000)
+                _log.warning(
+                    "messages of queue %s that the query %s holds, which this one does not get: "
+                    "%d, for %s. If that query is gone, give them back: "
+                    "nexo queue release %s --consumer %s",
+                    self._queue,
+                    consumer,
+                    count,
+                    held_for,
+                    self._queue,
+                    consumer,
+                )
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         if self._options.messages_max is not None:

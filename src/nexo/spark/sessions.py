@@ -52,7 +52,6 @@ def prepare_environment(is_local: bool = True) -> None:
 
 def _defaults(master: str) -> dict[str, str]:
     settings = {
-        "spark.sql.python.filterPushdown.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.showConsoleProgress": "false",
     }

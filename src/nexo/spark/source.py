@@ -41,9 +41,9 @@ class NexoDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         self._check_readable()
         if self._asked.queue is not None:
-            from nexo.spark.queue_batch import batch_reader
+            from nexo.spark.queue_batch import ViewReader
 
-            return batch_reader(self._asked)
+            return ViewReader(self._asked)
         from nexo.spark.topic_batch import TopicReader
 
         return TopicReader(self._asked)

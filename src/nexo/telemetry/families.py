@@ -39,10 +39,23 @@ QUEUE_OLDEST_AGE = Family(
 QUEUE_CONSUMERS = Family(
     "nexo_queue_consumers", "gauge", "Subscriptions, and pops that wait.", ("queue",)
 )
+QUEUE_CLAIMED = Family(
+    "nexo_queue_claimed",
+    "gauge",
+    "Messages that a consumer of Spark holds.",
+    ("queue", "consumer"),
+)
+QUEUE_CLAIMED_AGE = Family(
+    "nexo_queue_claimed_age_seconds",
+    "gauge",
+    "How long a consumer of Spark has held the first of its messages.",
+    ("queue", "consumer"),
+)
 MESSAGES = Family(
     "nexo_messages_total",
     "counter",
-    "Messages by what happened to them: pushed, delivered, acked, nacked, expired, dead_lettered.",
+    "Messages by what happened to them: pushed, delivered, acked, nacked, timed_out, expired, "
+    "dead_lettered.",
     ("queue", "event"),
 )
 RETRIES = Family(

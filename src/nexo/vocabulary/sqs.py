@@ -15,6 +15,8 @@ from nexo.vocabulary.attributes import SYSTEM_PREFIX
 if TYPE_CHECKING:
     from nexo.vocabulary.attributes import Typed
 
+DEFAULT_ACCOUNT = "000000000000"
+DEFAULT_REGION = "us-east-1"
 PRIORITY = "Nexo.Priority"  # the attribute that tells a priority, for which SQS has no word
 # Kept beside the user's attributes, under names that a user cannot give.
 TRACE_HEADER = f"{SYSTEM_PREFIX}TraceHeader"

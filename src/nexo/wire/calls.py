@@ -73,6 +73,8 @@ class QueueFigures(msgspec.Struct, frozen=True):
     claimed: dict[str, int]  # messages held by each Spark consumer …
     unsealed: int = 0  # … and how many of all those fall back unless it is heard of
     unreadable: int = 0  # messages that the disk could not give; they are passed over
+    timed_out: int = 0  # an older broker counts these as expired
+    claimed_age_ms: dict[str, int] = {}  # how long those who hold some have held the first
 
 
 class TopicFigures(msgspec.Struct, frozen=True):
@@ -340,6 +342,7 @@ class Release(_OfConsumer[int], frozen=True):
     """The answer is how many messages were given back, or sent to the dead letters."""
 
     dead_letter: bool = False
+    forget: bool = False
 
 
 class CreateTopic(_OfName[TopicFigures], frozen=True):
@@ -424,6 +427,7 @@ class Ranges(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class OpenSnapshot(_OfName[SnapshotInfo], frozen=True):
     wanted: Ranges | None = None
+    scan: allowed.SnapshotName = ""  # all who name the same one share a snapshot
 
 
 class ReadSnapshot(_OfName[SnapshotPage], frozen=True):
@@ -433,6 +437,7 @@ class ReadSnapshot(_OfName[SnapshotPage], frozen=True):
     start: allowed.Number
     count: allowed.ReadCount = BATCH_MESSAGES_MAX
     bytes_max: allowed.ReadBytes = POP_BYTES_MAX
+    scan: allowed.SnapshotName = ""
 
 
 class CloseSnapshot(_OfName[None], frozen=True):

@@ -27,6 +27,7 @@ PROTOCOL_VERSION = 1
 MAGIC = "NEXO"
 
 _PUSH = Struct("<QH")  # number, size of the producer's name
+_CHECKSUM = Struct("<Q")  # after that name, if there is one
 _POP = Struct("<IQqqB")  # count, bytes_max, wait_ms, visibility_ms (-1: the queue's), flags
 _RANGE = Struct("<QQQ")  # lease, first, end
 _CREDIT = Struct("<II")  # subscription, messages; of UNSUBSCRIBE: subscription, keep
@@ -38,7 +39,6 @@ _RANGES_BYTES_MAX = _RANGE.size * limits.RECEIPT_RANGES_MAX
 # Flags of POP.
 ONE_ACK = 1  # the delivery counts as received
 AHEAD = 2  # nobody has come for it yet: without a reception ack it ends with the connection …
-AHEAD_KEPT_MS = 1_000  # … if the client is not back by then and gives that ack
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True):
@@ -99,6 +99,7 @@ class Publish(msgspec.Struct, frozen=True, array_like=True):
     topic: allowed.Name
     producer: allowed.ProducerName = ""
     number: allowed.Number = 0
+    checksum: allowed.Number = 0
 
 
 class Read(msgspec.Struct, frozen=True, array_like=True):
@@ -153,6 +154,7 @@ class Push(msgspec.Struct, frozen=True, gc=False):
     queue: str
     producer: str = ""
     number: int = 0
+    checksum: int = 0  # of the messages, as the producer counts it; 0 is none
 
 
 class Pop(msgspec.Struct, frozen=True, gc=False):
@@ -227,20 +229,25 @@ def _unreadable(kind: type[Any], error: Exception) -> ProtocolError:
 
 def pack_push(push: Push) -> bytes:
     producer = push.producer.encode()
-    return _named(push.queue) + _PUSH.pack(push.number, len(producer)) + producer
+    checksum = _CHECKSUM.pack(push.checksum) if push.checksum else b""
+    return _named(push.queue) + _PUSH.pack(push.number, len(producer)) + producer + checksum
 
 
 def unpack_push(head: bytes) -> Push:
     queue, at = _name(head)
     number, size = _unpack(_PUSH, head, at)
     at += _PUSH.size
-    if len(head) != at + size:
+    end, checksum = at + size, 0
+    if len(head) == end + _CHECKSUM.size:
+        (checksum,) = _unpack(_CHECKSUM, head, end)
+    elif len(head) != end:
         raise ProtocolError("the head of a push has the wrong size")
-    producer = _text(head[at:])
-    if number > limits.INTEGER_MAX or size > limits.PRODUCER_CHARS_MAX:
+    producer = _text(head[at:end])
+    if max(number, checksum) > limits.INTEGER_MAX or size > limits.PRODUCER_CHARS_MAX:
         check_allowed("number", number, 0, limits.INTEGER_MAX)
+        check_allowed("checksum", checksum, 0, limits.INTEGER_MAX)
         check_chars("producer", producer, limits.PRODUCER_CHARS_MAX)
-    return Push(queue, producer, number)
+    return Push(queue, producer, number, checksum)
 
 
 def pack_pop(pop: Pop) -> bytes:

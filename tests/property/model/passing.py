@@ -46,7 +46,7 @@ def lapse(model: Model, item: Item) -> None:
         for batch in consumer.batches.values():
             if batch.lease == item.lease:
                 batch.lease, batch.lapsed = 0, True
-    model.totals["expired"] += 1
+    model.totals["timed_out"] += 1
     come_back_unseen(model, item)
 
 

@@ -110,6 +110,7 @@ def test_words_of_events_stand_still() -> None:
         "acked",
         "nacked",
         "returned",
+        "timed_out",
         "expired",
         "dead_lettered",
         "redriven",

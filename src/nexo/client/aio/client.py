@@ -52,6 +52,12 @@ class AsyncClient:
             name or client_name(),
         )
 
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection now. One that is lost comes back by itself while anybody
+        waits or is subscribed, else with the next call; the log `nexo.client` tells of both."""
+        return self._connection.session.connected
+
     def queue(self, name: str, create: bool = False) -> AsyncQueue:
         """A queue by name, without asking the broker: a name that does not exist fails at first
         use, or with `create` is created then."""

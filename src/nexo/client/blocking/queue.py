@@ -6,8 +6,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from nexo.client import requests
+from nexo.client.blocking.consumer import consume
 from nexo.client.blocking.handle import QueueHandle
-from nexo.client.blocking.subscription import Subscription, consume
+from nexo.client.blocking.subscription import Subscription
 from nexo.client.chosen import (
     Choice,
     beginning,
@@ -41,8 +42,8 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from nexo.client.blocking.connection import Connection
+    from nexo.client.blocking.consumer import Handler
     from nexo.client.blocking.message import Message
-    from nexo.client.blocking.subscription import Handler
     from nexo.client.chosen import MessageDetails, ReasonGroup, Steps
     from nexo.client.delivery import Delivery
     from nexo.client.info import Progress, QueueInfo
@@ -183,12 +184,23 @@ class Queue(QueueHandle):
         *,
         prefetch: int | None = None,
         auto_extend: bool = False,
+        middleware: Iterable[Any] = (),
+        signals: bool = True,
     ) -> None:
         """Call `handler` with each message, for ever: returning acks, an exception
-        nacks with its text as the reason, and the loop goes on. With `concurrency`, in that many
-        threads. It ends when it is interrupted, or with the queue."""
+        nacks with its text as the reason, is logged, and the loop goes on. With `concurrency`, in
+        that many threads.
+
+        A handler whose parameter is annotated with a type gets the body as a value of it, such as
+        `def handler(order: Order)`; with `nexo.Message`, or nothing, the message. It may have one
+        of each. `middleware` runs around it: see `nexo.Middleware`.
+
+        It ends with the queue, when it is interrupted, or in the main thread at SIGTERM and Ctrl-C:
+        handlers under way are finished, and what was prefetched goes back. Signals that the program
+        handles itself, and all with `signals=False`, are left to it."""
         wanted = max(2 * concurrency, 10) if prefetch is None else prefetch
-        consume(self.subscribe(wanted, auto_extend=auto_extend), handler, concurrency)
+        subscription = self.subscribe(wanted, auto_extend=auto_extend)
+        consume(subscription, handler, concurrency, middleware, signals)
 
     # -- Operators ----------------------------------------------------------------------------
 
@@ -353,9 +365,10 @@ class Queue(QueueHandle):
             raise refusal
         return here
 
-    def release(self, consumer: str, dead_letter: bool = False) -> int:
-        """Give back what a Spark consumer holds, or send it to the dead letters."""
-        asked = requests.call(calls.Release(self._name, consumer, dead_letter))
+    def release(self, consumer: str, dead_letter: bool = False, forget: bool = False) -> int:
+        """Give back what a Spark consumer holds, or send it to the dead letters. With `forget` the
+        consumer is not listed any more."""
+        asked = requests.call(calls.Release(self._name, consumer, dead_letter, forget))
         released: int = self._run(asked)
         return released
 

@@ -11,8 +11,6 @@ from nexo.access.permissions import Action
 from nexo.doors.console import formatting
 from nexo.doors.console.pages import badges
 from nexo.doors.console.queues import (
-    LIST_MS,
-    ROWS_SHOWN,
     Glimpse,
     Row,
     glimpse_of,
@@ -26,7 +24,16 @@ from nexo.engine import chosen
 from nexo.engine.peek import traffic
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.identity import parse_message_id
-from nexo.vocabulary.limits import PEEK_MESSAGES_MAX, SEARCH_TEXT_CHARS_MAX
+from nexo.vocabulary.limits import (
+    CONSOLE_LETTERS_SHOWN,
+    CONSOLE_LIST_MS,
+    CONSOLE_REASONS_LOOKED,
+    CONSOLE_REASONS_SHOWN,
+    CONSOLE_ROWS_SHOWN,
+    CONSOLE_TASKS_SHOWN,
+    PEEK_MESSAGES_MAX,
+    SEARCH_TEXT_CHARS_MAX,
+)
 from nexo.vocabulary.reasons import folded
 
 if TYPE_CHECKING:
@@ -36,11 +43,6 @@ if TYPE_CHECKING:
 
     from nexo.doors.console.request import Call
     from nexo.engine.queue_actor import QueueActor
-
-LETTERS_SHOWN = 50
-REASONS_SHOWN = 12
-TASKS_SHOWN = 5
-REASONS_LOOKED = 20_000  # letters that are looked at for the list of reasons: about 60 ms
 
 
 class LetterQueues(msgspec.Struct, frozen=True):
@@ -118,9 +120,9 @@ def _letter_queues(call: Call) -> LetterQueues:
     depths = {actor: traffic(actor).depth for actor in known}
     known = [actor for actor in known if depths[actor]]
     known.sort(key=lambda actor: (-depths[actor], actor.name))
-    pages = max(1, -(-len(known) // ROWS_SHOWN))
+    pages = max(1, -(-len(known) // CONSOLE_ROWS_SHOWN))
     page = whole_number(call.query("page"), 1, 1, pages)
-    shown = known[(page - 1) * ROWS_SHOWN : page * ROWS_SHOWN]
+    shown = known[(page - 1) * CONSOLE_ROWS_SHOWN : page * CONSOLE_ROWS_SHOWN]
     return LetterQueues(rows_of(call, shown), len(known), page, pages)
 
 
@@ -152,11 +154,11 @@ async def letters(call: Call) -> Response:
     name = call.path["name"]
     actor = call.engine.queue(name)
     (row,) = rows_of(call, [actor])
-    limit = whole_number(call.query("peek"), LETTERS_SHOWN, 1, PEEK_MESSAGES_MAX)
+    limit = whole_number(call.query("peek"), CONSOLE_LETTERS_SHOWN, 1, PEEK_MESSAGES_MAX)
     after = whole_number(call.query("after"), -1, 0, 2**60)
     behind = None if after < 0 else after
     wanted = filter_of(query_of(call.request))
-    told = await chosen.reasons(actor, chosen.Choice(), looked_max=REASONS_LOOKED)
+    told = await chosen.reasons(actor, chosen.Choice(), looked_max=CONSOLE_REASONS_LOOKED)
     shown, following, matched = await _shown(actor, wanted, limit, behind)
     sources = call.shared.sampler.dead_letter_queues.sources().get(name, [])
     tasks = tasks_of(call, actor)
@@ -172,10 +174,10 @@ async def letters(call: Call) -> Response:
         shown_most=PEEK_MESSAGES_MAX,
         next=following,
         reason=wanted.reason,
-        reasons=told.groups[:REASONS_SHOWN],
-        reasons_left=max(0, len(told.groups) - REASONS_SHOWN),
+        reasons=told.groups[:CONSOLE_REASONS_SHOWN],
+        reasons_left=max(0, len(told.groups) - CONSOLE_REASONS_SHOWN),
         reasons_looked=told.looked_at if told.next is not None else None,
-        letters_made_of=moved(actor) if after < 0 and limit <= LETTERS_SHOWN else "",
+        letters_made_of=moved(actor) if after < 0 and limit <= CONSOLE_LETTERS_SHOWN else "",
         sources=call.known(sources),
         is_orphan=not sources,
         tasks=tasks,
@@ -216,7 +218,7 @@ async def live_letters(call: Call) -> Response:
         nonlocal looked_ms, letters
         if call.engine.queues.get(name) is not actor:
             return None
-        if actor.now_ms() > looked_ms + LIST_MS:
+        if actor.now_ms() > looked_ms + CONSOLE_LIST_MS:
             looked_ms, letters = actor.now_ms(), moved(actor)
         values, tasks = badges(call), tasks_of(call, actor)
         (row,) = rows_of(call, [actor])
@@ -234,7 +236,7 @@ def _made_of(tasks: list[Redrive]) -> str:
 
 def tasks_of(call: Call, actor: QueueActor) -> list[Redrive]:
     found = []
-    for number, task in call.engine.tasks.all_of(actor)[:TASKS_SHOWN]:
+    for number, task in call.engine.tasks.all_of(actor)[:CONSOLE_TASKS_SHOWN]:
         progress, failure = task.progress(), task.failure
         found.append(
             Redrive(

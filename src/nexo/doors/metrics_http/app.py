@@ -20,6 +20,7 @@ from nexo.telemetry import families as f
 from nexo.telemetry.families import CONTENT_TYPE, escaped, header, histogram, sample
 from nexo.telemetry.meters import LIFE_BOUNDS_S, Histogram
 from nexo.vocabulary.limits import (
+    METRICS_CLAIMS_MAX,
     METRICS_HISTOGRAMS_MAX,
     METRICS_QUEUES_MAX,
     METRICS_TOPICS_MAX,
@@ -40,7 +41,7 @@ SLICE = 250  # queues that are rendered before others get their turn …
 LINES = 2_000  # … and lines that are put together
 RANKED_TOGETHER = 250  # queues by which those that are shown are found anew
 OTHERS = ""  # the name under which the rest is told
-_TOTALS = ("pushed", "delivered", "acked", "nacked", "expired", "dead_lettered")
+_TOTALS = ("pushed", "delivered", "acked", "nacked", "timed_out", "expired", "dead_lettered")
 _GAUGES = (
     f.QUEUE_DEPTH,
     f.QUEUE_READY,
@@ -192,13 +193,16 @@ def queue_lines(engine: Engine) -> Iterator[str]:
     # The format wants a family in one piece, so figures are taken first and told after.
     gauges: list[list[str]] = [[header(family)] for family in _GAUGES]
     totals = [header(f.MESSAGES)]
+    claimed, ages = [header(f.QUEUE_CLAIMED)], [header(f.QUEUE_CLAIMED_AGE)]
     for start in range(0, len(shown), SLICE):
         for actor in shown[start : start + SLICE]:
             _add(gauges, totals, escaped(actor.name), _figures(actor, counts(actor)))
+            if actor.queue.claims and len(claimed) <= METRICS_CLAIMS_MAX:
+                _add_claims(claimed, ages, actor)
         yield ""
     if ranked.others:
         _add(gauges, totals, OTHERS, ranked.together)
-    for lines in (*gauges, totals):
+    for lines in (*gauges, claimed, ages, totals):
         for start in range(0, len(lines), LINES):
             yield "".join(lines[start : start + LINES])
     yield from _meter_lines(engine, shown)
@@ -259,6 +263,7 @@ def _figures(actor: QueueActor, told: Counts) -> tuple[list[float], list[int]]:
         told.delivered,
         told.acked,
         told.nacked,
+        told.timed_out,
         told.expired,
         told.dead_lettered,
     ]
@@ -275,6 +280,14 @@ def _add(
         lines.append(f"{family}{label}{value}\n")
     label = f'nexo_messages_total{{queue="{name}",event="'
     totals += [f'{label}{event}"}} {n}\n' for event, n in zip(_TOTALS, figures[1], strict=True)]
+
+
+def _add_claims(claimed: list[str], ages: list[str], actor: QueueActor) -> None:
+    """The consumers of Spark that hold something."""
+    info = actor.info()
+    for consumer, age_ms in info.claimed_age_ms.items():
+        claimed.append(sample(f.QUEUE_CLAIMED, info.claimed[consumer], actor.name, consumer))
+        ages.append(sample(f.QUEUE_CLAIMED_AGE, age_ms / 1000, actor.name, consumer))
 
 
 def _meter_lines(engine: Engine, shown: list[QueueActor]) -> Iterator[str]:

@@ -289,7 +289,8 @@ async def _claim_read(engine: Engine, wanted: calls.ReadClaim) -> WithParts:
 
 
 async def _release(engine: Engine, wanted: calls.Release) -> int:
-    return await engine.queue(wanted.name).claims.release(wanted.consumer, wanted.dead_letter)
+    claims = engine.queue(wanted.name).claims
+    return await claims.release(wanted.consumer, wanted.dead_letter, wanted.forget)
 
 
 async def _snapshot_open(engine: Engine, wanted: calls.OpenSnapshot) -> Any:
@@ -297,12 +298,14 @@ async def _snapshot_open(engine: Engine, wanted: calls.OpenSnapshot) -> Any:
     of_interest = Wanted(
         priority=ranges.priority, attempts=ranges.attempts, created_ms=ranges.created_ms
     )
-    return engine.queue(wanted.name).views.open(of_interest)
+    return engine.queue(wanted.name).views.open(of_interest, wanted.scan)
 
 
 async def _snapshot_read(engine: Engine, wanted: calls.ReadSnapshot) -> WithParts:
     views = engine.queue(wanted.name).views
-    got = await views.read(wanted.snapshot, wanted.start, wanted.count, wanted.bytes_max)
+    got = await views.read(
+        wanted.snapshot, wanted.start, wanted.count, wanted.bytes_max, wanted.scan
+    )
     page = calls.SnapshotPage(got.next, got.missing, [int(state) for state in got.states])
     return WithParts(got.parts, commands.pack(page))
 

@@ -19,8 +19,11 @@ from nexo.doors.rpc_tcp.access import check_frame, resource_of
 from nexo.doors.rpc_tcp.deliveries import Subscriptions
 from nexo.doors.rpc_tcp.handlers import HANDLERS
 from nexo.engine.committer import call_back
+from nexo.vocabulary import limits
 from nexo.vocabulary.errors import NexoError, RateLimited, Unauthorized, VersionMismatch
 from nexo.vocabulary.limits import (
+    HEARTBEATS_MISSED_MAX,
+    JOINED_BYTES_MAX,
     RPC_CLOSING_MS,
     RPC_GREETING_BYTES_MAX,
     RPC_GREETING_MS,
@@ -36,9 +39,7 @@ if TYPE_CHECKING:
     from nexo.engine.engine import Engine
 
 DOOR = "rpc"
-JOINED_BYTES_MAX = 64 * 1024  # above this a copy costs more than pieces do
 HEARTBEAT_MS_MIN, HEARTBEAT_MS_MAX = 500, 300_000
-SILENCE_FACTOR = 3  # heartbeats that may be missed before the other side counts as gone
 
 
 class Connection(asyncio.Protocol):
@@ -126,7 +127,7 @@ class Connection(asyncio.Protocol):
             self._pulse.cancel()
         self.subscriptions.close()
         if self.aheads:
-            kept_s = commands.AHEAD_KEPT_MS / 1000
+            kept_s = limits.AHEAD_KEPT_MS / 1000
             self._loop.call_later(kept_s, _take_back, self.engine, self.aheads)
         self._let_go_on()
         self._out.clear()
@@ -361,7 +362,7 @@ class Connection(asyncio.Protocol):
             return
         if now - self._beat_due > self._heartbeat_s:
             self._heard = now  # it was the broker that slept: what came meanwhile is not read yet
-        silence = self._heartbeat_s * SILENCE_FACTOR
+        silence = self._heartbeat_s * HEARTBEATS_MISSED_MAX
         if self._reading and now - self._heard > silence:
             self.end(ProtocolError(f"nothing was heard for {silence:.0f} s"))
             return

@@ -21,6 +21,7 @@ from nexo.doors.sqs_http.shapes import Shape
 from nexo.vocabulary import sqs
 from nexo.vocabulary.limits import SQS_QUEUE_URL_CHARS_REMEMBERED
 from nexo.vocabulary.names import scope_of
+from nexo.vocabulary.sqs import DEFAULT_ACCOUNT, DEFAULT_REGION
 
 if TYPE_CHECKING:
     from nexo.access.caller import Caller as Rights
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from nexo.doors.sqs_http.app import Request
 
 DOOR = "sqs"
-DEFAULT_ACCOUNT = "000000000000"
-DEFAULT_REGION = "us-east-1"
 STS_NAMESPACE = "https://sts.amazonaws.com/doc/2011-06-15/"
 _RESOLVED_MAX = 10_000  # addresses whose queue is remembered
 _KNOWN_MAX = 10_000  # callers that are remembered

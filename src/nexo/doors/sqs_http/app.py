@@ -16,10 +16,9 @@ import msgspec
 
 from nexo.access.guard import Guard
 from nexo.doors.http.body import Gone, TooSlow, check_values, read_body
+from nexo.doors.http.query import Asked, signed_service
 from nexo.doors.sqs_http import query
 from nexo.doors.sqs_http.accounts import (
-    DEFAULT_ACCOUNT,
-    DEFAULT_REGION,
     DOOR,
     STS_NAMESPACE,
     Addresses,
@@ -36,12 +35,14 @@ from nexo.vocabulary.limits import (
     SQS_JSON_VALUES_MAX,
     SQS_TRACE_CHARS_MAX,
 )
+from nexo.vocabulary.sqs import DEFAULT_ACCOUNT, DEFAULT_REGION
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from nexo.doors.http.body import Receive
+    from nexo.doors.http.query import QueryApi
     from nexo.doors.http.server import Reply
     from nexo.doors.sqs_http.accounts import Caller
     from nexo.doors.sqs_http.shapes import Shape
@@ -167,12 +168,14 @@ class SqsApp:
         region: str = DEFAULT_REGION,
         has_pauses: bool = False,
         guard: Guard | None = None,
+        others: Sequence[QueryApi] = (),
     ) -> None:
-        """Without a guard anyone may do everything."""
+        """Without a guard anyone may do everything. `others` are services at the same address."""
         self._engine = engine
         self._guard = guard or Guard(engine.wall_ms)
         self._addresses = Addresses(account, region)
         self._callers = Callers(self._addresses.default, self._guard)
+        self._others = others
         self._pauses = Pauses(has_pauses)
         self._waits: set[asyncio.Task[Delivery]] = set()
         self._life = f"{secrets.token_hex(4)}-{secrets.token_hex(2)}-4{secrets.token_hex(2)[1:]}-8"
@@ -242,6 +245,11 @@ class SqsApp:
             # Only now, when it is known whose it is, something is made of it.
             fields = query.read_fields(request.query)
             fields.update(query.read_fields(request.body))
+            if (other := self._other_api(request, fields)) is not None:
+                asked = _asked(request, caller, fields)
+                status, told = await other.answer(asked)
+                await request.answer(status, _XML, told)
+                return
             name = fields.get("Action")
             if not name:
                 raise SqsError("MissingAction", "The request must contain the parameter Action.")
@@ -260,6 +268,11 @@ class SqsApp:
             space = STS_NAMESPACE if name in STS_ACTIONS else query.NAMESPACE
             body = query.xml_result(name, result, request.id, space)
         await request.answer(200, kind, body)
+
+    def _other_api(self, request: Request, fields: dict[str, str]) -> QueryApi | None:
+        """The service that a request is for, if it is not for this one."""
+        service = signed_service(request.authorization, fields)
+        return next((api for api in self._others if api.takes(service, fields)), None)
 
     def _check_method(self, request: Request, action: Action) -> None:
         """Where anyone may do everything, an image in a web page could be `/?Action=PurgeQueue`:
@@ -306,6 +319,20 @@ def _query_action(name: str, fields: dict[str, str], path: str) -> Action:
     if at_queue:
         fields.setdefault("QueueUrl", path)
     return action
+
+
+def _asked(request: Request, caller: Caller, fields: dict[str, str]) -> Asked:
+    return Asked(
+        fields=fields,
+        account=caller.place.account,
+        region=caller.place.region,
+        rights=caller.rights,
+        request_id=request.id,
+        origin=request.origin,
+        peer=request.peer,
+        is_link=request.method != "POST" and request.authorization is None,
+        trace=request.trace,
+    )
 
 
 def _decode(action: Action, body: bytes) -> Shape:

@@ -12,6 +12,7 @@ from nexo.doors.sqs_http.shapes import Message, ReceiveMessageResult
 from nexo.vocabulary.attributes import decode_attributes
 from nexo.vocabulary.errors import StaleReceipt
 from nexo.vocabulary.limits import IN_FLIGHT_MAX
+from nexo.vocabulary.sns import envelope_of
 from nexo.vocabulary.sqs import (
     SENDER_ID,
     TRACE_HEADER,
@@ -173,13 +174,19 @@ def _shown(
     names: frozenset[str],
     wanted: list[str] | None,
 ) -> Message:
+    body, is_plain = message.body, True
+    if message.attributes:
+        origin = call.request.origin
+        envelope = envelope_of(body, message.attributes, message.id, message.created_ms, origin)
+        if envelope is not None:  # then it has the attributes, too
+            body, is_plain = envelope, False
     try:
-        text, body = message.body.decode(), message.body
+        text = body.decode()
     except UnicodeDecodeError:  # only the native client can push that
-        text = message.body.decode(errors="replace")
+        text = body.decode(errors="replace")
         body = text.encode()
     shown = None
-    if wanted and (message.attributes or message.priority):
+    if wanted and is_plain and (message.attributes or message.priority):
         shown = shown_attributes(message.attributes, message.priority, wanted)
     return Message(
         message_id=message.id,

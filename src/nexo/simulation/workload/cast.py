@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from nexo.simulation.workload.consumers import Consumer
 from nexo.simulation.workload.drivers import Driver
 from nexo.simulation.workload.operators import Operator
-from nexo.simulation.workload.producers import Producer
-from nexo.simulation.workload.publishers import Publisher, Reader
+from nexo.simulation.workload.producers import Producer, Publisher, Reader
 from nexo.vocabulary.names import archive_name
 
 if TYPE_CHECKING:
