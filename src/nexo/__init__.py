@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from nexo.client.blocking.topic import Topic
     from nexo.client.chosen import LifeEvent, MessageDetails, ReasonGroup
     from nexo.client.connect import connect, connect_async
-    from nexo.client.info import Progress, QueueInfo, TopicInfo
+    from nexo.client.info import ConnectionInfo, ConsumerInfo, Progress, QueueInfo, TopicInfo
     from nexo.client.message import DeadLetter, Messages, PeekedMessage
     from nexo.client.middleware import Middleware
     from nexo.client.sql import sql
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from nexo.client.worker.worker import Worker
     from nexo.vocabulary.definitions import Definitions, Imported
     from nexo.vocabulary.errors import (
+        ConnectionNotFound,
         DataCorrupt,
         Fenced,
         Forbidden,
@@ -70,6 +71,9 @@ __all__ = [
     "AsyncTopic",
     "Backoff",
     "Client",
+    "ConnectionInfo",
+    "ConnectionNotFound",
+    "ConsumerInfo",
     "DataCorrupt",
     "DeadLetter",
     "Definitions",
@@ -133,6 +137,8 @@ _HOMES = {
     "AsyncTopic": "client.aio.topic",
     "Backoff": "vocabulary.user_settings",
     "Client": "client.blocking.client",
+    "ConnectionInfo": "client.info",
+    "ConsumerInfo": "client.info",
     "DeadLetter": "client.message",
     "Definitions": "vocabulary.definitions",
     "Event": "client.topics",

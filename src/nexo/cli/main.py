@@ -14,6 +14,7 @@ from nexo import __version__
 from nexo.cli import backup, bench, doctor, pipeline, queue, token, top, topic
 from nexo.cli.audit import audit
 from nexo.cli.chosen import why
+from nexo.cli.consumers import consumers
 from nexo.cli.demo import demo
 from nexo.cli.messages import consume, pop, produce, push
 from nexo.cli.serve import serve
@@ -84,6 +85,7 @@ app.add_typer(topic.app, rich_help_panel=_BROKER)
 app.add_typer(token.app, rich_help_panel=_BROKER)
 app.add_typer(pipeline.app, rich_help_panel=_BROKER)
 app.command(rich_help_panel=_BROKER)(top.top)
+app.command(rich_help_panel=_BROKER)(consumers)
 app.command(rich_help_panel=_BROKER)(audit)
 app.command(rich_help_panel=_MESSAGES)(why)
 app.command(rich_help_panel=_MESSAGES)(sql)
