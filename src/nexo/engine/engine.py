@@ -15,6 +15,7 @@ from nexo.engine.backups import Backups
 from nexo.engine.catalog_actor import CatalogActor
 from nexo.engine.clock import SystemClock
 from nexo.engine.committer import Committer
+from nexo.engine.connections import Connections
 from nexo.engine.context import Context
 from nexo.engine.desk import AdaptiveRunner, Desk
 from nexo.engine.hands import Hands
@@ -93,6 +94,7 @@ class Engine:
         self.committer, self.memory, self.meters = context.committer, context.memory, context.meters
         self.tasks = MoveTasks(self.redrive)
         self.hands = Hands(self, context)
+        self.connections = Connections()
         self.backups = Backups(context)
 
     # -- Life ---------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from nexo.access.tokens import access_key_id
 from nexo.doors.rpc_tcp import chosen_calls
 from nexo.doors.rpc_tcp.access import check_call, operation_of_call, visible
 from nexo.doors.rpc_tcp.deliveries import wire_parts
+from nexo.engine.connections import connections_behind
 from nexo.engine.definitions import (
     MSGPACK,
     Packed,
@@ -333,6 +334,15 @@ async def _backup_end(engine: Engine, wanted: calls.EndBackup) -> None:
     engine.backups.end(wanted.backup)
 
 
+async def _list_connections(engine: Engine, wanted: calls.ListConnections) -> list[Any]:
+    """A page of them; others have their turn in between."""
+    return await connections_behind(engine.connections, wanted.after)
+
+
+async def _close_connection(engine: Engine, wanted: calls.CloseConnection) -> None:
+    engine.connections.close(wanted.number)
+
+
 async def _create_token(engine: Engine, wanted: calls.CreateToken) -> calls.TokenFigures:
     minted = await engine.tokens.create(
         wanted.name, wanted.allow, expires_after_ms=wanted.expires_after_ms, aws=wanted.aws
@@ -410,6 +420,8 @@ CALLS: dict[str, Calling] = {
     "backup_progress": _backup_progress,
     "backup_read": _backup_read,
     "backup_end": _backup_end,
+    "list_connections": _list_connections,
+    "close_connection": _close_connection,
     "create_token": _create_token,
     "list_tokens": _list_tokens,
     "revoke_token": _revoke_token,
