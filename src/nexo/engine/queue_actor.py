@@ -179,6 +179,21 @@ class QueueActor(Actor):
         finally:
             self.room.leave(waiter)
 
+    def pop_at_once(self, count: int, visibility_ms: int | None = None) -> Delivery | None:
+        """What a pop with one ack finds without waiting for anything; None if there is something
+        that it has to wait for, as `pop` does."""
+        self.catch_up()
+        if self._gone is not None:
+            raise self._gone.anew()
+        if self._groups_are_opening():
+            return None
+        delivery = pop(self.queue, count, self.now_ms(), visibility_ms=visibility_ms, one_ack=True)
+        if delivery.parts:
+            self.delivered(delivery)
+        elif delivery.missing is not None:
+            return None
+        return delivery
+
     def subscribe(
         self,
         prefetch: int,
@@ -355,13 +370,16 @@ class QueueActor(Actor):
     async def groups_opened(self) -> bool:
         """Wait for the commit that opens the groups of a FIFO queue which came back; False at once
         if there are none, or the disk takes nothing."""
-        queue = self.queue
-        if queue.busy is None or not queue.settings.fifo or not self.is_writable:
-            return False
-        if queue.busy.total == queue.in_flight:  # else some landed, and that is not on disk yet
+        if not self._groups_are_opening():
             return False
         await self.changed(None)
         return True
+
+    def _groups_are_opening(self) -> bool:
+        queue = self.queue
+        if queue.busy is None or not queue.settings.fifo or not self.is_writable:
+            return False
+        return queue.busy.total != queue.in_flight  # some landed, and that is not on disk yet
 
     # -- The engine's side --------------------------------------------------------------------
 

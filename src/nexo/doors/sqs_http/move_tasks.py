@@ -20,7 +20,7 @@ from nexo.doors.sqs_http.shapes import (
 from nexo.vocabulary.errors import QueueNotFound
 
 if TYPE_CHECKING:
-    from nexo.doors.sqs_http.actions import Call
+    from nexo.doors.sqs_http.call import Call
     from nexo.doors.sqs_http.shapes import (
         CancelMessageMoveTaskRequest,
         ListMessageMoveTasksRequest,

@@ -16,7 +16,7 @@ from nexo.vocabulary.limits import SQS_POLICY_DEPTH_MAX
 from nexo.vocabulary.sqs import partition
 
 if TYPE_CHECKING:
-    from nexo.doors.sqs_http.actions import Call
+    from nexo.doors.sqs_http.call import Call
     from nexo.doors.sqs_http.shapes import AddPermissionRequest, RemovePermissionRequest
     from nexo.engine.queue_actor import QueueActor
 

@@ -29,7 +29,7 @@ from nexo.vocabulary.settings import QueueSettings
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from nexo.doors.sqs_http.actions import Call
+    from nexo.doors.sqs_http.call import Call
     from nexo.doors.sqs_http.shapes import (
         CreateQueueRequest,
         DeleteQueueRequest,
@@ -60,7 +60,7 @@ async def create_queue(call: Call, request: CreateQueueRequest) -> CreateQueueRe
         _check_same(call, known, given)
         return CreateQueueResult(queue_url=call.url_of(name))
     now_ms = call.engine.now_ms()
-    call.pauses.create(name, now_ms)
+    call.door.pauses.create(name, now_ms)
     tags = _check_tags(request.tags or {})
     wanted = QueueSettings(
         max_attempts=None, fifo=is_fifo, deduplication="id" if is_fifo else "off", tags=tags
@@ -71,7 +71,7 @@ async def create_queue(call: Call, request: CreateQueueRequest) -> CreateQueueRe
 
 async def delete_queue(call: Call, request: DeleteQueueRequest) -> None:
     actor = call.queue(request.queue_url)
-    call.pauses.delete(actor.name, actor.now_ms())
+    call.door.pauses.delete(actor.name, actor.now_ms())
     await call.engine.delete_queue(actor.name)
 
 
@@ -96,7 +96,7 @@ async def list_queues(call: Call, request: ListQueuesRequest) -> ListQueuesResul
 
 async def purge_queue(call: Call, request: PurgeQueueRequest) -> None:
     actor = call.queue(request.queue_url)
-    call.pauses.purge(actor.name, actor.now_ms())
+    call.door.pauses.purge(actor.name, actor.now_ms())
     await actor.purge()
 
 
