@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from nexo.engine.engine import Engine
 
 MINUTE_S = 60
+HALF_DAY_S = 43_200
 STEPS = 40  # of the event loop: more than there are between a push and the answer to who waits
 
 
@@ -154,3 +155,35 @@ def test_who_hangs_up_as_a_message_comes_does_not_hide_it(fifo: bool) -> None:
         assert set(answered) == {False, True}, "not all of the way was walked"
 
     in_virtual_time(tested)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_message_is_held_for_twelve_hours_at_most(restarts: bool) -> None:
+    """From its receive on, however often its timeout is changed."""
+
+    async def tested() -> None:
+        rig = Rig()
+        engine = await rig.start()
+        app = SqsApp(engine)
+        await ask(app, "CreateQueue", QueueName="a")
+        await ask(app, "SendMessage", QueueUrl="a", MessageBody="x")
+        received = await ask(app, "ReceiveMessage", QueueUrl="a", VisibilityTimeout=HALF_DAY_S)
+        handle = json.loads(received.answer)["Messages"][0]["ReceiptHandle"]
+        given = {"QueueUrl": "a", "ReceiptHandle": handle}
+        change = "ChangeMessageVisibility"
+        assert (await ask(app, change, **given, VisibilityTimeout=HALF_DAY_S)).status == 200
+        await asyncio.sleep(HALF_DAY_S / 2)
+        if restarts:
+            app = SqsApp(await rig.restart())
+        late = await ask(app, change, **given, VisibilityTimeout=HALF_DAY_S // 2 + 1)
+        assert json.loads(late.answer)["message"] == (
+            f"Value {HALF_DAY_S // 2 + 1} for parameter VisibilityTimeout is invalid. Reason: "
+            "Total VisibilityTimeout for the message is beyond the limit [43200 seconds]."
+        )
+        entries = [{"Id": "1", **given, "VisibilityTimeout": HALF_DAY_S // 2 + 1}]
+        both = await ask(app, change + "Batch", QueueUrl="a", Entries=entries)
+        assert json.loads(both.answer)["Failed"][0]["Code"] == "InvalidParameterValue"
+        assert (await ask(app, change, **given, VisibilityTimeout=HALF_DAY_S // 2)).status == 200
+        await rig.stop()
+
+    run(tested())

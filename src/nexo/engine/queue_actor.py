@@ -322,6 +322,10 @@ class QueueActor(Actor):
         """What is left on a lease."""
         return self.queue.leases.get(lease, [])
 
+    def delivered_ms(self, lease: int, seq: int) -> int | None:
+        """When a delivery of a message began; None if it is no longer on this lease."""
+        return late_receipts.delivered_ms(self.queue, lease, seq)
+
     def messages(self, delivery: Delivery) -> list[Message]:
         """The messages of a delivery one by one."""
         return messages(self.queue, delivery)

@@ -142,6 +142,15 @@ def _change(actor: QueueActor, text: str, timeout_s: int) -> asyncio.Future[Any]
 
 
 def _apply(actor: QueueActor, lease: int, seq: int, timeout_s: int) -> asyncio.Future[Any]:
+    received_ms = actor.delivered_ms(lease, seq)
+    held_s = 0 if received_ms is None else (actor.now_ms() - received_ms) // 1000
+    if held_s + timeout_s > VISIBILITY_S_MAX:
+        raise invalid_value(
+            timeout_s,
+            "VisibilityTimeout",
+            "Total VisibilityTimeout for the message is beyond the limit "
+            f"[{VISIBILITY_S_MAX} seconds].",
+        )
     if timeout_s == 0:
         return actor.nack(lease, seq, seq + 1, delay_ms=0, reason="visibility timeout set to 0")
     return actor.extend(lease, seq, seq + 1, timeout_s * 1000)
