@@ -128,7 +128,9 @@ class SqsApp:
         """The request is whole. Only when it is known whose it is, something is made of it."""
         call.caller = self._callers.prove(call.exchange, announced, body)
         if call.is_query:
-            action, wanted = self._read_query(call, body)
+            fields = query.read_fields(call.exchange.query)
+            fields.update(query.read_fields(body))
+            action, wanted = self._read_query(call, fields)
         else:
             action = self._json_action(call.exchange.fields.get(b"x-amz-target", b""))
             wanted = _decode(action, body)
@@ -169,10 +171,8 @@ class SqsApp:
                 return sts
         raise SqsError("UnknownOperationException", "The operation is not known.")
 
-    def _read_query(self, call: Call, body: bytes) -> tuple[Action, Shape]:
+    def _read_query(self, call: Call, fields: dict[str, str]) -> tuple[Action, Shape]:
         exchange = call.exchange
-        fields = query.read_fields(exchange.query)
-        fields.update(query.read_fields(body))
         name = fields.get("Action")
         if not name:
             raise SqsError("MissingAction", "The request must contain the parameter Action.")

@@ -124,14 +124,15 @@ def _result(
     delivery: Delivery,
 ) -> ReceiveMessageResult:
     wanted = request.message_attribute_names
-    if not names and not wanted:
+    is_plain = all(part.content.attributes is None for part in delivery.parts)
+    if is_plain and not names and not wanted:
         return ReceiveMessageResult(messages=_bodies(actor.incarnation, delivery))
     messages = [_shown(call, actor, message, names, wanted) for message in actor.messages(delivery)]
     return ReceiveMessageResult(messages=messages)
 
 
 def _bodies(incarnation: int, delivery: Delivery) -> list[Message]:
-    """The messages of a delivery for who asks for no attributes: the lean path of `_shown`."""
+    """Messages that are nothing but bodies, for who asks for no more: the lean path of `_shown`."""
     found, lease = [], delivery.lease
     for part in delivery.parts:
         content, index, seq = part.content, part.index, part.first
