@@ -95,8 +95,6 @@ def test_names_that_only_look_wrong(queue: Queue) -> None:
         {"DataType": "Number", "StringValue": "many"},
         {"DataType": "Number", "StringValue": ""},
         {"DataType": "String." + "x" * 250, "StringValue": "v"},
-        {"DataType": "String", "StringListValues": ["v"]},
-        {"DataType": "Binary", "BinaryListValues": [b"v"]},
     ],
 )
 def test_wrong_values(queue: Queue, wrong: dict[str, Any]) -> None:
