@@ -17,6 +17,7 @@ import msgspec
 from nexo.vocabulary import limits
 from nexo.vocabulary.attributes import decode_typed
 from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.limits import FILTER_POLICIES_KEPT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,7 +28,6 @@ Scope = Literal["MessageAttributes", "MessageBody"]
 ATTRIBUTES: Scope = "MessageAttributes"
 BODY: Scope = "MessageBody"
 
-_COMPILED_MAX = 4_096
 _EXACT_MAX, _DIGITS = 1e9, 1e6  # up to which numbers, and how exactly they are looked at
 _OR = "$or"
 _ARRAY = "String.Array"
@@ -143,7 +143,7 @@ def _fields_of(body: bytes) -> dict[str, list[Any]]:
 # -- Compiling --------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=_COMPILED_MAX)
+@lru_cache(maxsize=FILTER_POLICIES_KEPT)
 def compiled(text: str, scope: str = ATTRIBUTES) -> Policy | None:
     """The policy that a text stands for; None wants everything. What SNS refuses is an
     `InvalidArgument` in its words."""
