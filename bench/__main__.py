@@ -24,6 +24,7 @@ from bench import (
     restart,
     rpc,
     rules,
+    sql,
     sqs,
     steady,
     topics,
@@ -49,6 +50,7 @@ CASES = (
     "steady",
     "cluster",
     "console",
+    "sql",
     "spark",
     "pipeline",
     "peers",
@@ -80,6 +82,8 @@ def measure(case: str, directory: Path, options: argparse.Namespace) -> Iterable
         return topics.run(directory)
     if case == "console":
         return console.run(directory)
+    if case == "sql":
+        return sql.run(directory)
     if case == "operations":
         return operations.run(directory)
     if case == "steady":

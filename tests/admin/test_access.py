@@ -58,6 +58,8 @@ ROWS = {
     "unbind": Row("/topics/news/bindings?queue=orders", {"manage"}),
     "read": Row("/topics/news/messages", {"pop", "peek"}),
     "publish": Row("/topics/news/messages", {"push"}, {"messages": [{"body": "x"}]}),
+    "list_connections": Row("/connections", {ADMIN}),
+    "close_connection": Row("/connections/9999999", {ADMIN}),
     "list_tokens": Row("/tokens", {ADMIN}),
     "create_token": Row("/tokens", {ADMIN}, {"name": "made", "allow": ["x:push"]}),
     "revoke_token": Row("/tokens/none", {ADMIN}),
@@ -67,7 +69,7 @@ ROWS = {
 }
 KNOWING = {"list_queues": "/queues", "list_topics": "/topics"}  # they show what the token knows
 # What is named is not there; and who sends a message again has to be allowed to push it, too.
-NOT_DONE = {"revoke_token": 404, "message": 404, "resend": 403}
+NOT_DONE = {"revoke_token": 404, "message": 404, "close_connection": 404, "resend": 403}
 METHODS = {each.name: each.method for each in OPERATIONS}
 
 pytestmark = pytest.mark.usefixtures("patient")

@@ -150,6 +150,10 @@ def _ask_about_topics(ask: Asking) -> None:
 
 
 def _ask_about_the_broker(ask: Asking) -> None:
+    (me,) = ask("list_connections")
+    assert me.address == "127.0.0.1"
+    with pytest.raises(AssertionError, match="no connection"):
+        ask("close_connection", number=9_999_999)
     made: calls.TokenFigures = ask("create_token", name="shop", allow=["orders:push"])
     key: calls.TokenFigures = ask("create_token", name="key", allow=["orders:pop"], aws=True)
     assert isinstance(made.token, str)

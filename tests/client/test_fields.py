@@ -268,6 +268,7 @@ MORE: dict[str, dict[str, Any]] = {
     "redrive": {"to": "bound", "rate": 1.0, "choice": {"reason": "x", "source": "orders"}},
     "discard": {"incarnation": 1, "seqs": None},
     "search": {"choice": {"text": "x", "ids": ["y"]}, "limit": 1, "after": 0, "whole": True},
+    "list_connections": {"after": 0},
     "reasons": {"choice": {"source": "x"}, "after": 0},
     "resend": {"body": b"x", "attributes": {"a": "b", "c": None}},
     "redrive_chosen": {"to": "bound", "bodies": [b"x"]},

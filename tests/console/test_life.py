@@ -10,9 +10,10 @@ from urllib.parse import urlencode
 
 import pytest
 
-from nexo.doors.console import dead_letters, message, spark
+from nexo.doors.console import dead_letters, spark
 from nexo.doors.console.history import Sampler
 from nexo.doors.console.spark import Batches
+from nexo.engine import life
 from nexo.vocabulary import limits
 from nexo.vocabulary.batch import batch_of
 from nexo.vocabulary.identity import message_id, parse_message_id
@@ -80,7 +81,7 @@ async def done(actor: QueueActor) -> str:
 def test_failures_are_found_among_the_events_of_others(
     open_broker: GuardedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(message, "WINDOW", LITTLE)
+    monkeypatch.setattr(life, "WINDOW", LITTLE)
     engine = open_broker.engine
 
     async def lives() -> str:
@@ -109,7 +110,7 @@ def test_failures_are_found_among_the_events_of_others(
 def test_a_message_that_is_gone_is_found_among_the_newest_events(
     open_broker: GuardedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(message, "GONE_WINDOW", LITTLE)
+    monkeypatch.setattr(life, "GONE_WINDOW", LITTLE)
     engine = open_broker.engine
 
     async def lives() -> str:
@@ -169,10 +170,12 @@ def test_messages_further_back_are_found_and_redriven(open_broker: GuardedBroker
     assert len(links) == 20
     assert letter in links[-1]
     assert "Why it failed" in page(open_broker, links[-1])
-    assert "None of the 1,000 letters" in page(open_broker, "/dead-letters/deep_dlq?reason=x")
+    assert "None of the 1,020 letters matches" in page(
+        open_broker, "/dead-letters/deep_dlq?reason=x"
+    )
 
     marked = selectable(text)[-1]
-    assert "1 of 1 messages went back." in redrive(open_broker, "deep_dlq", text, [marked])
+    assert "1 of 1 message went back." in redrive(open_broker, "deep_dlq", text, [marked])
 
 
 def test_what_was_selected_before_a_queue_was_created_anew_is_left_alone(

@@ -29,6 +29,7 @@ ROOMS = (
     "journal",
     "machine",
     "pipeline",
+    "query",
     "server",
     "simulation",
     "spark",

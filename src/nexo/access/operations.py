@@ -159,6 +159,8 @@ _ROWS = (
     # -- The broker ---------------------------------------------------------------------------
     Operation("metrics", (Need(_PEEK, On.METRICS),)),
     Operation("overview", (Need(_PEEK, On.METRICS),)),
+    Operation("list_connections", (_FOR_ADMINS,)),
+    Operation("close_connection", (_FOR_ADMINS,), is_audited=True),
     Operation("create_token", (_FOR_ADMINS,), is_audited=True),
     Operation("revoke_token", (_FOR_ADMINS,), is_audited=True),
     Operation("backup", (_FOR_ADMINS,), is_audited=True),

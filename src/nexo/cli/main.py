@@ -14,10 +14,12 @@ from nexo import __version__
 from nexo.cli import backup, bench, doctor, pipeline, queue, token, top, topic
 from nexo.cli.audit import audit
 from nexo.cli.chosen import why
+from nexo.cli.consumers import consumers
 from nexo.cli.demo import demo
 from nexo.cli.messages import consume, pop, produce, push
 from nexo.cli.serve import serve
 from nexo.cli.session import Session, takes_session
+from nexo.cli.sql import sql
 from nexo.cli.worker import worker
 from nexo.vocabulary.errors import InvalidArgument, NexoError
 
@@ -83,8 +85,10 @@ app.add_typer(topic.app, rich_help_panel=_BROKER)
 app.add_typer(token.app, rich_help_panel=_BROKER)
 app.add_typer(pipeline.app, rich_help_panel=_BROKER)
 app.command(rich_help_panel=_BROKER)(top.top)
+app.command(rich_help_panel=_BROKER)(consumers)
 app.command(rich_help_panel=_BROKER)(audit)
 app.command(rich_help_panel=_MESSAGES)(why)
+app.command(rich_help_panel=_MESSAGES)(sql)
 app.command(rich_help_panel=_MESSAGES)(push)
 app.command(rich_help_panel=_MESSAGES)(pop)
 app.command(rich_help_panel=_MESSAGES)(produce)

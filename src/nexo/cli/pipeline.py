@@ -1,6 +1,7 @@
 """`nexo pipeline`: jobs on Spark with their own flags, what they say in the end, and how they are
 doing."""
 
+from collections import defaultdict
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -242,7 +243,7 @@ def replay(
     )
     lake = work.lake()
     asked.check()
-    found: dict[str, int] = {}
+    found: dict[str, int] = defaultdict(int)
 
     def do(job: Any) -> None:
         found.update(run(job, lake, asked))
@@ -292,7 +293,7 @@ def redrive(
     from nexo.pipeline.redrive import Redrive, run
 
     asked = Redrive(queue=queue, to=to, where=where, set_body=set_body, dry_run=dry_run)
-    found: dict[str, int] = {}
+    found: dict[str, int] = defaultdict(int)
 
     def do(job: Any) -> None:
         found.update(run(job, asked))
@@ -333,7 +334,7 @@ def compact(
 
     lake = work.lake()
     asked = Compact(target_bytes=target_bytes, files_min=files_min)
-    found: dict[str, int] = {}
+    found: dict[str, int] = defaultdict(int)
 
     def do(job: Any) -> None:
         found.update(run(job, lake, asked))

@@ -1,5 +1,7 @@
 """What every job of the pipeline takes on the command line, and how it is run and watched."""
 
+import contextlib
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,10 +17,11 @@ from nexo.vocabulary.errors import InvalidArgument, NexoError
 if TYPE_CHECKING:
     from nexo.pipeline.job import JobRun
     from nexo.pipeline.lake import Lake
-    from nexo.pipeline.status import Status
+    from nexo.pipeline.status import Status, Teller
 
 _PANEL = "Spark and the lake"
 DEFAULT_LAKE = "nexo-lake"
+JAVA_DIES_S = 5.0  # how long Java may take to be gone after its connections broke
 
 LakeFlag = Annotated[
     str,
@@ -122,8 +125,10 @@ class Work:
 
     def spark_session(self, name: str) -> Any:
         from nexo.spark import session
+        from nexo.spark.sessions import java_in_its_own_group
 
-        return session(f"nexo {name}", self._master, self._conf)
+        with java_in_its_own_group():
+            return session(f"nexo {name}", self._master, self._conf)
 
     def do(
         self,
@@ -134,7 +139,7 @@ class Work:
         asks_broker: bool = True,
     ) -> "Status":
         """Run a job while its progress is shown; says how it ended."""
-        from nexo.pipeline.failures import SPARK_ERRORS, explained
+        from nexo.pipeline.failures import SPARK_ERRORS
         from nexo.pipeline.job import JobRun
         from nexo.pipeline.status import Teller
 
@@ -149,21 +154,21 @@ class Work:
 
             teller = Teller(job, lake, show)
             spark = None
-            try:
-                spark = self.spark_session(job)
-                with Ending() as ending:
-                    job_run = JobRun(
-                        spark, self.broker(), teller, should_stop=lambda: ending.is_near
-                    )
-                    work(job_run)
+            with Ending() as ending:
+                try:
+                    spark = self.spark_session(job)
+                    broker = self.broker()
+                    work(JobRun(spark, broker, teller, should_stop=lambda: ending.is_near))
                     teller.tell("stopped" if ending.is_near else "finished")
-            except (NexoError, *SPARK_ERRORS) as error:
-                failure = explained(error)
-                teller.tell("failed", str(failure))
-                raise failure from None
-            finally:
-                if spark is not None:
-                    spark.stop()
+                except (NexoError, *SPARK_ERRORS) as error:
+                    failure = _failure(spark, error, ending)
+                    if failure is None:
+                        teller.tell("stopped")
+                    else:
+                        teller.tell("failed", str(failure))
+                        raise failure from None
+                finally:
+                    _stop(spark)
         return teller.status
 
     def answer(self, status: "Status", text: str = "", **more: Any) -> None:
@@ -183,13 +188,33 @@ class Work:
         self.session.answer(document, text)
 
 
+def _failure(spark: Any, error: Exception, ending: Ending) -> NexoError | None:
+    """What a failure was about; None if it comes from a stop that was asked for: a service manager
+    may have told Java too."""
+    from nexo.pipeline.failures import BROKEN_CONNECTION, explained, java_ended
+    from nexo.spark.sessions import java_exit_code
+
+    is_broken = isinstance(error, BROKEN_CONNECTION) or ending.is_near
+    code = java_exit_code(spark, JAVA_DIES_S if is_broken else 0.0)
+    if code is None:
+        return explained(error)
+    return None if ending.is_near else java_ended(code)
+
+
+def _stop(spark: Any) -> None:
+    """Also if its Java is gone."""
+    from nexo.pipeline.failures import SPARK_ERRORS
+
+    with contextlib.suppress(*SPARK_ERRORS):
+        if spark is not None:
+            spark.stop()
+
+
 def run_file(work: Work, file: str, arguments: list[str]) -> int:
     """A user's job, as if Python ran it, in a session in which everything is in place. Its
-    streaming queries are watched as those of our jobs are."""
-    import contextlib
-    import os
-
-    from nexo.pipeline.failures import SPARK_ERRORS
+    streaming queries are watched as those of our jobs are; a signal stops them calmly, and the
+    file goes on to its end."""
+    from nexo.pipeline.failures import SPARK_ERRORS, is_ours
     from nexo.pipeline.status import Teller
     from nexo.pipeline.watch import Watch
 
@@ -200,18 +225,44 @@ def run_file(work: Work, file: str, arguments: list[str]) -> int:
     spark = work.spark_session(file)
     watch = Watch(spark, teller)
     teller.tell("running")
-    status = None
-    try:
-        status = _as_python_does(file, arguments)
-    finally:
-        with contextlib.suppress(*SPARK_ERRORS):  # the file may have stopped the session itself
-            watch.close()
-        spark.stop()
-        error = "it raised" if status is None else f"exit code {status}"
-        teller.tell(*(("finished",) if status == 0 else ("failed", error)))
+    status: int | None = None
+    with Ending(watch.stop_soon) as ending:
+        try:
+            status = _as_python_does(file, arguments)
+        except KeyboardInterrupt:
+            if not ending.is_near:
+                raise
+            status = 0
+        except SPARK_ERRORS as error:
+            failure = _failure(spark, error, ending)
+            if failure is not None and (is_ours(error) or java_is_gone(spark)):
+                teller.tell("failed", str(failure))
+                raise failure from None
+            if failure is not None:
+                raise  # with its traceback: it is a program of the user's
+            status = 0
+        finally:
+            with contextlib.suppress(*SPARK_ERRORS):  # the file may have stopped the session itself
+                watch.close()
+            _stop(spark)
+            _tell_end(teller, status, ending)
     if work.session.is_watched:
         sys.stderr.write(f"{file}: {teller.seconds:.1f} s\n")
     return status
+
+
+def java_is_gone(spark: Any) -> bool:
+    from nexo.spark.sessions import java_exit_code
+
+    return java_exit_code(spark) is not None
+
+
+def _tell_end(teller: "Teller", status: int | None, ending: Ending) -> None:
+    if status == 0:
+        teller.tell("stopped" if ending.is_near else "finished")
+    else:
+        error = teller.status.error or ("it raised" if status is None else f"exit code {status}")
+        teller.tell("failed", error)
 
 
 def _as_python_does(file: str, arguments: list[str]) -> int:

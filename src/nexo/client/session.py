@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nexo import __version__
 from nexo.client.operation import Request, Traffic, error_of
 from nexo.client.pushes import Push, PushBatch, Pushes
 from nexo.client.receipts import Receipts, Settling
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nexo.client.operation import Exchange, Operation, Pieces
+
+SOFTWARE = f"nexo-python {__version__}"
 
 
 class Session(Traffic):
@@ -102,6 +105,7 @@ class Session(Traffic):
             self.name,
             self._token,
             round(self.heartbeat_s * 1000),
+            SOFTWARE,
         )
         return frame(Kind.HELLO, 1, commands.pack(hello))
 

@@ -15,6 +15,7 @@ from nexo.engine.backups import Backups
 from nexo.engine.catalog_actor import CatalogActor
 from nexo.engine.clock import SystemClock
 from nexo.engine.committer import Committer
+from nexo.engine.connections import Connections
 from nexo.engine.context import Context
 from nexo.engine.desk import AdaptiveRunner, Desk
 from nexo.engine.hands import Hands
@@ -93,6 +94,7 @@ class Engine:
         self.committer, self.memory, self.meters = context.committer, context.memory, context.meters
         self.tasks = MoveTasks(self.redrive)
         self.hands = Hands(self, context)
+        self.connections = Connections()
         self.backups = Backups(context)
 
     # -- Life ---------------------------------------------------------------------------------
@@ -190,6 +192,11 @@ class Engine:
     def clock_ahead_ms(self) -> int:
         """How far the clock of queues is ahead of the wall clock; below 0: behind."""
         return self.now_ms() - self.wall_ms()
+
+    @property
+    def events_waiting(self) -> int:
+        """How many events are true and not told yet."""
+        return self._topics.events_waiting
 
     def topics_of(self, queue: str) -> list[str]:
         """The topics that a queue is bound to."""

@@ -402,7 +402,7 @@ class QueueActor(Actor):
         draft.rows += collected.rows
         draft.dropped_rows += collected.dropped_rows
         if self._recorder.write(draft, collected.changes, lambda: QueueSnapshot(queue)):
-            asyncio.get_running_loop().call_soon(self._copy_forward.begin)
+            asyncio.get_running_loop().call_soon(self._begin_copying)
         # Not before: what cannot be written must not take the archive along.
         for flushed in collected.flushed:
             self._context.topics.archive(self, flushed.batch, Place(flushed.row))
@@ -411,11 +411,15 @@ class QueueActor(Actor):
             self._context.topics.publish_events(events, late=False)
         return collected.mark
 
+    def _begin_copying(self) -> None:
+        self._copy_forward.begin()
+
     def settle(self, mark: Mark) -> None:
         settle.settle(self.queue, mark)
-        self._timer.at(next_ms(self.queue))
-        self.serve()
-        self._context.memory.note(self)
+        if self._gone is None:  # else the memory of what is deleted would be counted, and kept
+            self._timer.at(next_ms(self.queue))
+            self.serve()
+            self._context.memory.note(self)
 
     def tick(self) -> None:
         """The timer: do what time has made due."""

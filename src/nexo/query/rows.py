@@ -70,13 +70,13 @@ def queue_rows(
         [
             ids,
             columns.bodies,
-            pa.array((numbers >> SEQUENCE_BITS).astype(np.int32)),
+            _numeric(numbers >> SEQUENCE_BITS, np.int32, pa.int32()),
             columns.attempts,
             columns.created,
             columns.attributes,
             columns.groups,
             constant(queue, len(numbers)),
-            pa.array(numbers.astype(np.int64)),
+            _numeric(numbers, np.int64, pa.int64()),
             pa.concat_arrays([constant(state, n) for state, n in zip(states, counts, strict=True)]),
         ],
         schema=QUEUE_SCHEMA,
@@ -102,7 +102,7 @@ def topic_rows(parts: Sequence[RawPart], topic: str) -> pa.RecordBatch:
             columns.attributes,
             columns.groups,
             constant(topic, len(numbers)),
-            pa.array(numbers.astype(np.int64)),
+            _numeric(numbers, np.int64, pa.int64()),
         ],
         schema=TOPIC_SCHEMA,
     )
@@ -145,14 +145,16 @@ def _shared(
     columns = _Shared()
     bodies = [_bodies(part) for part in parts]
     columns.bodies = bodies[0] if len(bodies) == 1 else pa.concat_arrays(bodies)
-    columns.attempts = pa.array(np.repeat([part.attempts for part in parts], counts), pa.int32())
-    columns.priorities = pa.array(np.concatenate([_priorities(part) for part in parts]), pa.int32())
+    attempts = np.repeat([part.attempts for part in parts], counts)
+    columns.attempts = _numeric(attempts, np.int32, pa.int32())
+    priorities = np.concatenate([_priorities(part) for part in parts])
+    columns.priorities = _numeric(priorities, np.int32, pa.int32())
     times = np.concatenate([_times_ms(part) for part in parts])
     if origins is not None:
         for index, origin in enumerate(origins):
             if origin is not None:
                 times[index] = origin.created_ms
-    columns.created = pa.array(times * 1000, pa.timestamp("us", tz="UTC"))
+    columns.created = _numeric(times * 1000, np.int64, pa.timestamp("us", tz="UTC"))
     groups = _spread([part.extras.groups for part in parts], counts)
     columns.groups = pa.nulls(sum(counts), pa.string())
     if groups is not None:
@@ -239,6 +241,13 @@ def _replaced(column: pa.Array, values: list[str | None]) -> pa.Array:
     """A column whose rows give way where there is another value."""
     pairs = zip(values, column.to_pylist(), strict=True)
     return pa.array([old if new is None else new for new, old in pairs], pa.string())
+
+
+def _numeric(values: np.ndarray[Any, Any], width: type[Any], kind: pa.DataType) -> pa.Array:
+    """Numbers as a column. `pa.array` would do, but imports pandas where there is one: a second of
+    a short command."""
+    buffers = [None, pa.py_buffer(np.ascontiguousarray(values, dtype=width))]
+    return pa.Array.from_buffers(kind, len(values), buffers)
 
 
 def _fixed_width(text: Any, count: int, width: int) -> pa.Array:

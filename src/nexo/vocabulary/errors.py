@@ -4,6 +4,7 @@
     ├── InvalidArgument              invalid_argument              400   your fault: change the call
     │   ├── MessageTooLarge          message_too_large             413
     │   ├── InvalidBody              invalid_body                  400   a message cannot be read
+    │   ├── ConnectionNotFound       connection_not_found          404
     │   ├── MessageNotFound          message_not_found             404   it is gone, or was never
     │   ├── NumberReused             number_reused                 409   for other messages
     │   └── RedriveNotFound          redrive_not_found             404
@@ -71,6 +72,11 @@ class MessageTooLarge(InvalidArgument):
 
 class InvalidBody(InvalidArgument):
     code = "invalid_body"
+
+
+class ConnectionNotFound(InvalidArgument):
+    code = "connection_not_found"
+    http_status = 404
 
 
 class MessageNotFound(InvalidArgument):

@@ -11,7 +11,6 @@ from __future__ import annotations
 from base64 import b64encode
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import quote
 
 import msgspec
 
@@ -147,7 +146,7 @@ def envelope_of(
     told["SigningCertURL"] = f"{origin}/SimpleNotificationService.pem"
     told["UnsubscribeURL"] = (
         f"{origin}/?Action=Unsubscribe&SubscriptionArn="
-        f"{quote(f'{mark.topic_arn}:{_subscription_of(queue_message_id)}', safe=':')}"
+        f"{mark.topic_arn}:{_subscription_of(queue_message_id)}"
     )
     shown = {
         name: {"Type": kind, "Value": _text(value)}
@@ -171,5 +170,6 @@ def _text(value: str | bytes) -> str:
 
 
 def _time(at_ms: int) -> str:
-    at = datetime.fromtimestamp(at_ms / 1000, UTC)
-    return f"{at:%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03d}Z"
+    seconds, rest = divmod(at_ms, 1000)
+    at = datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)
+    return f"{at.isoformat()}.{rest:03d}Z"

@@ -17,7 +17,6 @@ from msgspec import UNSET, Meta, UnsetType
 
 from nexo.vocabulary import allowed
 from nexo.vocabulary.definitions import Definitions, Imported
-from nexo.vocabulary.events import Event
 from nexo.vocabulary.limits import (
     BATCH_MESSAGES_MAX,
     CHOSEN_IDS_MAX,
@@ -32,6 +31,27 @@ from nexo.vocabulary.message import Message
 from nexo.vocabulary.settings import QueueSettings, TopicSettings
 from nexo.vocabulary.start import LATEST, Start
 from nexo.wire import commands
+from nexo.wire.answers import (
+    ConnectionFigures as ConnectionFigures,
+)
+from nexo.wire.answers import (
+    ConsumerFigures as ConsumerFigures,
+)
+from nexo.wire.answers import (
+    CountedReasons as CountedReasons,
+)
+from nexo.wire.answers import (
+    Found as Found,
+)
+from nexo.wire.answers import (
+    MessageLife as MessageLife,
+)
+from nexo.wire.answers import (
+    ReasonGroup as ReasonGroup,
+)
+from nexo.wire.answers import (
+    Resent as Resent,
+)
 from nexo.wire.frame import ProtocolError
 
 if TYPE_CHECKING:
@@ -103,52 +123,6 @@ class Redriven(msgspec.Struct, frozen=True):
     moved: int
     skipped: int
     missing: int
-
-
-class Found(msgspec.Struct, frozen=True):
-    """What a search has found in the part of the queue that it looked at; it goes on behind the
-    number `next`, if there is one. `matched` counts also those that are not among `messages`."""
-
-    messages: list[Message]
-    matched: int
-    looked_at: int
-    next: int | None = None
-
-
-class ReasonGroup(msgspec.Struct, frozen=True):
-    """Dead letters of one reason, in which a `#` stands for each number and id; when the first and
-    the last of them failed, who had that one, and one of them with the beginning of its body."""
-
-    reason: str
-    count: int
-    first_ms: int
-    last_ms: int
-    consumer: str
-    sources: tuple[str, ...]
-    example: Message
-    example_bytes: int
-
-
-class CountedReasons(msgspec.Struct, frozen=True):
-    """The most frequent first, of the part of the queue that was looked at."""
-
-    groups: list[ReasonGroup]
-    looked_at: int
-    next: int | None = None
-
-
-class MessageLife(msgspec.Struct, frozen=True):
-    """A message, None if it is gone, and what `nexo.events` tells of it; `note` says what may be
-    missing there."""
-
-    message: Message | None
-    events: list[Event]
-    note: str
-
-
-class Resent(msgspec.Struct, frozen=True):
-    queue: str
-    id: str
 
 
 class Claimed(msgspec.Struct, frozen=True, array_like=True):
@@ -463,6 +437,16 @@ class EndBackup(Request[None], frozen=True):
     backup: allowed.Number
 
 
+class ListConnections(Request[list[ConnectionFigures]], frozen=True):
+    """Those behind number `after`, up to 1,000."""
+
+    after: allowed.Number = 0
+
+
+class CloseConnection(Request[None], frozen=True):
+    number: allowed.Number
+
+
 class CreateToken(_OfName[TokenFigures], frozen=True):
     allow: list[allowed.PermissionText]
     expires_after_ms: allowed.LifeMs | None = None  # counted from now; None: never
@@ -543,6 +527,8 @@ CALLS: dict[str, Call] = {
     "backup_progress": _call(AwaitBackup, BackupProgress),
     "backup_read": _call(ReadBackup, bytes),
     "backup_end": _call(EndBackup, _NOTHING),
+    "list_connections": _call(ListConnections, list[ConnectionFigures]),
+    "close_connection": _call(CloseConnection, _NOTHING),
     "create_token": _call(CreateToken, TokenFigures),
     "list_tokens": _call(ListTokens, list[TokenFigures]),
     "revoke_token": _call(RevokeToken, _NOTHING),

@@ -47,6 +47,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
     client: allowed.ClientName
     token: str | None = None
     heartbeat_ms: int = 10_000
+    software: allowed.ClientName = ""  # the client library and its version
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True):

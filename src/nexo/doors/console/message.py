@@ -11,8 +11,9 @@ from starlette.responses import Response
 from nexo.access.permissions import Action
 from nexo.doors.console.formatting import visible
 from nexo.doors.console.pages import HEADERS
-from nexo.doors.console.request import as_pairs, whole_number
+from nexo.doors.console.request import as_pairs, at, whole_number
 from nexo.engine import chosen, peek
+from nexo.engine.hands import Changes
 from nexo.engine.life import timeline
 from nexo.vocabulary.attributes import decode_attributes, encode_attributes
 from nexo.vocabulary.batch import Batch, batch_of
@@ -59,6 +60,7 @@ async def message(call: Call) -> Response:
             whole_number(seq, -1, 0, _SEQ_MAX),
         ),
         is_dead_letters=name in call.shared.sampler.dead_letter_queues.names(),
+        editable=None if found is None else editable(found.body),
         own_id="" if found is None else message_id(incarnation, found.seq),
         seq=f"seq={found.seq}" if found is not None and seq else "",
         may_manage=call.caller.may(Action.MANAGE, name),
@@ -72,6 +74,23 @@ async def download(call: Call) -> Response:
         raise MessageNotFound(f"message {call.path['id']!r:.80} is not in the queue")
     headers = {**HEADERS, "content-disposition": f'attachment; filename="{found.id}.bin"'}
     return Response(found.body, headers=headers, media_type="application/octet-stream")
+
+
+async def resend(call: Call) -> Response:
+    """Send it again with what the form says, in place of the original."""
+    name = call.path["name"]
+    with call.told():
+        found = await _find(call)
+        if found is None:
+            raise MessageNotFound(f"message {call.path['id']!r:.80} is not in the queue")
+        wanted = as_pairs(call.field("attributes"))
+        dropped = decode_attributes(found.attributes).keys() - wanted.keys()
+        changes = Changes(_body_of_form(call), {**dict.fromkeys(dropped), **wanted})
+        to = call.field("to") or None
+        queue, fresh = await call.engine.hands.resend(name, found.id, changes, to)
+    return call.back(
+        at("queues", queue), f"Message {fresh} is in {queue}, in place of the old one."
+    )
 
 
 async def _find(call: Call) -> Message | None:
@@ -135,6 +154,24 @@ def shown_body(body: bytes, wanted: str = "") -> ShownBody:
         head = body[:CONSOLE_HEX_SHOWN_BYTES]
         return ShownBody("hex", views, hex_rows(head), len(body), len(body) - len(head))
     return ShownBody(view, views, visible(shown), len(body), len(body) - len(head))
+
+
+class Editable(msgspec.Struct, frozen=True):
+    """A body as a form takes it: text, or hex. Line breaks of two characters would come back as
+    one, so such a text is hex too."""
+
+    text: str
+    encoding: Literal["text", "hex"]
+
+
+def editable(body: bytes) -> Editable | None:
+    """None if it is too long for a form."""
+    if len(body) > BODY_SHOWN_BYTES:
+        return None
+    text = _text(body, is_cut=False)
+    if text is None or "\r" in text:
+        return Editable(body.hex(" "), "hex")
+    return Editable(text, "text")
 
 
 def preview(body: bytes, size: int | None = None) -> str:

@@ -14,7 +14,7 @@ from nexo.doors.console.pages import badges
 from nexo.doors.console.request import as_number, at, whole_number
 from nexo.doors.console.settings_form import given_queue_settings, queue_fields
 from nexo.doors.console.streams import Frame, made_of, streamed
-from nexo.engine import peek
+from nexo.engine import chosen, peek
 from nexo.engine.listing import steps
 from nexo.engine.peek import counts
 from nexo.engine.queue_actor import QueueActor
@@ -29,8 +29,10 @@ from nexo.vocabulary.limits import (
     CONSOLE_PEEKED,
     CONSOLE_ROWS_SHOWN,
     CONSOLE_SORTED_MAX,
+    PEEK_HEAD_BYTES,
     PEEK_MESSAGES_MAX,
     PRIORITY_MAX,
+    SEARCH_TEXT_CHARS_MAX,
 )
 from nexo.vocabulary.message import Message
 from nexo.vocabulary.settings import queue_settings_of
@@ -246,6 +248,13 @@ def _glimpse(queue: str, seen: peek.Glimpse) -> Glimpse:
     return Glimpse(message, shown, seen.size, seen.own_id, address)
 
 
+def glimpse_of(actor: QueueActor, message: Message) -> Glimpse:
+    """A message that a search has found, as a row."""
+    head = msgspec.structs.replace(message, body=message.body[:PEEK_HEAD_BYTES])
+    own_id = message_id(actor.incarnation, message.seq)
+    return _glimpse(actor.name, peek.Glimpse(head, len(message.body), own_id))
+
+
 def moved(actor: QueueActor) -> str:
     """Differs when the messages of a queue may be others, or in other states."""
     info = actor.info()
@@ -270,6 +279,7 @@ async def _page(call: Call, refused: NexoError | None = None) -> Response:
     actor, defined = call.engine.queue(name), call.engine.definition(name)
     limit = whole_number(call.query("peek"), CONSOLE_PEEKED, 1, PEEK_MESSAGES_MAX)
     may_peek = call.caller.may(Action.PEEK, name)
+    text = call.query("text").strip()[:SEARCH_TEXT_CHARS_MAX]
     (row,) = rows_of(call, [actor])
     sources = call.shared.sampler.dead_letter_queues.sources().get(name, [])
     return await call.page(
@@ -280,8 +290,9 @@ async def _page(call: Call, refused: NexoError | None = None) -> Response:
         row=row,
         values=_values(call.engine, actor),
         history=call.shared.sampler.line_of(actor).points.columns(),
-        glimpses=await glimpses(actor, limit) if may_peek else [],
-        messages_made_of=moved(actor) if limit <= CONSOLE_FOLLOWED_MAX else "",
+        glimpses=await _shown(actor, limit, text) if may_peek else [],
+        messages_made_of=moved(actor) if limit <= CONSOLE_FOLLOWED_MAX and not text else "",
+        text=text,
         peek_limit=limit,
         may_peek=may_peek,
         may_push=call.caller.may(Action.PUSH, name),
@@ -294,6 +305,14 @@ async def _page(call: Call, refused: NexoError | None = None) -> Response:
         claims_made_of=_claimed(actor),
         now_ms=call.engine.now_ms(),
     )
+
+
+async def _shown(actor: QueueActor, limit: int, text: str) -> list[Glimpse]:
+    """The first messages, or those that contain a text."""
+    if not text:
+        return await glimpses(actor, limit)
+    found = await chosen.search(actor, chosen.Choice(text=text), limit)
+    return [glimpse_of(actor, each) for each in found.messages]
 
 
 async def live_queue(call: Call) -> Response:

@@ -127,6 +127,8 @@ def whole_lines(engine: Engine, surroundings: Surroundings, usage: Usage) -> str
         (f.OVERDUE, engine.committer.overdue_ms / 1000),
         (f.OUT_OF_SERVICE, len(engine.out_of_service)),
         (f.UNREADABLE, sum(each.messages for each in memory.unreadable())),
+        (f.EVENTS_WAITING, engine.events_waiting),
+        (f.EVENTS_DROPPED, meters.events_dropped),
         (f.CLOCK_AHEAD, engine.clock_ahead_ms() / 1000),
         (f.UNSETTLED, engine.committer.unsettled_bytes),
         (f.PAYLOAD_MEMORY, memory.resident_bytes),

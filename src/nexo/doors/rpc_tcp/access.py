@@ -115,6 +115,8 @@ def resource_of(wanted: Wanted) -> str:
     """What a call is about, for the audit log."""
     if isinstance(wanted, (calls.Bind, calls.Unbind)):
         return f"{wanted.topic} {wanted.queue}"
+    if isinstance(wanted, calls.CloseConnection):
+        return f"connection {wanted.number}"
     if isinstance(wanted, calls.AwaitRedrive):
         return f"task {wanted.task}"
     return str(getattr(wanted, "name", ""))

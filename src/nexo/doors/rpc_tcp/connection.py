@@ -19,6 +19,7 @@ from nexo.doors.rpc_tcp.access import check_frame, resource_of
 from nexo.doors.rpc_tcp.deliveries import Subscriptions
 from nexo.doors.rpc_tcp.handlers import HANDLERS
 from nexo.engine.committer import call_back
+from nexo.engine.connections import AckTally, ConnectionFigures, ConsumerFigures, state_of
 from nexo.vocabulary import limits
 from nexo.vocabulary.errors import NexoError, RateLimited, Unauthorized, VersionMismatch
 from nexo.vocabulary.limits import (
@@ -29,6 +30,7 @@ from nexo.vocabulary.limits import (
     RPC_GREETING_MS,
     RPC_REQUESTS_MAX,
     RPC_UNREAD_BYTES_MAX,
+    SUBSCRIPTIONS_MAX,
 )
 from nexo.wire import commands
 from nexo.wire.frame import FirstFrame, Frame, FrameReader, Kind, ProtocolError, frame, frame_parts
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from nexo.access.guard import Guard
     from nexo.access.operations import Operation
     from nexo.engine.engine import Engine
+    from nexo.engine.queue_actor import QueueActor
 
 DOOR = "rpc"
 HEARTBEAT_MS_MIN, HEARTBEAT_MS_MAX = 500, 300_000
@@ -82,6 +85,10 @@ class Connection(asyncio.Protocol):
         self._pulse: asyncio.TimerHandle | None = None
         self._beat_due = self._heard
         self.name = ""
+        self._software = ""
+        self._since_ms = 0
+        self._number = 0  # among all connections, once it has greeted
+        self._acks: dict[str, AckTally] = {}  # by queue
 
     # -- The transport's side -----------------------------------------------------------------
 
@@ -121,6 +128,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._peers.discard(self)
+        self.engine.connections.remove(self._number)
         self._transport = None
         self.caller.forget(self._expel)
         if self._pulse is not None:
@@ -218,6 +226,57 @@ class Connection(asyncio.Protocol):
         self.send([frame(Kind.GOODBYE, 0)])
         self.end()
 
+    # -- For those who ask who is connected ---------------------------------------------------
+
+    def note_acks(self, actor: QueueActor, ranges: list[tuple[int, int, int]]) -> None:
+        """What is acked is counted by queue, so that a consumer that stands still is seen."""
+        now_ms = self.engine.wall_ms()
+        tally = self._acks.get(actor.name)
+        if tally is None:
+            if len(self._acks) >= SUBSCRIPTIONS_MAX:  # names of queues that came and went
+                self._acks.clear()
+            tally = self._acks[actor.name] = AckTally(now_ms)
+        if len(ranges) == 1:
+            tally.add(ranges[0][2] - ranges[0][1], now_ms)
+        else:
+            tally.add(sum(end - first for _, first, end in ranges), now_ms)
+
+    def figures(self, number: int) -> ConnectionFigures:
+        now_ms = self.engine.wall_ms()
+        consumers = []
+        queues = set()
+        for queue, prefetch, unacked in self.subscriptions.held():
+            queues.add(queue)
+            consumers.append(self._consumer(queue, prefetch, unacked, now_ms))
+        consumers += [self._consumer(each, 0, 0, now_ms) for each in self._acks.keys() - queues]
+        return ConnectionFigures(
+            number=number,
+            door=DOOR,
+            name=self.name,
+            address=self._peer,
+            software=self._software,
+            token=self.caller.name if self.caller.is_bound else "",
+            since_ms=self._since_ms,
+            consumers=consumers,
+        )
+
+    def _consumer(self, queue: str, prefetch: int, unacked: int, now_ms: int) -> ConsumerFigures:
+        tally = self._acks.get(queue)
+        last_ms = tally.last_ms if tally is not None else 0
+        return ConsumerFigures(
+            queue=queue,
+            prefetch=prefetch,
+            unacked=unacked,
+            acked=tally.count if tally is not None else 0,
+            rate=round(tally.rate(now_ms), 2) if tally is not None else 0.0,
+            last_ack_ms=last_ms,
+            state=state_of(unacked, self._writable, last_ms, self._since_ms, now_ms),
+        )
+
+    def close_by_operator(self) -> None:
+        """As when the broker stops: a client that is well comes back by itself."""
+        self.say_goodbye()
+
     def audited(self, operation: Operation, wanted: Any) -> contextlib.AbstractContextManager[None]:
         """Around a call: what changes something goes to the audit log, however it ends."""
         if not operation.is_audited:
@@ -277,6 +336,9 @@ class Connection(asyncio.Protocol):
             self.caller.when_ended(self._expel)
         self._greeted = True
         self.name = hello.client
+        self._software = hello.software
+        self._since_ms = self.engine.wall_ms()
+        self._number = self.engine.connections.add(self)
         beat_ms = min(max(hello.heartbeat_ms, HEARTBEAT_MS_MIN), HEARTBEAT_MS_MAX)
         self._heartbeat_s = beat_ms / 1000
         if self._pulse is not None:

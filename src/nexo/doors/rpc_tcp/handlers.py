@@ -77,6 +77,7 @@ def _pop_at_once(connection: Connection, actor: QueueActor, pop: commands.Pop) -
 def _ack(connection: Connection, correlation: int, head: bytes, body: memoryview) -> None:
     acked = commands.unpack_ranges(head)
     actor = connection.engine.queue(acked.queue)
+    connection.note_acks(actor, acked.ranges)
     _settle(connection, correlation, acked.ranges, actor.ack_ranges)
 
 

@@ -57,16 +57,21 @@ class Action:
     """`decode` takes JSON; `check` refuses a request that lacks what it must have. Who calls it
     must be allowed what its `operation` needs."""
 
-    __slots__ = ("_required", "decode", "handler", "name", "operation", "request")
+    __slots__ = ("_decode", "_required", "handler", "name", "operation", "request")
 
     def __init__(self, name: str, request: type[shapes.Shape], handler: Handler) -> None:
         self.name = name
         self.operation = OPERATIONS[_OPERATIONS[name]]
         self.request = request
         self.handler = handler
-        self.decode: Callable[[bytes], shapes.Shape] = msgspec.json.Decoder(request).decode
+        self._decode: Callable[[bytes], shapes.Shape] | None = None
         words = dict(zip(request.__struct_encode_fields__, request.__struct_fields__, strict=True))
         self._required = [(words[name], name) for name in shapes.REQUIRED.get(request, ())]
+
+    def decode(self, body: bytes) -> shapes.Shape:
+        if self._decode is None:  # not at the start: most brokers never need most of them
+            self._decode = msgspec.json.Decoder(self.request).decode
+        return self._decode(body)
 
     @property
     def is_change(self) -> bool:
