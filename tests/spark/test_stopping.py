@@ -10,12 +10,12 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from nexo.cli.session import Ending
 from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark import java_gateway
 from pyspark.errors import PySparkException
 
 from nexo.cli.pipeline_work import _failure
+from nexo.cli.session import Ending
 from nexo.pipeline.lake import Lake
 from nexo.pipeline.status import read_statuses
 from nexo.spark.sessions import java_exit_code, java_in_its_own_group

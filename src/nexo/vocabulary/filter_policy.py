@@ -150,7 +150,7 @@ def _values_of(typed: Typed) -> list[Any]:
     return [value]
 
 
-@lru_cache(maxsize=_COMPILED_MAX)
+@lru_cache(maxsize=FILTER_POLICIES_KEPT)
 def _steps_of(way: str) -> list[list[tuple[str, int]]]:
     """From each part of a way the keys that may come next, and the part behind them."""
     parts = way.split(".", limits.FILTER_POLICY_DEPTH_MAX)

@@ -166,7 +166,7 @@ class Editable(msgspec.Struct, frozen=True):
 
 def editable(body: bytes) -> Editable | None:
     """None if it is too long for a form."""
-    if len(body) > BODY_SHOWN_BYTES:
+    if len(body) > CONSOLE_BODY_SHOWN_BYTES:
         return None
     text = _text(body, is_cut=False)
     if text is None or "\r" in text:
