@@ -246,6 +246,9 @@ HTTP_LEAVING_S = 2.0  # how long a refused client may go on sending before it is
 # off at once loses the answer, and tries again
 HTTP_STALLED_S = 1.0  # when connections run out, who has kept us waiting for this long goes first
 HTTP_TOLD_S = 10.0  # between two lines in the log about connections that were refused
+HTTP_BODY_AHEAD_BYTES = 64 * 1024  # of a body that nobody has taken yet; then no more is read
+HTTP_TURN_REQUESTS = 16  # of one connection in a row; then others get their turn: it may send
+# thousands at once
 HTTP_JSON_PLAIN_BYTES = 64 * 1024  # what is shorter cannot hold enough values to matter
 
 SQS_BODY_BYTES_MAX = 8 * 1024 * 1024  # a message of 1 MiB is up to six times as long in JSON …
