@@ -23,7 +23,7 @@ from nexo.engine.definitions import (
 )
 from nexo.engine.listing import steps
 from nexo.engine.views import Wanted
-from nexo.vocabulary import allowed
+from nexo.vocabulary import fields
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.limits import RPC_CALL_BYTES_MAX
 from nexo.vocabulary.settings import QueueSettings
@@ -102,7 +102,7 @@ def _decoded(wanted: commands.Called) -> Any:
         return _decoder_of(method).decode(wanted.params)
     except msgspec.ValidationError as error:
         kind = calls.CALLS[method].request
-        raise InvalidArgument(f"{method}: {allowed.refused(error, kind).message}") from None
+        raise InvalidArgument(f"{method}: {fields.refused(error, kind).message}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidArgument(f"{method}: the parameters cannot be read: {error}") from None
 
@@ -167,7 +167,7 @@ async def _edit_queue(engine: Engine, wanted: calls.EditQueue) -> calls.QueueFig
         settings = msgspec.convert({**now, **wanted.settings}, QueueSettings)
     except msgspec.ValidationError as error:
         raise InvalidArgument(
-            f"edit_queue: {allowed.refused(error, QueueSettings).message}"
+            f"edit_queue: {fields.refused(error, QueueSettings).message}"
         ) from None
     await engine.edit_queue(wanted.name, settings)
     return _queue_figures(engine.find_queue(wanted.name))
