@@ -197,6 +197,7 @@ FRAME_BYTES_MAX = BATCH_BYTES_MAX + 16 * 1024 * 1024  # the largest batch with a
 AHEAD_KEPT_MS = 1_000  # what was sent ahead is kept for a client that was cut off
 JOINED_BYTES_MAX = 64 * 1024  # of frames in one write; above it a copy costs more than pieces do
 HEARTBEATS_MISSED_MAX = 3  # before the other side of a connection counts as gone
+CLAIM_WAIT_MS_MAX = 20_000  # that a claim waits for messages: as long as a pop waits on SQS
 
 # -- The UDP door -----------------------------------------------------------------------------
 
@@ -264,7 +265,13 @@ SNS_RETENTION_MS = 3_600_000  # what a topic made by SNS keeps for those who rea
 SNS_RETENTION_BYTES = 64 * 1024 * 1024  # … SNS itself keeps nothing, so it is not to fill a disk
 SQS_TOLD_CHARS_MAX = 1_000  # of what a request said, in the error that names it
 SQS_POLICY_DEPTH_MAX = 16  # levels of a policy; real ones have five
-
+HTTP_GOODBYE_S = 3  # requests under way may take this long when the broker stops
+HTTP_HANDSHAKE_S = 10.0  # of TLS; until it is done nobody knows of the connection
+HTTP_BACKLOG = 1_024  # connections that the system takes while we are busy
+HTTP_ROUND_S = 1.0  # how often the date in answers is written anew, and who is late is sent away
+HTTP_ONE_PART_BYTES = 64 * 1024  # a longer body is written for itself: to copy it would cost more
+HTTP_ORIGIN_BYTES_MAX = 300  # a name has at most 253 characters; strangers fill no memory
+HTTP_FORM_DEPTH_MAX = 8  # levels in the name of a form's field; a batch of SNS has eight
 
 # -- The process ------------------------------------------------------------------------------
 

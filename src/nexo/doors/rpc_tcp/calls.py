@@ -25,7 +25,7 @@ from nexo.engine.listing import steps
 from nexo.engine.views import Wanted
 from nexo.vocabulary import fields
 from nexo.vocabulary.errors import InvalidArgument
-from nexo.vocabulary.limits import RPC_CALL_BYTES_MAX
+from nexo.vocabulary.limits import CLAIM_WAIT_MS_MAX, RPC_CALL_BYTES_MAX
 from nexo.vocabulary.settings import QueueSettings
 from nexo.wire import calls, commands
 from nexo.wire.columns import encode_parts
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     Knows = Callable[[str], bool]
     Listed = list[bytes | memoryview]
 
-CLAIM_WAIT_MS_MAX = 20_000  # as long as a pop waits on SQS
 # Bodies, and whole brokers.
 LARGE_CALLS = frozenset({"redrive_chosen", "resend", "import_definitions"})
 _ARRAY_HEAD = Struct(">BI")  # in msgpack, in the form that fits any number
