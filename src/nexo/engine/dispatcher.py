@@ -12,8 +12,8 @@ from nexo.engine.outcome import outcome_of, report
 from nexo.machine.fail import give_back_lease
 from nexo.machine.pop import pop
 from nexo.vocabulary import limits
-from nexo.vocabulary.allowed import check_allowed
 from nexo.vocabulary.errors import NotReady
+from nexo.vocabulary.fields import check_allowed
 from nexo.vocabulary.limits import SERVE_STEP_PARTS, TIMEOUT_MS_MAX
 
 if TYPE_CHECKING:

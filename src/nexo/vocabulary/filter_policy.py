@@ -17,6 +17,7 @@ import msgspec
 from nexo.vocabulary import limits
 from nexo.vocabulary.attributes import decode_typed
 from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.limits import FILTER_POLICIES_KEPT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,7 +28,6 @@ Scope = Literal["MessageAttributes", "MessageBody"]
 ATTRIBUTES: Scope = "MessageAttributes"
 BODY: Scope = "MessageBody"
 
-_COMPILED_MAX = 4_096
 _EXACT_MAX, _DIGITS = 1e9, 1e6  # up to which numbers, and how exactly they are looked at
 _OR = "$or"
 _ARRAY = "String.Array"
@@ -150,7 +150,7 @@ def _values_of(typed: Typed) -> list[Any]:
     return [value]
 
 
-@lru_cache(maxsize=_COMPILED_MAX)
+@lru_cache(maxsize=FILTER_POLICIES_KEPT)
 def _steps_of(way: str) -> list[list[tuple[str, int]]]:
     """From each part of a way the keys that may come next, and the part behind them."""
     parts = way.split(".", limits.FILTER_POLICY_DEPTH_MAX)
@@ -163,7 +163,7 @@ def _steps_of(way: str) -> list[list[tuple[str, int]]]:
 # -- Compiling --------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=_COMPILED_MAX)
+@lru_cache(maxsize=FILTER_POLICIES_KEPT)
 def compiled(text: str, scope: str = ATTRIBUTES) -> Policy | None:
     """The policy that a text stands for; None wants everything. What SNS refuses is an
     `InvalidArgument` in its words."""

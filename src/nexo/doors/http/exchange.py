@@ -13,6 +13,8 @@ import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+from nexo.vocabulary.limits import HTTP_ONE_PART_BYTES
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
@@ -31,7 +33,6 @@ _NO_BODY = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
 _NOT_IN_A_HEADER = re.compile(rb"[\x00\r\n]")
 _FAILED = b"Internal Server Error"
 _FAILED_HEAD = b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\n" % len(_FAILED)
-_ONE_PART_BYTES = 64 * 1024  # a longer body is written for itself: to copy it would cost more
 
 
 class Exchange:
@@ -173,7 +174,7 @@ class Exchange:
         if self.method == "HEAD":
             body = b""
         parts = (STATUS_LINES[status], connection.hall.date, headers, close, b"\r\n")
-        if len(body) < _ONE_PART_BYTES:
+        if len(body) < HTTP_ONE_PART_BYTES:
             connection.transport.write(b"%b%b%b%b%b%b" % (*parts, body))
         else:
             connection.transport.write(b"".join(parts))

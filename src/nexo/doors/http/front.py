@@ -21,6 +21,7 @@ import msgspec
 
 from nexo.access.operations import Named, check
 from nexo.vocabulary.errors import Forbidden, NexoError, RateLimited, Unauthorized
+from nexo.vocabulary.limits import HTTP_ORIGIN_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,7 +46,6 @@ _REASONS = {
 _CHALLENGE = (b"www-authenticate", b'Bearer realm="nexo"')
 _OWN = frozenset({b"same-origin", b"none"})  # of Sec-Fetch-Site: none is a person who typed it
 _PAGES = ("/console", "/health")  # a link on another site may lead there
-_URL_BYTES_MAX = 300  # a name has at most 253 characters; strangers must not fill the memory
 
 
 class Beginning(Protocol):
@@ -183,7 +183,7 @@ def _is_ours(told: dict[bytes, bytes], exchange: Exchange) -> bool:
 
 def _is_local(url: bytes) -> bool:
     """Whether a URL names this machine by a name that nobody else can give away."""
-    return len(url) <= _URL_BYTES_MAX and _is_local_url(url)
+    return len(url) <= HTTP_ORIGIN_BYTES_MAX and _is_local_url(url)
 
 
 @lru_cache(maxsize=256)

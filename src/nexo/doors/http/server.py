@@ -13,16 +13,12 @@ from typing import TYPE_CHECKING
 
 from nexo.doors.http.connection import Hall, HttpConnection
 from nexo.doors.http.crowd import Crowd
+from nexo.vocabulary.limits import HTTP_BACKLOG, HTTP_GOODBYE_S, HTTP_HANDSHAKE_S, HTTP_ROUND_S
 
 if TYPE_CHECKING:
     import ssl
 
     from nexo.doors.http.front import Beginning
-
-GOODBYE_S = 3  # requests under way may take this long when the broker stops
-HANDSHAKE_S = 10.0  # of TLS; until it is done nobody knows of the connection
-BACKLOG = 1_024
-_ROUND_S = 1.0  # how often the date in answers is written anew, and who is late is sent away
 
 
 class HttpDoor:
@@ -39,9 +35,9 @@ class HttpDoor:
         self._server = await loop.create_server(
             self._connect,
             sock=bound,
-            backlog=BACKLOG,
+            backlog=HTTP_BACKLOG,
             ssl=self._tls,
-            ssl_handshake_timeout=None if self._tls is None else HANDSHAKE_S,
+            ssl_handshake_timeout=None if self._tls is None else HTTP_HANDSHAKE_S,
         )
         self._rounds = loop.create_task(self._go_round())
         found: int = bound.getsockname()[1]
@@ -61,7 +57,7 @@ class HttpDoor:
         for each in list(hall.connections):
             each.shutdown()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(GOODBYE_S):
+            async with asyncio.timeout(HTTP_GOODBYE_S):
                 await hall.emptied()
         for task in list(hall.tasks):
             task.cancel()
@@ -75,7 +71,7 @@ class HttpDoor:
     async def _go_round(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(_ROUND_S)
+            await asyncio.sleep(HTTP_ROUND_S)
             self._hall.set_date()
             self._hall.crowd.sweep(loop.time())
 

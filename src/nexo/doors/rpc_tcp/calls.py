@@ -23,9 +23,9 @@ from nexo.engine.definitions import (
 )
 from nexo.engine.listing import steps
 from nexo.engine.views import Wanted
-from nexo.vocabulary import allowed
+from nexo.vocabulary import fields
 from nexo.vocabulary.errors import InvalidArgument
-from nexo.vocabulary.limits import RPC_CALL_BYTES_MAX
+from nexo.vocabulary.limits import CLAIM_WAIT_MS_MAX, RPC_CALL_BYTES_MAX
 from nexo.vocabulary.settings import QueueSettings
 from nexo.wire import calls, commands
 from nexo.wire.columns import encode_parts
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     Knows = Callable[[str], bool]
     Listed = list[bytes | memoryview]
 
-CLAIM_WAIT_MS_MAX = 20_000  # as long as a pop waits on SQS
 # Bodies, and whole brokers.
 LARGE_CALLS = frozenset({"redrive_chosen", "resend", "import_definitions"})
 _ARRAY_HEAD = Struct(">BI")  # in msgpack, in the form that fits any number
@@ -102,7 +101,7 @@ def _decoded(wanted: commands.Called) -> Any:
         return _decoder_of(method).decode(wanted.params)
     except msgspec.ValidationError as error:
         kind = calls.CALLS[method].request
-        raise InvalidArgument(f"{method}: {allowed.refused(error, kind).message}") from None
+        raise InvalidArgument(f"{method}: {fields.refused(error, kind).message}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidArgument(f"{method}: the parameters cannot be read: {error}") from None
 
@@ -167,7 +166,7 @@ async def _edit_queue(engine: Engine, wanted: calls.EditQueue) -> calls.QueueFig
         settings = msgspec.convert({**now, **wanted.settings}, QueueSettings)
     except msgspec.ValidationError as error:
         raise InvalidArgument(
-            f"edit_queue: {allowed.refused(error, QueueSettings).message}"
+            f"edit_queue: {fields.refused(error, QueueSettings).message}"
         ) from None
     await engine.edit_queue(wanted.name, settings)
     return _queue_figures(engine.find_queue(wanted.name))
