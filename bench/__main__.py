@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from bench import (
     backlog,
+    cluster,
     console,
     durable,
     journal,
@@ -23,6 +24,7 @@ from bench import (
     restart,
     rpc,
     rules,
+    sql,
     sqs,
     steady,
     topics,
@@ -46,7 +48,9 @@ CASES = (
     "topics",
     "operations",
     "steady",
+    "cluster",
     "console",
+    "sql",
     "spark",
     "pipeline",
     "peers",
@@ -78,10 +82,14 @@ def measure(case: str, directory: Path, options: argparse.Namespace) -> Iterable
         return topics.run(directory)
     if case == "console":
         return console.run(directory)
+    if case == "sql":
+        return sql.run(directory)
     if case == "operations":
         return operations.run(directory)
     if case == "steady":
         return steady.run(directory, options.minutes, options.memory_limit)
+    if case == "cluster":
+        return cluster.run(directory)
     if case == "udp":
         return udp.run(directory)
     if case == "peers":

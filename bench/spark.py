@@ -14,8 +14,8 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 import nexo
 from bench.result import Result
 from bench.rpc import running_broker
+from nexo.query.rows import declared, queue_rows
 from nexo.spark import session
-from nexo.spark.rows import declared, queue_rows
 from nexo.vocabulary.batch import batch_of
 from nexo.wire.columns import WirePart, encode_parts, raw_parts
 

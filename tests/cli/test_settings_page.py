@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from nexo.cli.setting_flags import QUEUE_FLAGS, TOPIC_FLAGS
-from nexo.cli.settings_page import REGENERATE, settings_page
+from nexo.cli.parameters import QUEUE_FLAGS, TOPIC_FLAGS
 from nexo.vocabulary.settings import FLAT_QUEUE_SETTINGS, TOPIC_SETTINGS
+from scripts.settings_page import REGENERATE, settings_page
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "settings.md"
 

@@ -10,6 +10,7 @@ import pytest
 
 import nexo
 from nexo.client.blocking import connection, handle
+from nexo.vocabulary import limits
 from nexo.wire import commands
 from nexo.wire.frame import Kind
 from tests.client.eventually import eventually
@@ -152,7 +153,7 @@ def test_a_loop_with_long_work_does_not_ask_ahead(
 def test_a_broken_connection_returns_what_nobody_saw(
     quick: pytest.MonkeyPatch, client: nexo.Client, relay: Relay, other: Any
 ) -> None:
-    quick.setattr(commands, "AHEAD_KEPT_MS", 50)
+    quick.setattr(limits, "AHEAD_KEPT_MS", 50)
     queue = _queue(client, 20)
     held = queue.pop()
     assert _work(queue, 10) == _numbers(1, 11)
@@ -172,7 +173,7 @@ def test_a_client_that_comes_back_goes_on(
     quick: pytest.MonkeyPatch, client: nexo.Client, relay: Relay, kind: Kind | None
 ) -> None:
     """Whatever was under way when the connection broke."""
-    quick.setattr(commands, "AHEAD_KEPT_MS", 1000 * LONG_S)
+    quick.setattr(limits, "AHEAD_KEPT_MS", 1000 * LONG_S)
     queue = _queue(client, 20)
     _work(queue, 10)
     eventually(lambda: _has_come(queue))
@@ -188,7 +189,7 @@ def test_a_client_that_comes_back_goes_on(
 def test_an_ack_whose_answer_was_lost_is_done(
     quick: pytest.MonkeyPatch, client: nexo.Client, relay: Relay
 ) -> None:
-    quick.setattr(commands, "AHEAD_KEPT_MS", 1000 * LONG_S)
+    quick.setattr(limits, "AHEAD_KEPT_MS", 1000 * LONG_S)
     queue = _queue(client, 20)
     _work(queue, 10)
     message = queue.pop()
@@ -266,7 +267,7 @@ def test_an_ack_that_was_lost_with_its_reception_is_told(
     quick: pytest.MonkeyPatch, client: nexo.Client, relay: Relay
 ) -> None:
     """The broker has taken the message back: it must not count as acked."""
-    quick.setattr(commands, "AHEAD_KEPT_MS", 0)
+    quick.setattr(limits, "AHEAD_KEPT_MS", 0)
     queue = _queue(client, 20)
     _work(queue, 10)
     message = queue.pop()

@@ -227,8 +227,8 @@ async def test_the_table_of_the_console_is_chosen_in_steps(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, sort: str, text: str
 ) -> None:
     engine = await letters_and_depths(rig)
-    monkeypatch.setattr(table, "ROWS_SHOWN", 10)
-    monkeypatch.setattr(table, "SORTED_MAX", 40)
+    monkeypatch.setattr(table, "CONSOLE_ROWS_SHOWN", 10)
+    monkeypatch.setattr(table, "CONSOLE_SORTED_MAX", 40)
     asked = {"sort": sort, "filter": text, "page": "3"}
     visit: Any = SimpleNamespace(
         engine=engine,
@@ -249,7 +249,7 @@ async def test_the_table_of_the_console_is_chosen_in_steps(
 async def test_the_topics_of_the_console_are_chosen_in_steps(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
-    monkeypatch.setattr(topics_page, "TOPICS_SHOWN", 250)
+    monkeypatch.setattr(topics_page, "CONSOLE_TOPICS_SHOWN", 250)
     engine = await rig.start()
     names = [f"t{number:04d}" for number in range(3 * LIST_STEP_NAMES)]
     await asyncio.gather(*[engine.create_topic(name) for name in names])

@@ -69,7 +69,15 @@ def test_the_figures_of_a_queue(broker: ServedBroker) -> None:
         assert (info.depth, info.in_flight) == (3, 1)
         for gauge in ("depth", "ready", "scheduled", "in_flight"):
             assert value(samples, f"nexo_queue_{gauge}", queue="figures") == getattr(info, gauge)
-        for event in ("pushed", "delivered", "acked", "nacked", "expired", "dead_lettered"):
+        for event in (
+            "pushed",
+            "delivered",
+            "acked",
+            "nacked",
+            "timed_out",
+            "expired",
+            "dead_lettered",
+        ):
             told = value(samples, "nexo_messages_total", queue="figures", event=event)
             assert told == getattr(info, event), event
         assert 0 < value(samples, "nexo_queue_oldest_age_seconds", queue="figures") < 30

@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 
 from nexo.cli.main import run
 from nexo.cli.pipeline_work import Work, _failure
-from nexo.cli.signals import Ending
+from nexo.cli.session import Ending
 from nexo.pipeline.lake import Lake
 from nexo.pipeline.status import read_statuses
 from nexo.spark.sessions import java_exit_code, java_in_its_own_group

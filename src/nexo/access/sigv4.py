@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 SKEW_MS = 15 * 60_000  # how far the clock of a client may be off
 SIGNING_KEYS_MAX = 1024  # a key is of one secret, day, region and service
 CREDENTIAL_BYTES_MAX = 512  # an access key id of 128 characters, twice encoded, and its scope
-SERVICES = frozenset({"sqs", "sts"})
+SERVICES = frozenset({"sns", "sqs", "sts"})
 UNSIGNED_PAYLOAD = b"UNSIGNED-PAYLOAD"
 
 _MISMATCH = (

@@ -11,8 +11,7 @@ import typer
 
 from nexo.cli.parameters import add_parameters, flag, parse_duration
 from nexo.cli.progress import progress_bar, show_rate
-from nexo.cli.session import DEFAULT_URL, Json, Session, TlsCa, Token, Url
-from nexo.cli.signals import Ending
+from nexo.cli.session import DEFAULT_URL, Ending, Json, Session, TlsCa, Token, Url
 from nexo.vocabulary.errors import InvalidArgument, NexoError
 
 if TYPE_CHECKING:

@@ -30,6 +30,7 @@ _COLOURS = {
     EventKind.RECEIVED: "blue",
     EventKind.ACKED: "green",
     EventKind.NACKED: "yellow",
+    EventKind.TIMED_OUT: "yellow",
     EventKind.EXPIRED: "yellow",
     EventKind.DEAD_LETTERED: "red",
     EventKind.REDRIVEN: "magenta",
@@ -121,7 +122,7 @@ def queue_page(info: "QueueInfo") -> Table:
             command = f"nexo queue release {info.name} --consumer {consumer}"
             page.add_row("", f"[dim]if that query is gone: {command}[/dim]")
     page.add_row("", "")
-    for name in ("pushed", "delivered", "acked", "nacked", "expired", "dead_lettered"):
+    for name in ("pushed", "delivered", "acked", "nacked", "timed_out", "expired", "dead_lettered"):
         page.add_row(name.replace("_", "-"), f"{getattr(info, name):,}")
     page.add_row("", "")
     for name in info.settings.__struct_fields__:

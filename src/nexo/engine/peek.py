@@ -61,7 +61,7 @@ async def glimpses(
             missing = [each.chunk for each in chosen if each.chunk.content is None]
             if not missing:
                 return [
-                    _glimpse(queue, each, seq)
+                    glimpse_of(queue, each, seq)
                     for each in chosen
                     for seq in range(each.first, each.end)
                 ]
@@ -97,7 +97,8 @@ def _chosen(queue: Queue, limit: int, bytes_max: int, after: int | None) -> list
     return chosen
 
 
-def _glimpse(queue: Queue, seen: Glance, seq: int) -> Glimpse:
+def glimpse_of(queue: Queue, seen: Glance, seq: int) -> Glimpse:
+    """One message of a run whose content is in memory."""
     chunk, span = seen.chunk, seen.span
     assert chunk.content is not None
     index = chunk.index(seq)
@@ -209,6 +210,7 @@ class Counts(msgspec.Struct, frozen=True, gc=False):
     delivered: int
     acked: int
     nacked: int
+    timed_out: int
     expired: int
     dead_lettered: int
 
@@ -225,6 +227,7 @@ def counts(actor: QueueActor) -> Counts:
         delivered=totals.delivered,
         acked=totals.acked,
         nacked=totals.nacked,
+        timed_out=totals.timed_out,
         expired=totals.expired,
         dead_lettered=totals.dead_lettered,
     )

@@ -66,6 +66,8 @@ def apply_to_topic(topic: Topic, records: Iterable[Sequence[c.TopicChange]]) -> 
                 start = change.start
             elif isinstance(change, c.Produced):
                 _produced(topic, change)
+            elif isinstance(change, c.Remembered):
+                _remembered(topic, change)
     log.recover(log.chunks.values(), log.end)
     topic.firsts = []
     drop_before(topic, start)
@@ -136,7 +138,7 @@ def _deadline_set(queue: Queue, change: c.DeadlineSet) -> None:
         if change.failed is Cause.NACKED:
             queue.totals.nacked += end - first
         elif change.failed in TIMED_OUT:
-            queue.totals.expired += end - first
+            queue.totals.timed_out += end - first
 
 
 def _removed(queue: Queue, change: c.Removed) -> None:
@@ -181,8 +183,8 @@ def _rewritten(queue: Queue, change: c.Rewritten) -> None:
 # -- What is remembered -----------------------------------------------------------------------
 
 
-def _remembered(queue: Queue, change: c.Remembered) -> None:
-    recent_of(queue).add(change.until_ms, change.keys, change.seqs)
+def _remembered(owner: Queue | Topic, change: c.Remembered) -> None:
+    recent_of(owner).add(change.until_ms, change.keys, change.seqs)
 
 
 def _produced(owner: Queue | Topic, change: c.Produced) -> None:

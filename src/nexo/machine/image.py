@@ -91,6 +91,7 @@ class TotalsImage(msgspec.Struct, array_like=True):
     nacked: int = 0
     expired: int = 0
     dead_lettered: int = 0
+    timed_out: int = 0  # snapshots of earlier versions count these as expired
 
 
 class Image(msgspec.Struct):
@@ -112,6 +113,7 @@ class TopicImage(msgspec.Struct):
     end: int = 0
     chunks: list[ChunkImage] = []
     producers: dict[str, ProducerImage] = {}
+    recent: dict[str, tuple[int, int]] = {}  # as of a queue
 
 
 encode_image = msgspec.msgpack.Encoder(enc_hook=as_packed).encode
@@ -160,6 +162,7 @@ def image_of_topic(topic: Topic) -> TopicImage:
         topic.log.end,
         [chunk_image(chunk) for chunk in topic.log.chunks.values()],
         _producers_image(topic.producers),
+        topic.recent.entries() if topic.recent is not None else {},
     )
 
 
@@ -208,6 +211,7 @@ def totals_image(queue: Queue) -> TotalsImage:
         totals.nacked,
         totals.expired,
         totals.dead_lettered,
+        totals.timed_out,
     )
 
 
@@ -293,6 +297,7 @@ def revive_topic(topic: Topic, image: TopicImage) -> None:
         topic.producers = Producers()
         for name, known in image.producers.items():
             topic.producers.recall(name, known.seen_ms, known.answers, known.checksums)
+    topic.recent = _revived_keys(image.recent)
 
 
 def _revive_lease(queue: Queue, finder: _Finder, lease: int, leased: list[Leased]) -> None:
@@ -316,17 +321,23 @@ def _revive_lease(queue: Queue, finder: _Finder, lease: int, leased: list[Leased
         queue.watch(lease, deadline_ms)
 
 
+def _revived_keys(entries: dict[str, tuple[int, int]]) -> Recent | None:
+    if not entries:
+        return None
+    recent = Recent()
+    by_until: dict[int, tuple[list[str], list[int]]] = {}
+    for key, (until_ms, seq) in entries.items():
+        keys, seqs = by_until.setdefault(until_ms, ([], []))
+        keys.append(key)
+        seqs.append(seq)
+    for until_ms in sorted(by_until):
+        recent.add(until_ms, *by_until[until_ms])
+    return recent
+
+
 def _revive_memory(queue: Queue, image: Image) -> None:
     """What the queue remembers of messages that may be gone: keys, producers, claims, totals."""
-    if image.recent:
-        queue.recent = Recent()
-        by_until: dict[int, tuple[list[str], list[int]]] = {}
-        for key, (until_ms, seq) in image.recent.items():
-            keys, seqs = by_until.setdefault(until_ms, ([], []))
-            keys.append(key)
-            seqs.append(seq)
-        for until_ms in sorted(by_until):
-            queue.recent.add(until_ms, *by_until[until_ms])
+    queue.recent = _revived_keys(image.recent)
     if image.producers:
         queue.producers = Producers()
         for name, known in image.producers.items():

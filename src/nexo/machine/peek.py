@@ -47,6 +47,7 @@ class Info(msgspec.Struct, frozen=True):
     delivered: int
     acked: int
     nacked: int
+    timed_out: int
     expired: int
     dead_lettered: int
     claimed: dict[str, int]  # messages held by each Spark consumer …
@@ -190,6 +191,7 @@ def info(queue: Queue, now_ms: int) -> Info:
         delivered=totals.delivered,
         acked=totals.acked,
         nacked=totals.nacked,
+        timed_out=totals.timed_out,
         expired=totals.expired,
         dead_lettered=totals.dead_lettered,
         claimed=claimed,

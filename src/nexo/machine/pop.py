@@ -62,7 +62,7 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def count(self) -> int:
-        return sum(part.count for part in self.parts)
+        return sum([part.count for part in self.parts])
 
 
 def pop(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from nexo.machine.pop import Delivery, messages
 from nexo.simulation.history import Violation
-from nexo.simulation.letter import Acked, Copy, Hold
+from nexo.simulation.records import Acked, Copy, Hold
 from nexo.vocabulary.errors import LeaseLost, NexoError, ReadOnly
 from nexo.vocabulary.limits import LEASE_BITS
 from nexo.vocabulary.states import State

@@ -66,7 +66,7 @@ class ViewReader(DataSourceReader):
         return [ViewSlice(loaded, index, parts) for index in range(parts)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from nexo.spark.rows import queue_rows
+        from nexo.query.rows import queue_rows
         from nexo.wire.columns import raw_parts
 
         assert isinstance(partition, ViewSlice)

@@ -250,7 +250,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- The executors ------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from nexo.spark.rows import queue_rows
+        from nexo.query.rows import queue_rows
         from nexo.wire.columns import raw_parts
 
         assert isinstance(partition, QueueSlice)

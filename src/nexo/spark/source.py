@@ -34,7 +34,7 @@ class NexoDataSource(DataSource):
         return "nexo"
 
     def schema(self) -> str:
-        from nexo.spark.rows import declared
+        from nexo.query.rows import declared
 
         self._check_readable()
         return declared(with_state=self._asked.queue is not None)

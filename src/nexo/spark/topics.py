@@ -168,7 +168,7 @@ def topic_slices(ranges: Ranges, counts: dict[str, int]) -> list[TopicSlice]:
 
 
 def read_slice(options: Options, piece: TopicSlice) -> Iterator[pa.RecordBatch]:
-    from nexo.spark.rows import topic_rows
+    from nexo.query.rows import topic_rows
     from nexo.wire.columns import raw_parts
 
     link, at, strict = link_to(options), piece.start, options.fail_on_data_loss

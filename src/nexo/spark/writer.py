@@ -31,9 +31,9 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from nexo.query.rows import READ_COLUMNS, RESERVED_PREFIX
 from nexo.spark.checksums import checksum_of
 from nexo.spark.link import TIMEOUT_S, link_to, numbered_publish, numbered_push
-from nexo.spark.rows import READ_COLUMNS, RESERVED_PREFIX
 from nexo.spark.write_names import done_writes, micro_batch_of, note_done, place_of
 from nexo.vocabulary.attributes import encode_attributes
 from nexo.vocabulary.batch import OFFSET_TYPE, Batch

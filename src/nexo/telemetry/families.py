@@ -54,7 +54,8 @@ QUEUE_CLAIMED_AGE = Family(
 MESSAGES = Family(
     "nexo_messages_total",
     "counter",
-    "Messages by what happened to them: pushed, delivered, acked, nacked, expired, dead_lettered.",
+    "Messages by what happened to them: pushed, delivered, acked, nacked, timed_out, expired, "
+    "dead_lettered.",
     ("queue", "event"),
 )
 RETRIES = Family(
@@ -103,6 +104,14 @@ OUT_OF_SERVICE = Family(
 )
 UNREADABLE = Family(
     "nexo_unreadable_messages", "gauge", "Messages that could not be read when last asked for."
+)
+EVENTS_WAITING = Family(
+    "nexo_events_waiting", "gauge", "Events that are true and not in nexo.events yet."
+)
+EVENTS_DROPPED = Family(
+    "nexo_events_dropped_total",
+    "counter",
+    "Events that nexo.events will never tell, since too many waited.",
 )
 CLOCK_AHEAD = Family(
     "nexo_clock_ahead_seconds",

@@ -37,6 +37,7 @@ Rate = Annotated[float, Meta(gt=0, le=limits.RECEIVE_RATE_MAX)]
 # -- Texts ------------------------------------------------------------------------------------
 
 Name = Annotated[str, Meta(max_length=limits.FULL_NAME_CHARS_MAX)]  # of what may be there or not
+MessageId = Annotated[str, Meta(min_length=1, max_length=limits.MESSAGE_ID_CHARS_MAX)]
 PatternText = Annotated[str, Meta(min_length=1, max_length=limits.PATTERN_CHARS_MAX)]
 ClientName = Annotated[str, Meta(max_length=limits.CONSUMER_CHARS_MAX)]
 ConsumerName = Annotated[str, Meta(min_length=1, max_length=limits.CONSUMER_CHARS_MAX)]

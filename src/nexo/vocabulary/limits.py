@@ -17,6 +17,7 @@ BATCH_BYTES_MAX = 64 * 1024 * 1024  # and far below the int32 offsets of the col
 POP_MESSAGES_MAX = 10_000
 POP_BYTES_MAX = 64 * 1024 * 1024
 PEEK_MESSAGES_MAX = 1_000
+MESSAGE_ID_CHARS_MAX = 64  # of what is taken for one; ids have 36
 GROUP_ID_CHARS_MAX = 128
 DEDUPLICATION_ID_CHARS_MAX = 128
 REASON_CHARS_MAX = 1_024  # longer reasons are cut: they are for people
@@ -37,10 +38,10 @@ DEPTH_MAX = 10**12
 BACKOFF_FACTOR_MAX = 1_000
 RECEIVE_RATE_MAX = 10**9
 RECEIVE_WAIT_MS_MAX = 20_000  # the SQS limit of a long poll
-TAGS_MAX = 50  # of a queue, as on SQS …
+TAGS_MAX = 50  # of a queue or topic, as on SQS …
 TAG_KEY_CHARS_MAX = 128  # … with keys …
 TAG_VALUE_CHARS_MAX = 256  # … and values as long as there
-AWS_SETTINGS_MAX = 32  # attributes of SQS that a queue keeps for those who ask; SQS has about 20 …
+AWS_SETTINGS_MAX = 32  # attributes of SQS or SNS kept for those who ask; SQS has about 20 …
 AWS_SETTINGS_BYTES_MAX = 64 * 1024  # … and their names and texts together: policies are long
 IN_FLIGHT_MAX = 120_000  # what SQS lets a standard queue have in flight
 QUEUES_MAX = 250_000  # of a broker, aside from dead-letter queues that it makes itself
@@ -54,6 +55,7 @@ RECEIVE_BURST_MS = 100  # a rate limit lets through what 100 ms allow at once
 NOISY_IN_FLIGHT_MIN = 30  # a tenant below this is never noisy (fair queues)
 NOISY_SHARE = 0.1  # a tenant above this share of what is in flight is noisy
 DEDUPLICATION_KEYS_MAX = 10_000_000  # of a queue, about 2 GB; 33,000 a second in five minutes
+TOPIC_DEDUPLICATION_MS = 300_000  # how long a topic knows a message, as on SNS
 DEDUPLICATION_KEYS_FORGOTTEN = 4_000  # dropped in one step once their window is over
 PRODUCER_NUMBER_MAX = 2**64 - 1  # what a frame has room for
 PRODUCER_RESULTS_KEPT = 64  # a client may have this many unconfirmed pushes
@@ -120,6 +122,17 @@ MOVE_MESSAGES = 1_000  # messages moved to another queue in one transaction …
 MOVE_RUNS = 200  # … if they lie in no more runs than this
 REDRIVES_KEPT = 1_000  # ended redrives that can still be asked about
 REDRIVE_BURST_MS = 100  # a rate is kept by moving what this long allows, then waiting
+SEARCH_STEP_MESSAGES = 1_000  # that a search looks at in one step: about 3 ms …
+SEARCH_STEP_RUNS = 500  # … in no more runs than this …
+SEARCH_STEP_BYTES = 4 * 1024 * 1024  # … and of no more bytes
+SEARCH_CALL_MESSAGES = 200_000  # looked at before an answer: about a second; the rest is asked for
+SEARCH_ANSWER_BYTES = 16 * 1024 * 1024  # of bodies in one answer
+SEARCH_MESSAGES_MAX = 1_000  # shown in one answer
+SEARCH_TEXT_CHARS_MAX = 1_024
+CHOSEN_IDS_MAX = 10_000  # named in one request
+REASON_GROUPS_MAX = 1_000  # reasons that are told apart; those beyond are counted together
+ACK_RATE_WINDOW_MS = 10_000  # over which the acks of a consumer are counted
+CONSUMER_STUCK_MS = 60_000  # one that holds messages and acks none for this long is stuck
 READ_RETRY_MS = 200  # a read that failed is tried again, while someone waits for it
 UNREADABLE_RETRY_MS = 60_000  # how often what the disk could not give is tried again
 DESK_TURN_CALLS = 4  # calls to the journal in one step of the event loop
@@ -138,6 +151,9 @@ TIMER_MS_MAX = 24 * 3_600_000  # an event loop takes no arbitrary distance; a ti
 COMMIT_OVERDUE_MS = 5_000  # if no commit ends for so long, the broker is not healthy
 CLOSE_MS = 5_000  # how long a broker that stops waits for its disk
 LAZY_COMMIT_MS = 50  # deliveries alone are written after this long
+POSTGRESQL_CONNECT_S = 5  # for a connection to be made, of each host in the URL
+POSTGRESQL_SILENT_S = 10  # after which a server or a broker that says nothing counts as gone
+POSTGRESQL_LOCK_S = 2.0  # for the server to notice that the broker before this one has ended
 INLINE_COMMIT_MS = 2.0  # while commits take less than this they run in the event loop …
 INLINE_COMMIT_BYTES = 2 * 1024 * 1024  # … but none that is larger than this
 FOLLOWED_TOPICS_MAX = 100_000  # topics that one pattern may stand for
@@ -147,6 +163,8 @@ FOLLOWERS_MAX = 100_000  # requests of a broker that wait for the topics of a pa
 LIST_STEP_NAMES = 100  # queues or topics that a list looks at before others get their turn
 DEFINITIONS_STEP = 250  # that are imported or exported before others get their turn
 LIST_PAGE_MAX = 1_000  # queues or topics that a client is told of in one answer
+RESERVE_BYTES = 32 * 1024 * 1024  # kept back on the disk, for acks when it is full
+VERIFIED_PROBLEMS_MAX = 100  # SQLite's own check stops here: the file is lost anyway
 EVENTS_PENDING_MAX = 100_000  # events that wait for a full disk before the oldest are dropped
 EVENTS_PAUSE_MS = 20  # between two publications of events: a busy broker has thousands of commits
 EVENTS_PUBLISHED_MAX = 2_500  # events in one commit: telling them is a part of its step
@@ -170,6 +188,10 @@ SUBSCRIPTION_NUMBER_MAX = 2**32 - 1  # it stands in the head of each delivery
 PREFETCH_MAX = 100_000  # messages that a subscription has room for
 RECEIPT_RANGES_MAX = 100_000  # of one ack, nack or extension …
 RECEIPT_RANGES_STEP = 1_000  # … of which so many are applied in one step
+FRAME_BYTES_MAX = BATCH_BYTES_MAX + 16 * 1024 * 1024  # the largest batch with all its columns
+AHEAD_KEPT_MS = 1_000  # what was sent ahead is kept for a client that was cut off
+JOINED_BYTES_MAX = 64 * 1024  # of frames in one write; above it a copy costs more than pieces do
+HEARTBEATS_MISSED_MAX = 3  # before the other side of a connection counts as gone
 
 # -- The UDP door -----------------------------------------------------------------------------
 
@@ -219,6 +241,9 @@ HTTP_LEAVING_S = 2.0  # how long a refused client may go on sending before it is
 # off at once loses the answer, and tries again
 HTTP_STALLED_S = 1.0  # when connections run out, who has kept us waiting for this long goes first
 HTTP_TOLD_S = 10.0  # between two lines in the log about connections that were refused
+HTTP_BODY_AHEAD_BYTES = 64 * 1024  # of a body that nobody has taken yet; then no more is read
+HTTP_TURN_REQUESTS = 16  # of one connection in a row; then others get their turn: it may send
+# thousands at once
 HTTP_JSON_PLAIN_BYTES = 64 * 1024  # what is shorter cannot hold enough values to matter
 
 SQS_BODY_BYTES_MAX = 8 * 1024 * 1024  # a message of 1 MiB is up to six times as long in JSON …
@@ -229,22 +254,24 @@ SQS_JSON_VALUES_MAX = 20_000  # ten entries with ten attributes each are 1,000
 SQS_QUEUE_URL_CHARS_REMEMBERED = 512  # longer ones are read each time
 SQS_TRACE_CHARS_MAX = 1_024  # of a trace header; a real one has about 100
 SYSTEM_ATTRIBUTES_BYTES_FREE = 2 * 1_024  # a trace header and a sender: they count for nothing
+SNS_MESSAGE_BYTES_MAX = 256 * 1024  # as on AWS: of a message, and of all in a batch
+SNS_RETENTION_MS = 3_600_000  # what a topic made by SNS keeps for those who read it natively: …
+SNS_RETENTION_BYTES = 64 * 1024 * 1024  # … SNS itself keeps nothing, so it is not to fill a disk
 SQS_TOLD_CHARS_MAX = 1_000  # of what a request said, in the error that names it
 SQS_POLICY_DEPTH_MAX = 16  # levels of a policy; real ones have five
 
-CONSOLE_LOGIN_BYTES_MAX = 8 * 1024  # a token, a proof and the address of a page
-CONSOLE_LOGIN_S = 10.0
-CONSOLE_FORM_BYTES_MAX = 1024 * 1024  # settings with all tags, or a selection of 1,000 messages
-CONSOLE_MESSAGE_FORM_BYTES_MAX = 49 * 1024 * 1024  # a body of the highest size, each byte as %00
-CONSOLE_FORM_FIELDS_MAX = 2_000  # a selection of messages and some more
-CONSOLE_QUERY_FIELDS_MAX = 50
-CONSOLE_STREAMS_MAX = 200  # open pages; one more takes the place of the longest open
 
 # -- The process ------------------------------------------------------------------------------
 
 DESCRIPTORS_MAX = 1_048_576  # the limit is raised to the hard one, which may be absurdly high
-COLLECTED_OBJECTS_MAX = 100_000  # that one search for garbage looks at: about 15 ms
+COLLECTED_OBJECTS_MAX = 10_000  # that a search for garbage looks at again and again: about 2 ms
 DESCRIPTORS_RESERVED = 64  # kept back from connections, for the journal, backups and logs
+MMAP_THRESHOLD_BYTES = 512 * 1024  # of a buffer whose memory is kept: above what a socket brings
+GOODBYE_S = 5.0  # how long clients may take to hang up when the broker stops
+SECURITY_ROUND_S = 1.0  # how often expiries and the files of the certificate are looked at
+DISK_WATCH_S = 0.5  # how often the broker is asked whether its disk is well
+STOP_S = 20.0  # from the signal to the end, at most; the systemd unit allows a little more
+LAST_WORDS_S = 1.0  # for the log: whoever reads it may be what is stuck
 
 # -- The admin API ----------------------------------------------------------------------------
 
@@ -255,20 +282,115 @@ ADMIN_PUSH_MESSAGES_MAX = 1_000
 ADMIN_SHOWN_BYTES = 64 * 1024  # of each body, unless more is asked for; the rest is cut off
 ADMIN_ANSWER_BYTES_MAX = 32 * 1024 * 1024  # of all bodies in one answer
 ADMIN_QUERY_FIELDS_MAX = 20
+FILTER_POLICY_BYTES_MAX = 256 * 1024  # as on SNS, like the next two
+FILTER_POLICY_KEYS_MAX = 5
+FILTER_POLICY_COMBINATIONS_MAX = 150
+FILTER_POLICY_DEPTH_MAX = 20  # levels of a policy on bodies; with depth the combinations grow
+FILTERED_ELEMENTS_MAX = 20_000  # of lists in a body, looked at for all policies: about 20 ms
 WHERE_MAX = 20  # attributes that a binding asks for
 WHERE_NAME_CHARS_MAX = 256
 WHERE_VALUE_CHARS_MAX = 1_024
 ADMIN_PERMISSION_CHARS_MAX = 256  # a pattern with all its actions
 DEFINITIONS_MAX = 1_000_000  # queues, topics or bindings of one document; its bytes are fewer
 ADMIN_JSON_VALUES_MAX = 200_000  # in one request: 1,000 messages with 200 values each
+ADMIN_TURN_BYTES = 256 * 1024  # that are looked at before others get their turn
+ADMIN_MESSAGE_BYTES = 1024  # what a message costs in an answer besides its body
+ADMIN_TOPIC_CHARS_MAX = 160  # the name of an archive is longer than that of its queue
+ADMIN_STEP_QUEUES = 1_000  # that are summed before others get their turn
+ADMIN_TURN_QUEUES = 100  # that are described before others get their turn
 
 # -- Backups --------------------------------------------------------------------------------------
 BACKUP_PIECE_BYTES_MAX = 1024 * 1024  # a copy is fetched in pieces of this size
 BACKUP_SILENCE_MS = 5_000  # after this long without a question another may be begun in its place
 BACKUP_IDLE_MS = 60_000  # one that nobody asks for any more is forgotten after this long
+BACKUP_READ_BYTES = 4 * 1024 * 1024  # of a file that is copied at once
+BACKUP_STEP_PAGES = 128  # copied in one step: about a millisecond
 
 # -- Metrics --------------------------------------------------------------------------------------
 METRICS_QUEUES_MAX = 10_000  # queues with series of their own; the rest is told together
 METRICS_HISTOGRAMS_MAX = 100  # the busiest queues, each with histograms of its own
 METRICS_TOPICS_MAX = 1_000
 METRICS_CLAIMS_MAX = 1_000  # consumers of Spark that hold messages, each with series of its own
+LOOP_TICK_S = 0.25  # how often the event loop is asked how late it is
+METERS_COMMITS = 64  # commits whose events are counted at once …
+METERS_EVENTS = 1_000  # … or fewer that have so many of them, which is a step of work by itself
+
+# -- Access ------------------------------------------------------------------------------------
+
+AUDIT_FILE_BYTES_MAX = 16 * 1024 * 1024  # of one file of the audit log; then the next is begun …
+AUDIT_FILES_KEPT = 5  # … and so many are kept besides it
+AUDIT_ENTRIES_IN_MEMORY = 1_000  # where there is no data directory
+AUDIT_RESOURCE_CHARS_MAX = 200  # names come from strangers too
+AUDIT_REFUSED_WINDOW_MS = 60_000  # within which refusals that are alike …
+AUDIT_REFUSED_LINES_MAX = 10  # … have this many lines of their own
+AUDIT_REFUSED_KINDS_MAX = 100  # that are told apart within a window; beyond, they are told together
+AUDIT_TAIL_BYTES = 64 * 1024  # where the last entry of a file is: one has a few hundred bytes
+ACCESS_DECISIONS_MAX = 10_000  # that are remembered of one caller
+ACCESS_NAME_CHARS_REMEMBERED = 256  # strangers must not fill the memory with long names
+ACCESS_FAILURES_MAX = 10  # wrong tokens of one address within …
+ACCESS_FAILURES_MS = 60_000  # … this long; then it has to wait
+ACCESS_ADDRESSES_MAX = 10_000  # that are remembered; beyond, the one that began first is forgotten
+PERMISSION_PATTERN_CHARS_MAX = 160  # a name with its account and region, and some wildcards
+TOKEN_PERMISSIONS_MAX = 100  # of one token: each is looked at when a name is first used
+TOKEN_CHARS_MAX = 128  # what is longer is not looked at
+SIGNED_CONSTANTS_MAX = 1024  # what is remembered of clients that sign alike all day
+SIGNED_CONSTANT_CHARS_MAX = 1024  # longer ones are read each time: strangers fill no memory
+PRESIGNED_URL_S_MAX = 7 * 24 * 3600  # the longest life of a presigned URL, as on AWS
+
+# -- The console -------------------------------------------------------------------------------
+
+CONSOLE_LOGIN_BYTES_MAX = 8 * 1024  # a token, a proof and the address of a page
+CONSOLE_LOGIN_S = 10.0
+CONSOLE_FORM_BYTES_MAX = 1024 * 1024  # settings with all tags, or a selection of 1,000 messages
+CONSOLE_MESSAGE_FORM_BYTES_MAX = 49 * 1024 * 1024  # a body of the highest size, each byte as %00
+CONSOLE_FORM_FIELDS_MAX = 2_000  # a selection of messages and some more
+CONSOLE_QUERY_FIELDS_MAX = 50
+CONSOLE_STREAMS_MAX = 200  # open pages; one more takes the place of the longest open
+CONSOLE_DIGITS_MAX = 20  # of a number in an address: more are as good as these
+CONSOLE_ROWS_SHOWN = 100  # queues on one page of their table
+CONSOLE_CHOSEN_MS = 2_000  # for this long an open page takes the order of its table for granted
+CONSOLE_FILTER_CHARS_MAX = 100  # of the text that names are searched by
+CONSOLE_SORTED_MAX = 5_000  # rows that can be paged through by a figure; by name all can
+CONSOLE_PEEKED = 20  # messages on the page of a queue, unless more are asked for
+CONSOLE_FOLLOWED_MAX = 100  # a longer list of messages stays as it was when the page was opened
+CONSOLE_LIST_BYTES_MAX = 16 * 1024 * 1024  # of bodies that a list of messages looks at
+CONSOLE_LIST_MS = 2_000  # between two looks whether a list of messages has changed
+CONSOLE_LETTERS_SHOWN = 50  # dead letters on one page …
+CONSOLE_REASONS_LOOKED = 20_000  # letters that are looked at for the list of reasons: about 60 ms
+CONSOLE_REASONS_SHOWN = 12  # … the most frequent reasons …
+CONSOLE_TASKS_SHOWN = 5  # … and the latest redrives
+CONSOLE_TOPICS_SHOWN = 500  # topics on one page
+CONSOLE_TOPIC_MESSAGES_SHOWN = 20  # of one topic
+CONSOLE_TAIL_READ_MAX = 50  # messages that a tick of a tail shows; the page counts the others
+CONSOLE_TAIL_BYTES_MAX = 1024 * 1024  # that such a tick reads
+CONSOLE_NOTICES_MAX = 200  # that wait for the next page of somebody; the oldest goes first
+CONSOLE_NOTICE_CHARS_MAX = 500  # a notice may name what somebody typed
+CONSOLE_COOKIE_S = 12 * 3_600  # a working day; then the token is asked for again
+CONSOLE_BATCHES_SHOWN = 20  # micro-batches of one query
+CONSOLE_BATCHES_KEPT = 1_000  # micro-batches that are remembered, of all queries
+CONSOLE_EVENTS_READ = 10_000  # what is further behind than this is passed over
+CONSOLE_RATE_OVER_MS = 60_000  # the rate of a query is that of the last minute
+CONSOLE_RATE_OVER_MS_MIN = 1_000  # a rate over less is noise
+CONSOLE_AUDIT_SHOWN = 100  # entries of the audit log, unless more are asked for …
+CONSOLE_AUDIT_SHOWN_MAX = 1_000  # … and at most
+
+# -- The client --------------------------------------------------------------------------------
+
+CLIENT_AGAIN_S = 0.1  # a broker that is not ready yet is asked again after this long
+CLIENT_BACKUP_WAIT_MS = 200  # one question after the progress of a backup
+CLIENT_RANGES_MAX = 10_000  # of one frame of acks
+CLIENT_RECEPTIONS_KEPT = 1_024  # of pops, that are said again on the next connection …
+CLIENT_RECEPTIONS_KEPT_S = 30.0  # … if they are not older than this
+CLIENT_MERGED_MESSAGES_MAX = 10_000  # single pushes that travel as one batch …
+CLIENT_MERGED_BYTES_MAX = 4 * 1024 * 1024  # … and their bodies: others wait behind them
+CLIENT_READ_MESSAGES = 1_000  # that one read of a subscription to a topic takes …
+CLIENT_READ_BYTES_MAX = 8 * 1024 * 1024  # … of this size together …
+CLIENT_POLL_MS = 20_000  # … and how long it waits
+WORKER_LOOK_UP_S = 1.0  # how long a wait may take no notice of a `stop` that came just then
+WORKER_CLOSE_S = 5.0  # for what handlers left behind to notice that it is cancelled
+WORKER_START_S = 60.0  # for a process to import its handler
+WORKER_END_S = 5.0  # for a process to end before it is killed
+WORKER_STUCK_MAX = 32  # handlers left to themselves before the worker takes no more
+WORKER_BATCH_MAX = 10_000  # messages of one call of a handler: Lambda's limit
+WORKER_CONCURRENCY_MAX = 1_000  # subscriptions of one connection; a FIFO queue needs one each
+WORKER_TIMEOUT_S = 900.0  # the longest that Lambda lets a function take

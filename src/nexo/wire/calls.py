@@ -19,14 +19,39 @@ from nexo.vocabulary import allowed
 from nexo.vocabulary.definitions import Definitions, Imported
 from nexo.vocabulary.limits import (
     BATCH_MESSAGES_MAX,
+    CHOSEN_IDS_MAX,
     LIST_PAGE_MAX,
     POP_BYTES_MAX,
     POP_MESSAGES_MAX,
+    REASON_CHARS_MAX,
+    SEARCH_MESSAGES_MAX,
+    SEARCH_TEXT_CHARS_MAX,
 )
 from nexo.vocabulary.message import Message
 from nexo.vocabulary.settings import QueueSettings, TopicSettings
 from nexo.vocabulary.start import LATEST, Start
 from nexo.wire import commands
+from nexo.wire.answers import (
+    ConnectionFigures as ConnectionFigures,
+)
+from nexo.wire.answers import (
+    ConsumerFigures as ConsumerFigures,
+)
+from nexo.wire.answers import (
+    CountedReasons as CountedReasons,
+)
+from nexo.wire.answers import (
+    Found as Found,
+)
+from nexo.wire.answers import (
+    MessageLife as MessageLife,
+)
+from nexo.wire.answers import (
+    ReasonGroup as ReasonGroup,
+)
+from nexo.wire.answers import (
+    Resent as Resent,
+)
 from nexo.wire.frame import ProtocolError
 
 if TYPE_CHECKING:
@@ -38,6 +63,10 @@ _PageLimit = Annotated[int, Meta(ge=1, le=LIST_PAGE_MAX)]
 _Seqs = Annotated[list[allowed.Number], Meta(min_length=1, max_length=POP_MESSAGES_MAX)]
 _Bodies = Annotated[list[bytes], Meta(max_length=POP_MESSAGES_MAX)]
 _Bounds = tuple[int, int]  # the lowest and the highest
+_SearchLimit = Annotated[int, Meta(ge=0, le=SEARCH_MESSAGES_MAX)]
+_Ids = Annotated[list[allowed.MessageId], Meta(min_length=1, max_length=CHOSEN_IDS_MAX)]
+_ReasonText = Annotated[str, Meta(max_length=REASON_CHARS_MAX)]
+_SearchText = Annotated[str, Meta(max_length=SEARCH_TEXT_CHARS_MAX)]
 
 
 # -- What is answered -------------------------------------------------------------------------
@@ -64,6 +93,7 @@ class QueueFigures(msgspec.Struct, frozen=True):
     claimed: dict[str, int]  # messages held by each Spark consumer …
     unsealed: int = 0  # … and how many of all those fall back unless it is heard of
     unreadable: int = 0  # messages that the disk could not give; they are passed over
+    timed_out: int = 0  # an older broker counts these as expired
     claimed_age_ms: dict[str, int] = {}  # how long those who hold some have held the first
 
 
@@ -177,6 +207,16 @@ class _Listing(Request[Reply], frozen=True):
     limit: _PageLimit | None = None
 
 
+class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Which messages are meant: those for which all holds that is said. In reasons numbers and ids
+    do not count. `source` is the queue that a dead letter came from."""
+
+    ids: _Ids | None = None
+    reason: _ReasonText | None = None
+    text: _SearchText = ""
+    source: allowed.Name | None = None
+
+
 class CreateQueue(_OfName[QueueFigures], frozen=True):
     settings: QueueSettings | None = None
     exist_ok: bool = False  # a queue of this name will do, whatever its settings
@@ -219,6 +259,7 @@ class Redrive(_OfName[int], frozen=True):
 
     to: allowed.Name | None = None
     rate: allowed.Rate | None = None
+    choice: Choice | None = None  # None: all of them
 
 
 class RedriveChosen(_OfName[Redriven], frozen=True):
@@ -226,6 +267,40 @@ class RedriveChosen(_OfName[Redriven], frozen=True):
     seqs: _Seqs
     to: allowed.Name | None = None
     bodies: _Bodies | None = None
+
+
+class Discard(_OfName[int], frozen=True):
+    """The answer is the number of a task, which is asked about like a redrive. Either a choice, or
+    sequence numbers with the incarnation of the queue in which they were seen."""
+
+    choice: Choice | None = None
+    incarnation: int = 0
+    seqs: _Seqs | None = None
+
+
+class Search(_OfName[Found], frozen=True):
+    choice: Choice = Choice()
+    limit: _SearchLimit = 100
+    after: allowed.Number | None = None
+    whole: bool = False  # count also what is not shown
+
+
+class CountReasons(_OfName[CountedReasons], frozen=True):
+    choice: Choice = Choice()
+    after: allowed.Number | None = None
+
+
+class ShowMessage(_OfName[MessageLife], frozen=True):
+    id: allowed.MessageId
+
+
+class Resend(_OfName[Resent], frozen=True):
+    """With another body, and with these attributes set, or left out where the value is nil."""
+
+    id: allowed.MessageId
+    body: bytes | None = None
+    attributes: dict[str, str | None] = {}
+    to: allowed.Name | None = None
 
 
 class AwaitRedrive(Request[RedriveProgress], frozen=True):
@@ -362,6 +437,16 @@ class EndBackup(Request[None], frozen=True):
     backup: allowed.Number
 
 
+class ListConnections(Request[list[ConnectionFigures]], frozen=True):
+    """Those behind number `after`, up to 1,000."""
+
+    after: allowed.Number = 0
+
+
+class CloseConnection(Request[None], frozen=True):
+    number: allowed.Number
+
+
 class CreateToken(_OfName[TokenFigures], frozen=True):
     allow: list[allowed.PermissionText]
     expires_after_ms: allowed.LifeMs | None = None  # counted from now; None: never
@@ -416,6 +501,11 @@ CALLS: dict[str, Call] = {
     "redrive_chosen": _call(RedriveChosen, Redriven),
     "redrive_progress": _call(AwaitRedrive, RedriveProgress),
     "redrive_cancel": _call(CancelRedrive, RedriveProgress),
+    "discard": _call(Discard, int),
+    "search": _call(Search, Found),
+    "reasons": _call(CountReasons, CountedReasons),
+    "message": _call(ShowMessage, MessageLife),
+    "resend": _call(Resend, Resent),
     "release": _call(Release, int),
     "create_topic": _call(CreateTopic, TopicFigures),
     "delete_topic": _call(DeleteTopic, _NOTHING),
@@ -437,6 +527,8 @@ CALLS: dict[str, Call] = {
     "backup_progress": _call(AwaitBackup, BackupProgress),
     "backup_read": _call(ReadBackup, bytes),
     "backup_end": _call(EndBackup, _NOTHING),
+    "list_connections": _call(ListConnections, list[ConnectionFigures]),
+    "close_connection": _call(CloseConnection, _NOTHING),
     "create_token": _call(CreateToken, TokenFigures),
     "list_tokens": _call(ListTokens, list[TokenFigures]),
     "revoke_token": _call(RevokeToken, _NOTHING),

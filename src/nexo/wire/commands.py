@@ -39,7 +39,6 @@ _RANGES_BYTES_MAX = _RANGE.size * limits.RECEIPT_RANGES_MAX
 # Flags of POP.
 ONE_ACK = 1  # the delivery counts as received
 AHEAD = 2  # nobody has come for it yet: without a reception ack it ends with the connection …
-AHEAD_KEPT_MS = 1_000  # … if the client is not back by then and gives that ack
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True):
@@ -48,6 +47,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
     client: allowed.ClientName
     token: str | None = None
     heartbeat_ms: int = 10_000
+    software: allowed.ClientName = ""  # the client library and its version
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True):

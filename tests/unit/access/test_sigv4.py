@@ -64,7 +64,7 @@ def test_what_botocore_signs_is_accepted(request_: Request) -> None:
 def test_any_region_and_the_services_of_the_door() -> None:
     assert verify(signed(region="mars-1"), secret_of, SIGNED_AT_MS).scope.region == "mars-1"
     assert verify(signed(service="sts"), secret_of, SIGNED_AT_MS).scope.service == "sts"
-    with pytest.raises(SignatureDoesNotMatch, match="scoped to correct service: 'sqs' or 'sts'"):
+    with pytest.raises(SignatureDoesNotMatch, match="correct service: 'sns' or 'sqs' or 'sts'"):
         verify(signed(service="s3"), secret_of, SIGNED_AT_MS)
 
 

@@ -12,7 +12,15 @@ import random
 import time
 from typing import TYPE_CHECKING, Any, cast
 
-from nexo.client.handshake import CONNECT_S, Backoff, configure, is_final, overdue, unreachable
+from nexo.client.handshake import (
+    CONNECT_S,
+    Backoff,
+    ConnectionLog,
+    configure,
+    is_final,
+    overdue,
+    unreachable,
+)
 from nexo.client.session import Session, closed
 from nexo.vocabulary.errors import InvalidArgument, NexoError, Unreachable
 
@@ -56,6 +64,7 @@ class Connection:
         self._pulse: asyncio.TimerHandle | None = None
         self._pulse_at = 0.0
         self._backoff = Backoff(random.random, timeout)
+        self._log = ConnectionLog(address)
         self._failure: NexoError | None = None
 
     # -- Callers ------------------------------------------------------------------------------
@@ -204,6 +213,7 @@ class Connection:
         channel.abort()
         if self._pulse is not None:
             self._pulse.cancel()
+        self._log.lost(error, time.monotonic())
         if self._deadlines or self._waiting or len(self.session.subscriptions):
             self.begin()
 
@@ -253,6 +263,7 @@ class Connection:
         self._channel = channel
         self._failure = None
         self._backoff.connected(time.monotonic())
+        self._log.connected(time.monotonic())
         channel.take_over()
         for arrived in frames[1:]:
             self.session.dispatch(arrived)

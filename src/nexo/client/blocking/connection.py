@@ -36,7 +36,14 @@ from nexo.client.blocking.threads import (
     wait_at,
     watch_forks,
 )
-from nexo.client.handshake import CONNECT_S, Backoff, is_final, overdue, unreachable
+from nexo.client.handshake import (
+    CONNECT_S,
+    Backoff,
+    ConnectionLog,
+    is_final,
+    overdue,
+    unreachable,
+)
 from nexo.client.session import Session, closed
 from nexo.vocabulary.errors import NexoError, Unreachable
 
@@ -98,6 +105,8 @@ class Connection:
         self._followers = Followers()
         self._backoff = Backoff(random.random, self._timeout)
         self._failure: NexoError | None = None  # why there is no connection
+        self._log = ConnectionLog(self._address)
+        self._changes: deque[NexoError | None] = deque()  # losses and connections, to be logged
         self._quiet_at = 0.0
         self._closing = threading.Event()
         self.keeper: Keeper = Keeper(weakref.ref(self))
@@ -384,6 +393,17 @@ class Connection:
                 raise
             self._failure = None
             self._backoff.connected(time.monotonic())
+            self._changes.append(None)
+            self.keeper.stir()
+
+    def _log_changes(self) -> None:
+        """By the keeper alone: it holds no lock, and nobody waits for it to read."""
+        while self._changes:
+            failure = self._changes.popleft()
+            if failure is None:
+                self._log.connected(time.monotonic())
+            else:
+                self._log.lost(failure, time.monotonic())
 
     def _lose(self, sock: Channel, failure: NexoError) -> None:
         """Under the lock: a connection is over."""
@@ -392,11 +412,15 @@ class Connection:
             self._failure = failure
             self._backoff.lost(time.monotonic())
             self.session.lose()
+            if self.session.closed is None:
+                self._changes.append(failure)
+                self.keeper.stir()
 
     # -- The keeper's side --------------------------------------------------------------------
 
     def keep(self) -> float:
         """What nobody else is there for; returns in how many seconds to come again."""
+        self._log_changes()
         with self.lock:
             if self.session.closed is not None:
                 return 0.0

@@ -13,7 +13,7 @@ from nexo.doors.admin_http.operation import Answer, Operation
 from nexo.doors.admin_http.request import AtQueue, Count, Moment, Paging, QueueName, moment
 from nexo.engine.listing import page
 from nexo.engine.peek import counts
-from nexo.vocabulary.limits import CONSUMER_CHARS_MAX
+from nexo.vocabulary.limits import ADMIN_TURN_QUEUES, CONSUMER_CHARS_MAX
 from nexo.vocabulary.settings import queue_settings_of, user_queue_settings
 from nexo.vocabulary.user_settings import GivenQueueSettings, QueueSettings
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from nexo.engine.queue_actor import QueueActor
     from nexo.vocabulary.changes import QueueDefined
 
-TURN_QUEUES = 100  # that are looked at before others get their turn
 
 _ALL = "/api/v1/queues"
 _ONE = "/api/v1/queues/{name}"
@@ -46,6 +45,7 @@ class QueueFigures(msgspec.Struct, frozen=True):
     delivered: Count
     acked: Count
     nacked: Count
+    timed_out: Count
     expired: Count
     dead_lettered: Count
     claimed: dict[str, int]
@@ -115,7 +115,7 @@ async def _list(call: Call) -> QueuePage:
     names, following = await page(engine.queues, query.after, query.limit, call.caller.knows)
     queues = []
     for number, name in enumerate(names):
-        if number % TURN_QUEUES == TURN_QUEUES - 1:
+        if number % ADMIN_TURN_QUEUES == ADMIN_TURN_QUEUES - 1:
             await asyncio.sleep(0)
         if name in engine.queues:  # else it was deleted in between
             queues.append(_figures(engine.queues[name], engine.definition(name)))

@@ -7,6 +7,8 @@ kept for longer is what the metrics and the `insights` job are for.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from array import array
 from heapq import nsmallest
 from typing import TYPE_CHECKING
@@ -15,6 +17,7 @@ import msgspec
 
 from nexo.engine.listing import steps
 from nexo.engine.peek import traffic
+from nexo.vocabulary.errors import NexoError
 from nexo.vocabulary.names import FIFO_SUFFIX, dead_letter_name
 
 if TYPE_CHECKING:
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
     from nexo.engine.queue_actor import QueueActor
     from nexo.vocabulary.settings import QueueSettings
 
+IDLE_S = 10.0  # between two samples while nobody looks
+USAGE_S = 5.0  # between two looks at the size of the journal
 POINTS_MAX = 2_400  # of one line
 POINTS_SHOWN = 600  # that a page is sent: more than it has pixels to tell apart
 QUEUES_MAX = 100  # queues with lines of their own; the longest not looked at goes first
@@ -220,6 +225,7 @@ class Sampler:
         # time, in/s, out/s, depth, oldest age s, in flight, dead letters, stored bytes
         self.points = Points(8)
         self.stored_bytes = 0
+        self._usage_due_s = 0.0
         self.deepest: list[QueueActor] = []  # those that hold the most
         self.totals = Totals(engine.now_ms(), len(engine.queues), 0, 0, 0, 0, 0, 0, "")
         self._sampled: Totals | None = None
@@ -241,6 +247,21 @@ class Sampler:
         async for actors in steps(self._engine.queues):
             walk.see(actors)
         return self._learn(walk)
+
+    async def look(self) -> None:
+        """Take a sample, and now and then the size of the journal."""
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self._usage_due_s and self._engine.refusal is None:
+            self._usage_due_s = loop.time() + USAGE_S
+            with contextlib.suppress(NexoError):
+                self.stored_bytes = (await self._engine.backups.usage()).stored_bytes
+        self.sample(await self.walk())
+
+    async def look_idly(self) -> None:
+        """The same for ever, while there are no pages that could be looked at."""
+        while True:
+            await self.look()
+            await asyncio.sleep(IDLE_S)
 
     def _learn(self, walk: _Walk) -> Totals:
         self._ages.forget_all_but(self._engine.queues)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from starlette.responses import StreamingResponse
 
+from nexo.doors.console.history import IDLE_S
 from nexo.doors.console.pages import HEADERS
 from nexo.vocabulary.errors import NexoError
 from nexo.vocabulary.limits import CONSOLE_STREAMS_MAX
@@ -27,14 +28,11 @@ if TYPE_CHECKING:
 
     from nexo.access.caller import Caller
     from nexo.doors.console.history import Sampler
-    from nexo.engine.engine import Engine
 
     Frames = Callable[[], "Frame | Awaitable[Frame | None] | None"]
 
 TICK_S = 0.8  # a change is seen within a second
 REST = 10  # after a tick comes ten times as long a rest, so that pages take a tenth of the time
-IDLE_S = 10.0  # between two samples while nobody looks
-USAGE_S = 5.0  # between two looks at the size of the journal
 ALIVE_TICKS = 18  # silent ticks before a word of life, so that proxies keep the connection
 
 encode = msgspec.json.Encoder().encode
@@ -54,8 +52,7 @@ class Frame(msgspec.Struct, frozen=True, omit_defaults=True):
 class Pulse:
     """The one clock of all open pages: samples are taken once, however many look."""
 
-    def __init__(self, engine: Engine, sampler: Sampler) -> None:
-        self._engine = engine
+    def __init__(self, sampler: Sampler) -> None:
         self._sampler = sampler
         self._viewers = 0
         self._beat = asyncio.Event()
@@ -118,15 +115,8 @@ class Pulse:
             return None
 
     async def _run(self) -> None:
-        usage_due_s = 0.0
-        loop = asyncio.get_running_loop()
         while True:
-            if loop.time() >= usage_due_s and self._engine.refusal is None:
-                usage_due_s = loop.time() + USAGE_S
-                with contextlib.suppress(NexoError):
-                    usage = await self._engine.backups.usage()
-                    self._sampler.stored_bytes = usage.stored_bytes
-            self._sampler.sample(await self._sampler.walk())
+            await self._sampler.look()
             beat, self._beat = self._beat, asyncio.Event()
             beat.set()
             self._arrived.clear()

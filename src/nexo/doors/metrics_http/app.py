@@ -41,7 +41,7 @@ SLICE = 250  # queues that are rendered before others get their turn …
 LINES = 2_000  # … and lines that are put together
 RANKED_TOGETHER = 250  # queues by which those that are shown are found anew
 OTHERS = ""  # the name under which the rest is told
-_TOTALS = ("pushed", "delivered", "acked", "nacked", "expired", "dead_lettered")
+_TOTALS = ("pushed", "delivered", "acked", "nacked", "timed_out", "expired", "dead_lettered")
 _GAUGES = (
     f.QUEUE_DEPTH,
     f.QUEUE_READY,
@@ -127,6 +127,8 @@ def whole_lines(engine: Engine, surroundings: Surroundings, usage: Usage) -> str
         (f.OVERDUE, engine.committer.overdue_ms / 1000),
         (f.OUT_OF_SERVICE, len(engine.out_of_service)),
         (f.UNREADABLE, sum(each.messages for each in memory.unreadable())),
+        (f.EVENTS_WAITING, engine.events_waiting),
+        (f.EVENTS_DROPPED, meters.events_dropped),
         (f.CLOCK_AHEAD, engine.clock_ahead_ms() / 1000),
         (f.UNSETTLED, engine.committer.unsettled_bytes),
         (f.PAYLOAD_MEMORY, memory.resident_bytes),
@@ -263,6 +265,7 @@ def _figures(actor: QueueActor, told: Counts) -> tuple[list[float], list[int]]:
         told.delivered,
         told.acked,
         told.nacked,
+        told.timed_out,
         told.expired,
         told.dead_lettered,
     ]
