@@ -14,7 +14,8 @@ from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark import java_gateway
 from pyspark.errors import PySparkException
 
-from nexo.cli.pipeline_work import _failure
+from nexo.cli.main import run
+from nexo.cli.pipeline_work import Work, _failure
 from nexo.cli.session import Ending
 from nexo.pipeline.lake import Lake
 from nexo.pipeline.status import read_statuses
@@ -23,6 +24,8 @@ from tests.client.eventually import eventually
 from tests.pipeline.process import LIMIT_S, Job
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from tests.spark.place import Place
 
 FILE = """
@@ -101,6 +104,54 @@ def test_while_java_runs_an_error_is_told_as_it_is() -> None:
     finally:
         running._sc._gateway.proc.kill()
         running._sc._gateway.proc.wait()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "missing"),
+    [
+        (["replay", "--source", "s", "--to-queue", "nowhere"], "'nowhere'"),
+        (["replay", "--source", "s", "--to-topic", "nowhere"], "'nowhere'"),
+        (["redrive", "--queue", "nowhere"], "'nowhere'"),
+    ],
+)
+def test_a_queue_that_is_not_there_is_told_before_spark_starts(
+    place: Place,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    missing: str,
+) -> None:
+    def started(work: Work, name: str) -> Any:
+        pytest.fail("Spark was started")
+
+    monkeypatch.setattr(Work, "spark_session", started)
+    flags = ["--url", place.url, "--lake", str(place.directory)]
+    assert run(["pipeline", "run", *arguments, *flags]) == 1
+    assert missing in capsys.readouterr().err
+
+
+def test_a_mistake_in_a_file_is_one_line(
+    spark: SparkSession,
+    place: Place,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Work, "spark_session", lambda work, name: spark)
+    monkeypatch.setattr("nexo.cli.pipeline_work._stop", lambda _: None)
+    for variable in ("NEXO_URL", "NEXO_BROKER_TIMEOUT"):
+        monkeypatch.setenv(variable, "")  # what the command sets is gone after the test
+    file = place.directory / "job.py"
+    file.write_text(
+        "from pyspark.sql import SparkSession\n"
+        "reading = SparkSession.builder.getOrCreate().read.format('nexo')\n"
+        "reading.option('subscribe', 'news').load()\n"
+    )
+    flags = ["--url", place.url, "--lake", str(place.directory), "--broker-timeout", "5s"]
+    assert run(["pipeline", "run", str(file), *flags]) == 2
+    assert os.environ["NEXO_BROKER_TIMEOUT"] == "5.0s"
+    told = capsys.readouterr().err
+    assert "no option 'subscribe': use topic" in told
+    assert len(told.splitlines()) == 1, told
 
 
 def test_the_unit_tells_the_command_alone() -> None:

@@ -243,6 +243,11 @@ def replay(
     )
     lake = work.lake()
     asked.check()
+    with work.session.client() as client:  # Spark takes seconds to start, and minutes on a cluster
+        if to_queue is not None:
+            client.queue(to_queue).info()
+        elif to_topic is not None:
+            client.topic(to_topic).info()
     found: dict[str, int] = defaultdict(int)
 
     def do(job: Any) -> None:
@@ -293,6 +298,10 @@ def redrive(
     from nexo.pipeline.redrive import Redrive, run
 
     asked = Redrive(queue=queue, to=to, where=where, set_body=set_body, dry_run=dry_run)
+    with work.session.client() as client:
+        for name in (queue, to):
+            if name is not None:
+                client.queue(name).info()
     found: dict[str, int] = defaultdict(int)
 
     def do(job: Any) -> None:

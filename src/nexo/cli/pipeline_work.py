@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nexo.cli.parameters import add_parameters, flag
+from nexo.cli.parameters import add_parameters, flag, parse_duration
 from nexo.cli.progress import progress_bar, show_rate
 from nexo.cli.session import DEFAULT_URL, Ending, Json, Session, TlsCa, Token, Url
 from nexo.vocabulary.errors import InvalidArgument, NexoError
@@ -67,6 +67,18 @@ _Conf = Annotated[
 ]
 
 
+_BrokerTimeout = Annotated[
+    float | None,
+    typer.Option(
+        "--broker-timeout",
+        metavar="DURATION",
+        parser=parse_duration,
+        help="How long to wait for a broker that is away; by default 10m for streams.",
+        rich_help_panel=_PANEL,
+    ),
+]
+
+
 def works(function: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the flags that every job has; its first parameter becomes the work."""
     added = [
@@ -75,6 +87,7 @@ def works(function: Callable[..., Any]) -> Callable[..., Any]:
         flag("checkpoint", _Checkpoint),
         flag("master", _Master),
         flag("conf", _Conf),
+        flag("broker_timeout", _BrokerTimeout),
         flag("url", Url, DEFAULT_URL),
         flag("token", Token),
         flag("tls_ca", TlsCa),
@@ -93,6 +106,7 @@ class Work:
         checkpoint: str | None,
         master: str | None,
         conf: list[str] | None,
+        broker_timeout: float | None = None,
         **session: Any,
     ) -> None:
         self.session = Session(**session)
@@ -101,6 +115,7 @@ class Work:
         self._format = format
         self._master = master
         self._conf = _settings(conf or [])
+        self._broker_timeout_s = broker_timeout
 
     def lake(self) -> "Lake":
         from nexo.pipeline.formats import check_format
@@ -120,15 +135,19 @@ class Work:
             "endpoint": self.session.url,
             "token": self.session.token,
             "tlsCa": self.session.tls_ca,
+            "timeout": f"{self._broker_timeout_s}s" if self._broker_timeout_s else None,
         }
         return {name: value for name, value in given.items() if value}
 
     def spark_session(self, name: str) -> Any:
         from nexo.spark import session
-        from nexo.spark.sessions import java_in_its_own_group
+        from nexo.spark.sessions import FAILURES_ARE_TOLD, java_in_its_own_group
 
+        conf = dict(self._conf)
+        options = "spark.driver.extraJavaOptions"
+        conf[options] = f"{conf.get(options, '')} {FAILURES_ARE_TOLD}".strip()
         with java_in_its_own_group():
-            return session(f"nexo {name}", self._master, self._conf)
+            return session(f"nexo {name}", self._master, conf)
 
     def do(
         self,
@@ -214,12 +233,17 @@ def run_file(work: Work, file: str, arguments: list[str]) -> int:
     """A user's job, as if Python ran it, in a session in which everything is in place. Its
     streaming queries are watched as those of our jobs are; a signal stops them calmly, and the
     file goes on to its end."""
-    from nexo.pipeline.failures import SPARK_ERRORS, is_ours
+    from nexo.pipeline.failures import BROKEN_CONNECTION, SPARK_ERRORS, is_ours
     from nexo.pipeline.status import Teller
     from nexo.pipeline.watch import Watch
 
     broker = work.broker()
-    variables = {"NEXO_URL": "endpoint", "NEXO_TOKEN": "token", "NEXO_TLS_CA": "tlsCa"}
+    variables = {
+        "NEXO_URL": "endpoint",
+        "NEXO_TOKEN": "token",
+        "NEXO_TLS_CA": "tlsCa",
+        "NEXO_BROKER_TIMEOUT": "timeout",
+    }
     os.environ.update({name: broker[key] for name, key in variables.items() if key in broker})
     teller = Teller(Path(file).name, work.lake_if_named())
     spark = work.spark_session(file)
@@ -234,12 +258,13 @@ def run_file(work: Work, file: str, arguments: list[str]) -> int:
                 raise
             status = 0
         except SPARK_ERRORS as error:
+            is_broken = isinstance(error, BROKEN_CONNECTION)
+            if not is_ours(error) and not is_broken and not ending.is_near:
+                raise  # with its traceback: it is a program of the user's
             failure = _failure(spark, error, ending)
-            if failure is not None and (is_ours(error) or java_is_gone(spark)):
+            if failure is not None:
                 teller.tell("failed", str(failure))
                 raise failure from None
-            if failure is not None:
-                raise  # with its traceback: it is a program of the user's
             status = 0
         finally:
             with contextlib.suppress(*SPARK_ERRORS):  # the file may have stopped the session itself
@@ -249,12 +274,6 @@ def run_file(work: Work, file: str, arguments: list[str]) -> int:
     if work.session.is_watched:
         sys.stderr.write(f"{file}: {teller.seconds:.1f} s\n")
     return status
-
-
-def java_is_gone(spark: Any) -> bool:
-    from nexo.spark.sessions import java_exit_code
-
-    return java_exit_code(spark) is not None
 
 
 def _tell_end(teller: "Teller", status: int | None, ending: Ending) -> None:

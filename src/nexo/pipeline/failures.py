@@ -6,6 +6,7 @@ is made an error again, with its code and hint. What is wrong in an SQL conditio
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from nexo.vocabulary.errors import InvalidArgument, NexoError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_log = logging.getLogger(__name__)
 _OURS = re.compile(r"nexo\.vocabulary\.errors\.(\w+): ([^\n]+)")
 _HINTED = re.compile(r"(.*?) \((.*)\)$")
 
@@ -35,6 +37,7 @@ def explained(error: BaseException) -> NexoError:
         return kind(*hinted.groups()) if hinted else kind(message)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     first = lines[0] if lines else type(error).__name__
+    _log.error("%s", text)
     return NexoError(f"Spark failed: {first:.500}", "the log above has the whole story")
 
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 LOCAL = "local[*]"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+# For `config`, by those who wait for every query: none tells of its failure in the log too.
+FAILURES_ARE_TOLD = "-Dnexo.queries.log=off"
 
 
 def session(
