@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from base64 import b64encode
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 from nexo.vocabulary import limits
 from nexo.vocabulary.attributes import SYSTEM_PREFIX, decode_typed
@@ -38,7 +39,7 @@ class Subscription(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `aws` are attributes that have no effect, kept for clients that read them."""
 
     raw: bool = False
-    filter_policy: str = ""
+    filter_policy: Annotated[str, Meta(max_length=limits.FILTER_POLICY_BYTES_MAX)] = ""
     filter_scope: Scope = ATTRIBUTES
     aws: dict[str, str] = {}
 

@@ -29,12 +29,14 @@ if TYPE_CHECKING:
 
     from nexo.doors.console.request import Call
     from nexo.engine.topic_actor import TopicInfo
+    from nexo.vocabulary.changes import Bound
     from nexo.vocabulary.errors import NexoError
 
 TOPICS_SHOWN = 500
 MESSAGES_SHOWN = 20
 TAIL_READ_MAX = 50  # messages that a tick of a tail shows; the page counts the others
 TAIL_BYTES_MAX = 1024 * 1024
+_POLICY_CHARS = 200  # of a filter policy, which may be very long
 BINDS = READ | {Action.MANAGE}  # one of these on a topic, and `manage` on the queue
 
 
@@ -185,16 +187,24 @@ async def _page(call: Call, refused: NexoError | None = None) -> Response:
 
 
 def groups_of(call: Call, actor: TopicActor) -> Groups:
-    bindings = dict(actor.bindings())
+    bindings = {queue.name: how for queue, how in actor.bound_queues()}
     seen = []
     for name in call.known(bindings):
         bound = call.engine.queues[name]
         info = bound.info()
-        told = ", ".join(f"{key}={value}" for key, value in (bindings[name] or {}).items())
+        told = _filter(bindings[name])
         may_manage = call.caller.may(Action.MANAGE, name)
         consumers = counts(bound).consumers
         seen.append(Group(name, told, info.depth, info.oldest_age_ms, consumers, may_manage))
     return Groups(seen, len(bindings) - len(seen))
+
+
+def _filter(bound: Bound) -> str:
+    """What a binding asks for: attributes, or the filter policy of SNS's subscription."""
+    if bound.sns is None:
+        return ", ".join(f"{key}={value}" for key, value in (bound.where or {}).items())
+    policy = bound.sns.filter_policy
+    return policy if len(policy) <= _POLICY_CHARS else policy[:_POLICY_CHARS] + "…"
 
 
 async def _newest(actor: TopicActor, start: int, end: int) -> list[Published]:
