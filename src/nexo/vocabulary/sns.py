@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from nexo.vocabulary.attributes import Typed
 
 MARK = f"{SYSTEM_PREFIX}SNS"  # the attribute that a message which came by SNS has
-_MARK_BYTES = MARK.encode()
+MARK_BYTES = MARK.encode()
 _ALL, _BUT = "*", "!"
 _FIRST_SEQUENCE = 10_000_000_000_000_000_000  # so that all sequence numbers have twenty digits
 _encode = msgspec.json.Encoder().encode
@@ -127,7 +127,7 @@ def envelope_of(
 ) -> bytes | None:
     """The document in which SNS gives a message to a queue; None if it gives it raw, or if it did
     not come by SNS. `origin` is where the reader finds the broker."""
-    if encoded is None or _MARK_BYTES not in encoded:
+    if encoded is None or MARK_BYTES not in encoded:
         return None
     attributes = decode_typed(encoded)
     mark = mark_of(attributes)
