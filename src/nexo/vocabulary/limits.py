@@ -381,6 +381,7 @@ CONSOLE_TOPICS_SHOWN = 500  # topics on one page
 CONSOLE_TOPIC_MESSAGES_SHOWN = 20  # of one topic
 CONSOLE_TAIL_READ_MAX = 50  # messages that a tick of a tail shows; the page counts the others
 CONSOLE_TAIL_BYTES_MAX = 1024 * 1024  # that such a tick reads
+CONSOLE_POLICY_CHARS_SHOWN = 200  # of a filter policy, which may be very long
 CONSOLE_NOTICES_MAX = 200  # that wait for the next page of somebody; the oldest goes first
 CONSOLE_NOTICE_CHARS_MAX = 500  # a notice may name what somebody typed
 CONSOLE_COOKIE_S = 12 * 3_600  # a working day; then the token is asked for again

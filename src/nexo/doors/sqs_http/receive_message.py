@@ -13,7 +13,7 @@ from nexo.vocabulary.attributes import decode_attributes
 from nexo.vocabulary.errors import StaleReceipt
 from nexo.vocabulary.identity import message_id
 from nexo.vocabulary.limits import IN_FLIGHT_MAX
-from nexo.vocabulary.sns import envelope_of
+from nexo.vocabulary.sns import MARK_BYTES, envelope_of
 from nexo.vocabulary.sqs import (
     SENDER_ID,
     TRACE_HEADER,
@@ -241,7 +241,7 @@ def _shown(
     wanted: list[str] | None,
 ) -> Message:
     body, is_plain = message.body, True
-    if message.attributes:
+    if message.attributes and MARK_BYTES in message.attributes:
         origin = call.exchange.origin
         envelope = envelope_of(body, message.attributes, message.id, message.created_ms, origin)
         if envelope is not None:  # then it has the attributes, too
