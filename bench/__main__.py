@@ -17,6 +17,7 @@ from bench import (
     backlog,
     console,
     durable,
+    frameworks,
     journal,
     operations,
     peers,
@@ -50,6 +51,7 @@ CASES = (
     "spark",
     "pipeline",
     "peers",
+    "frameworks",
 )
 
 
@@ -86,6 +88,8 @@ def measure(case: str, directory: Path, options: argparse.Namespace) -> Iterable
         return udp.run(directory)
     if case == "peers":
         return peers.run(directory)
+    if case == "frameworks":
+        return frameworks.run(directory, options.tasks)
     return rpc.run(directory)
 
 
@@ -96,6 +100,7 @@ def main() -> int:
     parser.add_argument("cases", nargs="*", metavar="case", help=f"of {', '.join(CASES)}")
     parser.add_argument("--directory", type=Path, default=Path(".bench"), help="where to write")
     parser.add_argument("--backlog", type=int, default=20_000_000, help="messages in the backlog")
+    parser.add_argument("--tasks", type=int, default=10_000, help="sent in a round of `frameworks`")
     parser.add_argument("--minutes", type=float, default=2, help="how long `steady` runs")
     parser.add_argument(
         "--memory-limit", metavar="SIZE", help="of the broker of `steady` (else its default)"

@@ -28,6 +28,7 @@ from dramatiq.results.backend import DEFAULT_TIMEOUT, Missing
 
 import nexo
 from nexo.client.message import reason_of
+from nexo.integrations.acks import Acks
 from nexo.integrations.results import KIND, READ_EVENTS, TASK, TTL_S, ResultIndex, find
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class NexoBroker(dramatiq.Broker):
         self._namespace = namespace
         self._settings = {"retention": KEPT_S, **(settings or {})}
         self._client: nexo.Client | None = None
+        self._acks: Acks | None = None
         self._lock = threading.Lock()
         self._created: set[str] = set()
         if retries == "nexo":
@@ -73,7 +75,13 @@ class NexoBroker(dramatiq.Broker):
             if self._client is None:
                 options: Any = self._options
                 self._client = nexo.connect(**options)
+                self._acks = Acks(self._client)
             return self._client
+
+    def ack(self, delivery: nexo.Message) -> None:
+        """Without keeping a worker waiting for the disk."""
+        if self._acks is not None:
+            self._acks.add(delivery)
 
     def queue(self, name: str) -> nexo.Queue:
         """The queue of Nexo that stands behind one of dramatiq's; it is created if needed."""
@@ -93,6 +101,10 @@ class NexoBroker(dramatiq.Broker):
     @actor_options.setter
     def actor_options(self, options: set[str]) -> None:
         self._actor_options = options
+
+    def flush_acks(self) -> None:
+        if self._acks is not None:
+            self._acks.flush()
 
     def declare_queue(self, queue_name: str) -> None:
         if queue_name not in self.queues:
@@ -152,7 +164,10 @@ class NexoBroker(dramatiq.Broker):
 
     def close(self) -> None:
         with self._lock:
-            client, self._client = self._client, None
+            client, acks = self._client, self._acks
+            self._client = self._acks = None
+        if acks is not None:
+            acks.stop()
         if client is not None:
             client.close()
         self._created.clear()
@@ -195,8 +210,7 @@ class _Consumer(dramatiq.Consumer):
             return None
 
     def ack(self, message: Any) -> None:
-        with _connection_errors(), contextlib.suppress(nexo.StaleReceipt, nexo.WrongState):
-            message.delivery.ack()
+        self._broker.ack(message.delivery)
 
     def nack(self, message: Any) -> None:
         error = message._exception
@@ -216,6 +230,7 @@ class _Consumer(dramatiq.Consumer):
     def close(self) -> None:
         with contextlib.suppress(nexo.NexoError):
             self._subscription.close()
+        self._broker.flush_acks()
 
     def _bury(self, delivery: nexo.Message, reason: str) -> None:
         """Move a message to the dead letters at once, whatever attempts it has left. The copy comes
