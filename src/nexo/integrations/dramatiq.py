@@ -125,13 +125,17 @@ class NexoBroker(dramatiq.Broker):
         priority = message.options.get("broker_priority")
         if priority is None and message.actor_name in self.actors:
             priority = self.actors[message.actor_name].options.get("broker_priority")
+        options: dict[str, Any] = {
+            "priority": int(priority or 0),
+            "delay": None if delay is None else delay / 1000,
+            "attributes": {"message_id": message.message_id, "actor": message.actor_name},
+        }
         with _connection_errors():
-            self.queue(name).push(
-                message.encode(),
-                priority=int(priority or 0),
-                delay=None if delay is None else delay / 1000,
-                attributes={"message_id": message.message_id, "actor": message.actor_name},
-            )
+            try:
+                self.queue(name).push(message.encode(), **options)
+            except nexo.QueueNotFound:  # somebody has deleted it
+                self._created.clear()
+                self.queue(name).push(message.encode(), **options)
         self.emit_after("enqueue", message, delay)
         return message
 
@@ -151,8 +155,18 @@ class NexoBroker(dramatiq.Broker):
         for name in self.queues:
             self.flush(name)
 
-    def join(self, queue_name: str, *, timeout: int | None = None) -> None:
-        """Wait until a queue is empty: nothing ready, delayed or being worked on."""
+    def get_queue_message_counts(self, queue_name: str) -> tuple[int, int, int]:
+        """Messages in line or being worked on, delayed ones, and dead letters."""
+        with _connection_errors():
+            info = self.queue(queue_name).info()
+            dead = 0
+            with contextlib.suppress(nexo.QueueNotFound):
+                dead = self.client.queue(f"{info.name}_dlq").info().depth
+            return info.ready + info.in_flight, info.scheduled, dead
+
+    def join(self, queue_name: str, *, timeout: int | None = None, **_: Any) -> None:
+        """Wait until a queue is empty: nothing ready, delayed or being worked on. What the joins of
+        other brokers take besides, to guess when that is so, is accepted and not needed."""
         if queue_name not in self.queues:
             raise errors.QueueNotFound(queue_name)
         ends = None if timeout is None else time.monotonic() + timeout / 1000
@@ -200,7 +214,11 @@ class _Consumer(dramatiq.Consumer):
 
     def __next__(self) -> dramatiq.MessageProxy | None:
         with _connection_errors():
-            delivery = self._subscription.get(self._wait_s)
+            try:
+                delivery = self._subscription.get(self._wait_s)
+            except nexo.QueueNotFound as error:  # it is created anew when dramatiq tries again
+                self._broker._created.clear()
+                raise errors.ConnectionClosed(str(error)) from error
             if delivery is None:
                 return None
             with contextlib.suppress(errors.DecodeError):
