@@ -154,6 +154,7 @@ def test_what_no_worker_knows(
         each.attributes["reason"] for each in client.queue(f"{name}.default_dlq").peek()
     )
     assert reasons == ["ActorNotFound: gone", "invalid_body: no message of dramatiq"]
+    assert tasks.get_queue_message_counts("default") == (0, 0, 2)
 
 
 def test_a_worker_that_stops_gives_back_what_it_has_not_begun(
@@ -189,10 +190,29 @@ def test_undeclared_queues_and_joins(made: Any) -> None:
 
     note.send()
     note.send_with_options(delay=60_000)
+    assert tasks.get_queue_message_counts("default") == (1, 1, 0)
     with pytest.raises(errors.QueueJoinTimeout):
-        tasks.join("default", timeout=100)
+        tasks.join("default", timeout=100, min_successes=3)
     tasks.flush_all()
     tasks.join("default", timeout=100)
+
+
+def test_a_queue_that_was_deleted_is_created_anew(
+    made: Any, work: Any, client: nexo.Client, name: str
+) -> None:
+    tasks, seen = made(), []
+
+    @dramatiq.actor(broker=tasks)
+    def note(number: int) -> None:
+        seen.append(number)
+
+    work(tasks)
+    note.send(1)
+    eventually(lambda: seen == [1])
+    tasks.join("default", timeout=20_000)
+    client.queue(f"{name}.default").delete()
+    note.send(2)
+    eventually(lambda: seen == [1, 2], 30)
 
 
 def test_a_broker_that_is_away() -> None:

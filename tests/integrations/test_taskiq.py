@@ -177,6 +177,24 @@ def test_what_no_worker_knows_is_kept(broker: Broker, client: nexo.Client, name:
     run(scenario)
 
 
+def test_a_queue_that_was_deleted_is_created_anew(
+    broker: Broker, client: nexo.Client, name: str
+) -> None:
+    async def scenario() -> None:
+        tasks = made(broker, name)
+
+        @tasks.task(task_name=f"{name}.note")
+        async def note() -> None: ...
+
+        await tasks.startup()
+        client.queue(name).delete()
+        await note.kiq()
+        assert client.queue(name).info().ready == 1
+        await tasks.shutdown()
+
+    run(scenario)
+
+
 def test_acks_when_received_and_by_hand(broker: Broker, client: nexo.Client, name: str) -> None:
     async def scenario() -> None:
         tasks, acked = made(broker, name), []

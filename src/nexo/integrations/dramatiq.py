@@ -28,6 +28,7 @@ from dramatiq.results.backend import DEFAULT_TIMEOUT, Missing
 
 import nexo
 from nexo.client.message import reason_of
+from nexo.integrations.acks import Acks
 from nexo.integrations.results import KIND, READ_EVENTS, TASK, TTL_S, ResultIndex, find
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class NexoBroker(dramatiq.Broker):
         self._namespace = namespace
         self._settings = {"retention": KEPT_S, **(settings or {})}
         self._client: nexo.Client | None = None
+        self._acks: Acks | None = None
         self._lock = threading.Lock()
         self._created: set[str] = set()
         if retries == "nexo":
@@ -73,7 +75,13 @@ class NexoBroker(dramatiq.Broker):
             if self._client is None:
                 options: Any = self._options
                 self._client = nexo.connect(**options)
+                self._acks = Acks(self._client)
             return self._client
+
+    def ack(self, delivery: nexo.Message) -> None:
+        """Without keeping a worker waiting for the disk."""
+        if self._acks is not None:
+            self._acks.add(delivery)
 
     def queue(self, name: str) -> nexo.Queue:
         """The queue of Nexo that stands behind one of dramatiq's; it is created if needed."""
@@ -94,6 +102,10 @@ class NexoBroker(dramatiq.Broker):
     def actor_options(self, options: set[str]) -> None:
         self._actor_options = options
 
+    def flush_acks(self) -> None:
+        if self._acks is not None:
+            self._acks.flush()
+
     def declare_queue(self, queue_name: str) -> None:
         if queue_name not in self.queues:
             self.emit_before("declare_queue", queue_name)
@@ -113,13 +125,17 @@ class NexoBroker(dramatiq.Broker):
         priority = message.options.get("broker_priority")
         if priority is None and message.actor_name in self.actors:
             priority = self.actors[message.actor_name].options.get("broker_priority")
+        options: dict[str, Any] = {
+            "priority": int(priority or 0),
+            "delay": None if delay is None else delay / 1000,
+            "attributes": {"message_id": message.message_id, "actor": message.actor_name},
+        }
         with _connection_errors():
-            self.queue(name).push(
-                message.encode(),
-                priority=int(priority or 0),
-                delay=None if delay is None else delay / 1000,
-                attributes={"message_id": message.message_id, "actor": message.actor_name},
-            )
+            try:
+                self.queue(name).push(message.encode(), **options)
+            except nexo.QueueNotFound:  # somebody has deleted it
+                self._created.clear()
+                self.queue(name).push(message.encode(), **options)
         self.emit_after("enqueue", message, delay)
         return message
 
@@ -139,8 +155,18 @@ class NexoBroker(dramatiq.Broker):
         for name in self.queues:
             self.flush(name)
 
-    def join(self, queue_name: str, *, timeout: int | None = None) -> None:
-        """Wait until a queue is empty: nothing ready, delayed or being worked on."""
+    def get_queue_message_counts(self, queue_name: str) -> tuple[int, int, int]:
+        """Messages in line or being worked on, delayed ones, and dead letters."""
+        with _connection_errors():
+            info = self.queue(queue_name).info()
+            dead = 0
+            with contextlib.suppress(nexo.QueueNotFound):
+                dead = self.client.queue(f"{info.name}_dlq").info().depth
+            return info.ready + info.in_flight, info.scheduled, dead
+
+    def join(self, queue_name: str, *, timeout: int | None = None, **_: Any) -> None:
+        """Wait until a queue is empty: nothing ready, delayed or being worked on. What the joins of
+        other brokers take besides, to guess when that is so, is accepted and not needed."""
         if queue_name not in self.queues:
             raise errors.QueueNotFound(queue_name)
         ends = None if timeout is None else time.monotonic() + timeout / 1000
@@ -152,7 +178,10 @@ class NexoBroker(dramatiq.Broker):
 
     def close(self) -> None:
         with self._lock:
-            client, self._client = self._client, None
+            client, acks = self._client, self._acks
+            self._client = self._acks = None
+        if acks is not None:
+            acks.stop()
         if client is not None:
             client.close()
         self._created.clear()
@@ -185,7 +214,11 @@ class _Consumer(dramatiq.Consumer):
 
     def __next__(self) -> dramatiq.MessageProxy | None:
         with _connection_errors():
-            delivery = self._subscription.get(self._wait_s)
+            try:
+                delivery = self._subscription.get(self._wait_s)
+            except nexo.QueueNotFound as error:  # it is created anew when dramatiq tries again
+                self._broker._created.clear()
+                raise errors.ConnectionClosed(str(error)) from error
             if delivery is None:
                 return None
             with contextlib.suppress(errors.DecodeError):
@@ -195,8 +228,7 @@ class _Consumer(dramatiq.Consumer):
             return None
 
     def ack(self, message: Any) -> None:
-        with _connection_errors(), contextlib.suppress(nexo.StaleReceipt, nexo.WrongState):
-            message.delivery.ack()
+        self._broker.ack(message.delivery)
 
     def nack(self, message: Any) -> None:
         error = message._exception
@@ -216,6 +248,7 @@ class _Consumer(dramatiq.Consumer):
     def close(self) -> None:
         with contextlib.suppress(nexo.NexoError):
             self._subscription.close()
+        self._broker.flush_acks()
 
     def _bury(self, delivery: nexo.Message, reason: str) -> None:
         """Move a message to the dead letters at once, whatever attempts it has left. The copy comes

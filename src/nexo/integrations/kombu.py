@@ -5,7 +5,6 @@
 | queue | a queue; messages are sent to the worker as they come, and their leases are extended |
 | priority | priority: the higher goes first, as in AMQP |
 | `eta`, `countdown`, header `x-delay` | a delay: the broker holds it, for years if need be |
-| ack | an ack, many together; the process that dies before it sees the message again |
 | reject with requeue | a nack: it counts as an attempt, and the last one makes a dead letter |
 | reject without requeue | moved to the queue's dead letters |
 | fanout exchange | a topic `kombu.<exchange>`, and queues bound to it |
@@ -25,8 +24,9 @@ from kombu.transport import virtual as kombu_virtual
 from kombu.utils.json import dumps, loads
 
 import nexo
+from nexo.integrations.acks import Acks
 from nexo.integrations.kombu_names import delay_of, queue_name, topic_name, unescaped
-from nexo.integrations.kombu_threads import Acks, Bell, Pump
+from nexo.integrations.kombu_threads import Bell, Pump
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -99,14 +99,10 @@ class Channel(virtual.Channel):
         return False
 
     def _size(self, queue: str) -> int:
-        with contextlib.suppress(nexo.QueueNotFound):
-            return self._queue(queue).info().ready
-        return 0
+        return self._queue(queue).info().ready if self._has_queue(queue) else 0
 
     def _purge(self, queue: str) -> int:
-        with contextlib.suppress(nexo.QueueNotFound):
-            return self._queue(queue).purge()
-        return 0
+        return self._queue(queue).purge() if self._has_queue(queue) else 0
 
     def queue_delete(
         self, queue: str, if_unused: bool = False, if_empty: bool = False, **_: Any
@@ -159,16 +155,13 @@ class Channel(virtual.Channel):
     def _lookup(self, exchange: str, routing_key: str, default: str | None = None) -> Iterable[str]:
         if exchange and self.typeof(exchange).type == "direct":
             topic = topic_name(exchange, routing_key)
-            queues: list[str] = self._believed(topic, lambda: self._bound(topic))
-            if queues:
-                return queues
+            with contextlib.suppress(nexo.TopicNotFound):
+                ask = self.client.topic(topic).info
+                queues: list[str] = self._believed(topic, lambda: ask().bound_queues)
+                if queues:
+                    return queues
         found: Iterable[str] = super()._lookup(exchange, routing_key, default)
         return found
-
-    def _bound(self, topic: str) -> list[str]:
-        with contextlib.suppress(nexo.TopicNotFound):
-            return self.client.topic(topic).info().bound_queues
-        return []
 
     def _believed(self, name: str | None, ask: Callable[[], Any]) -> Any:
         """What the broker said a moment ago, unless that was nothing."""

@@ -99,16 +99,21 @@ class NexoBroker(AsyncBroker):
     async def kick(self, message: BrokerMessage) -> None:
         labels = message.labels
         name = str(labels.get("queue_name", self._queue))
-        await self._declare(name)
         delay = labels.get("delay")
-        await self.client.queue(name).push(
-            message.message,
-            priority=int(labels.get("priority", 0)),
-            delay=None if delay is None else float(delay),
-            attributes={TASK: message.task_id, "name": message.task_name},
-            deduplication_id=labels.get(DEDUPLICATION) or labels.get("deduplication_id"),
-            group_id=labels.get("group_id"),
-        )
+        options: dict[str, Any] = {
+            "priority": int(labels.get("priority", 0)),
+            "delay": None if delay is None else float(delay),
+            "attributes": {TASK: message.task_id, "name": message.task_name},
+            "deduplication_id": labels.get(DEDUPLICATION) or labels.get("deduplication_id"),
+            "group_id": labels.get("group_id"),
+        }
+        await self._declare(name)
+        try:
+            await self.client.queue(name).push(message.message, **options)
+        except nexo.QueueNotFound:  # somebody has deleted it
+            del self._declared[name]
+            await self._declare(name)
+            await self.client.queue(name).push(message.message, **options)
 
     async def listen(self) -> AsyncGenerator[bytes | AckableMessage, None]:
         arrived: asyncio.Queue[nexo.AsyncMessage | nexo.NexoError] = asyncio.Queue()
