@@ -204,6 +204,10 @@ class Connection(asyncio.Protocol):
             self.send(pieces)
 
     @property
+    def guard(self) -> Guard:
+        return self._guard
+
+    @property
     def writable(self) -> bool:
         return self._writable and self._transport is not None
 
