@@ -236,6 +236,22 @@ def test_redrive_all_at_a_rate_with_progress(looking: Looking, client: Client) -
     looking.wait_for_text("q.slow_dlq.depth", "0")
 
 
+def test_a_consumer_is_seen_and_closed(looking: Looking, client: Client) -> None:
+    queue = client.create_queue("watched")
+    queue.push("x")
+    subscription = queue.subscribe(prefetch=5)
+    messages = iter(subscription)
+    next(messages)
+    page = looking.live("/consumers?queue=watched")
+    row = page.locator("#consumers tbody tr")
+    assert row.count() == 1
+    assert "working" in row.inner_text()
+    row.get_by_role("button", name="Close").click()
+    page.locator("#close-connection").get_by_role("button", name="Close").click()
+    assert "is closed" in notice(page)
+    subscription.close()
+
+
 def test_filter_sort_and_their_address(looking: Looking, client: Client) -> None:
     for number, count in enumerate((3, 1, 2)):
         client.create_queue(f"sorted-{number}").push_batch(["x"] * count)
