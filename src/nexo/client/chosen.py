@@ -20,6 +20,7 @@ from nexo.vocabulary.allowed import check_allowed
 from nexo.vocabulary.errors import InvalidArgument, MessageNotFound
 from nexo.vocabulary.identity import message_id, priority_of
 from nexo.vocabulary.limits import (
+    CLIENT_TASK_WAIT_MS,
     POP_MESSAGES_MAX,
     SEARCH_MESSAGES_MAX,
     SEARCH_TEXT_CHARS_MAX,
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 
 _PAGE_MESSAGES = 10_000  # of a view, evaluated at once
 _PAGE_BYTES = 8 * 1024 * 1024
-_TASK_WAIT_MS = 5_000  # one question after a task; many of them may be asked
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -274,7 +274,7 @@ def redriving(queue: str, choice: Choice, to: str | None) -> Steps[int]:
 def waiting(task: int) -> Steps[Progress]:
     """The end of a task."""
     while True:
-        progress: Progress = yield requests.redrive_progress(task, _TASK_WAIT_MS)
+        progress: Progress = yield requests.redrive_progress(task, CLIENT_TASK_WAIT_MS)
         if progress.finished:
             return progress
 

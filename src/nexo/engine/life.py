@@ -15,6 +15,7 @@ import msgspec
 
 from nexo.vocabulary.events import Event, decode_event
 from nexo.vocabulary.identity import parse_message_id
+from nexo.vocabulary.limits import LIFE_EVENTS_MAX
 from nexo.vocabulary.names import EVENTS_TOPIC
 from nexo.vocabulary.start import Start
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 WINDOW = 20_000  # events that are looked at around a time
 GONE_WINDOW = 100_000  # of a message that is gone and cannot say when: the newest
-EVENTS_SHOWN_MAX = 200
 _STEP = 2_000  # events that are looked at before others get their turn
 _AROUND = "around its birth, its deliveries and failures, and the newest"
 
@@ -75,7 +75,7 @@ async def timeline(
     why = _why(topic, message, ranges, found)
     if lives.hidden:
         why += " Your token may not peek into the queue in which it began."
-    return Timeline(found[:EVENTS_SHOWN_MAX], why.strip())
+    return Timeline(found[:LIFE_EVENTS_MAX], why.strip())
 
 
 def _lives(

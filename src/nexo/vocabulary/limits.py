@@ -122,6 +122,7 @@ MOVE_MESSAGES = 1_000  # messages moved to another queue in one transaction …
 MOVE_RUNS = 200  # … if they lie in no more runs than this
 REDRIVES_KEPT = 1_000  # ended redrives that can still be asked about
 REDRIVE_BURST_MS = 100  # a rate is kept by moving what this long allows, then waiting
+LIFE_EVENTS_MAX = 200  # of one message, that are told
 SEARCH_STEP_MESSAGES = 1_000  # that a search looks at in one step: about 3 ms …
 SEARCH_STEP_RUNS = 500  # … in no more runs than this …
 SEARCH_STEP_BYTES = 4 * 1024 * 1024  # … and of no more bytes
@@ -375,6 +376,7 @@ CONSOLE_AUDIT_SHOWN_MAX = 1_000  # … and at most
 # -- The client --------------------------------------------------------------------------------
 
 CLIENT_AGAIN_S = 0.1  # a broker that is not ready yet is asked again after this long
+CLIENT_TASK_WAIT_MS = 5_000  # one question after a redrive or discard; many may be asked
 CLIENT_BACKUP_WAIT_MS = 200  # one question after the progress of a backup
 CLIENT_RANGES_MAX = 10_000  # of one frame of acks
 CLIENT_RECEPTIONS_KEPT = 1_024  # of pops, that are said again on the next connection …
