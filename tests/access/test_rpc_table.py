@@ -92,6 +92,7 @@ CALL_ROWS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "backup_end": ({"backup": 1}, {ADMIN}),
     "export_definitions": ({}, {ADMIN}),
     "import_definitions": ({"definitions": {"version": 1}, "dry_run": True}, {ADMIN}),
+    "audit": ({}, {ADMIN}),
     "list_connections": ({}, {ADMIN}),
     "close_connection": ({"number": 9_999_999}, {ADMIN}),
     "create_token": ({"name": "t", "allow": ["x:push"]}, {ADMIN}),

@@ -150,6 +150,7 @@ def _ask_about_topics(ask: Asking) -> None:
 
 
 def _ask_about_the_broker(ask: Asking) -> None:
+    assert isinstance(ask("audit", limit=5), list)
     (me,) = ask("list_connections")
     assert me.address == "127.0.0.1"
     with pytest.raises(AssertionError, match="no connection"):

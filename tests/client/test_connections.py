@@ -72,13 +72,16 @@ def test_a_rate_follows_and_fades() -> None:
 
 
 @pytest.mark.parametrize(
-    ("unacked", "is_reading", "last_ms", "expected"),
+    ("unacked", "is_reading", "held_ms", "silent_ms", "expected"),
     [
-        (0, True, 0, "idle"),
-        (5, True, 199_000, "working"),
-        (5, True, 100_000, "stuck"),
-        (0, False, 199_000, "not reading"),
+        (0, True, 0, 10**12, "idle"),
+        (5, True, 1_000, 10**12, "working"),  # it was given something just now
+        (5, True, 100_000, 1_000, "working"),  # it has held one for long, and acks others
+        (5, True, 100_000, 100_000, "stuck"),
+        (0, False, 0, 0, "not reading"),
     ],
 )
-def test_states(unacked: int, is_reading: bool, last_ms: int, expected: str) -> None:
-    assert state_of(unacked, is_reading, last_ms, 0, 200_000) == expected
+def test_states(
+    unacked: int, is_reading: bool, held_ms: int, silent_ms: int, expected: str
+) -> None:
+    assert state_of(unacked, is_reading, held_ms, silent_ms) == expected

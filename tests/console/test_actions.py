@@ -60,11 +60,11 @@ def test_create_send_edit_pause_purge_delete(looking: Looking, client: Client) -
     assert told.backoff.initial == 2
     page.locator("#settings input[name=visibility_timeout]").fill("soon")
     page.locator("#settings").get_by_role("button", name="Save").click()
-    assert "'soon', not a number" in page.locator(".alert").inner_text()
+    assert "'soon' is not a duration" in page.locator(".alert").inner_text()
     assert page.locator("#settings input[name=visibility_timeout]").input_value() == "soon"
     assert page.locator("#settings input[name=max_depth]").input_value() == "100"
     assert looking.findings() == []
-    page.locator("#settings input[name=visibility_timeout]").fill("12.25")
+    page.locator("#settings input[name=visibility_timeout]").fill("12250ms")
     page.locator("#settings select[name=deduplication_scope]").select_option("group")
     page.locator("#settings textarea[name=tags]").fill("team=shop\ncost = 7=7")
     page.locator("#settings").get_by_role("button", name="Save").click()
@@ -236,6 +236,22 @@ def test_redrive_all_at_a_rate_with_progress(looking: Looking, client: Client) -
     looking.wait_for_text("q.slow_dlq.depth", "0")
 
 
+def test_a_consumer_is_seen_and_closed(looking: Looking, client: Client) -> None:
+    queue = client.create_queue("watched")
+    queue.push("x")
+    subscription = queue.subscribe(prefetch=5)
+    messages = iter(subscription)
+    next(messages)
+    page = looking.live("/consumers?queue=watched")
+    row = page.locator("#consumers tbody tr")
+    assert row.count() == 1
+    assert "working" in row.inner_text()
+    row.get_by_role("button", name="Close").click()
+    page.locator("#close-connection").get_by_role("button", name="Close").click()
+    assert "is closed" in notice(page)
+    subscription.close()
+
+
 def test_filter_sort_and_their_address(looking: Looking, client: Client) -> None:
     for number, count in enumerate((3, 1, 2)):
         client.create_queue(f"sorted-{number}").push_batch(["x"] * count)
@@ -319,7 +335,7 @@ def test_topics_by_hand(looking: Looking, client: Client) -> None:
 
     page.locator("#settings input[name=retention_seconds]").fill("soon")
     page.locator("#settings").get_by_role("button", name="Save").click()
-    assert "'soon', not a number" in page.locator(".alert").inner_text()
+    assert "'soon' is not a duration" in page.locator(".alert").inner_text()
     page.locator("#settings input[name=retention_seconds]").fill("86400.5")
     page.locator("#settings input[name=retention_messages]").fill("")
     page.locator("#settings").get_by_role("button", name="Save").click()

@@ -31,6 +31,7 @@ PAGES = {
     "/topics/nexo.events": "nexo.events",
     "/spark": "Spark",
     "/access": "Access",
+    "/consumers": "Consumers",
     "/queues/nowhere": "That was refused",
     "/nothing": "That was refused",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec import UNSET
 
 from nexo.doors.console.settings_form import (
@@ -10,6 +11,7 @@ from nexo.doors.console.settings_form import (
     queue_fields,
     topic_fields,
 )
+from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.settings import (
     FLAT_QUEUE_SETTINGS,
     TOPIC_SETTINGS,
@@ -29,8 +31,9 @@ def test_every_setting_has_a_field() -> None:
     assert [each.name for each in topic_fields(TopicSettings(), {})] == [
         each.name for each in TOPIC_SETTINGS
     ]
-    assert (shown["delay"].value, shown["delay"].unit) == ("1.5", "s")
-    assert (shown["backoff_initial"].value, shown["tags"].value) == ("0.25", "team=shop")
+    assert (shown["delay"].value, shown["delay"].unit) == ("1.5s", "")
+    assert (shown["backoff_initial"].value, shown["tags"].value) == ("250ms", "team=shop")
+    assert (shown["retention"].value, shown["max_message_bytes"].value) == ("4d", "1 MB")
     assert (shown["events"].value, shown["events"].choices) == ("on", ("on", "off"))
     assert shown["deduplication"].choices == ("off", "id", "content")
     assert shown["max_depth"].about.endswith("; empty: no limit")
@@ -63,3 +66,30 @@ def test_a_topic_gets_what_was_written() -> None:
     form = {"retention_seconds": ["1.5"], "retention_bytes": ["4096"]}
     given = GivenTopicSettings(retention_seconds=1.5, retention_bytes=4_096)
     assert given_topic_settings(form) == given
+
+
+def test_durations_and_sizes_are_written_as_people_do() -> None:
+    form = {"retention": ["2d"], "max_message_bytes": ["64 KB"], "delay": ["250ms"]}
+    given = given_queue_settings(form, NOW)
+    assert (given.retention, given.max_message_bytes, given.delay) == (172_800, 65_536, 0.25)
+
+
+def test_what_is_shown_can_be_read_again() -> None:
+    odd = QueueSettings(retention_ms=345_600_125, max_message_bytes=70_001, delay_ms=1)
+    for each in queue_fields(odd, {}):
+        given = given_queue_settings({each.name: [each.value], f"was_{each.name}": [""]}, odd)
+        if each.name in ("retention", "max_message_bytes", "delay"):
+            told = {"retention": 345_600.125, "max_message_bytes": 70_001, "delay": 0.001}
+            assert getattr(given, each.name) == told[each.name]
+
+
+def test_every_wrong_field_is_told_of() -> None:
+    form = {"retention": ["soon"], "max_depth": ["many"], "max_message_bytes": ["big"]}
+    with pytest.raises(InvalidArgument) as refused:
+        given_queue_settings(form, NOW)
+    for name in form:
+        assert name in refused.value.message
+    with pytest.raises(InvalidArgument) as refused:
+        given_queue_settings({"max_attempts": ["0"], "max_depth": ["0"]}, NOW)
+    assert "max_attempts" in refused.value.message
+    assert "max_depth" in refused.value.message

@@ -1,26 +1,29 @@
-"""`nexo audit`: who changed what, from the audit log in a data directory."""
+"""`nexo audit`: who changed what, from a running broker or the log in a data directory."""
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from nexo.cli.parameters import add_parameters, flag
-from nexo.cli.session import Json
+from nexo.cli.session import Session, takes_session
+from nexo.vocabulary.limits import LIST_PAGE_MAX
 
 
-def _audit(
-    json: dict[str, bool],
+@takes_session
+def audit(
+    session: Session,
     data: Annotated[
-        str, typer.Option("--data", metavar="DIR", help="The broker's data directory.")
-    ] = "nexo-data",
+        str | None,
+        typer.Option("--data", metavar="DIR", help="Read the log in this data directory instead."),
+    ] = None,
     limit: Annotated[int, typer.Option(metavar="N", min=1, help="How many, at most.")] = 50,
 ) -> None:
     """Show who changed what: the newest first, while the broker runs or not.
 
     \b
     Examples
+      nexo audit
       nexo audit --data nexo-data
       nexo audit --limit 1000 --json | jq 'select(.outcome != "done")'
     """
@@ -29,10 +32,15 @@ def _audit(
     from nexo.access.audit import read_audit
     from nexo.vocabulary.errors import InvalidArgument
 
-    if not Path(data).is_dir():
+    found: list[Any]
+    if data is None:
+        with session.client() as client:
+            found = list(client.audit(min(limit, LIST_PAGE_MAX)))
+    elif not Path(data).is_dir():
         raise InvalidArgument(f"there is no data directory {data}", "check --data")
-    found = read_audit(Path(data), limit)
-    if json["json"]:
+    else:
+        found = list(read_audit(Path(data), limit))
+    if session.as_json:
         for entry in found:
             typer.echo(msgspec.json.encode(entry).decode())
         return
@@ -55,7 +63,3 @@ def _audit(
         told = (entry.who, where, entry.action, entry.resource)
         table.add_row(when, *(escape(visible(each)) for each in told), outcome)
     console().print(table)
-
-
-audit = add_parameters(_audit, [flag("json", Json, False)], lambda given: given)
-audit.__name__ = "audit"

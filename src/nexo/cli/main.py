@@ -7,11 +7,14 @@ import os
 import platform
 import re
 import sys
+from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
 from nexo import __version__
 from nexo.cli import backup, bench, doctor, pipeline, queue, token, top, topic
+from nexo.cli import context as context_commands
 from nexo.cli.audit import audit
 from nexo.cli.chosen import why
 from nexo.cli.consumers import consumers
@@ -39,8 +42,22 @@ DONE, REFUSED, USAGE, UNREACHABLE = 0, 1, 2, 3
 _POSSIBLE = re.compile(r"\(Possible options: ([^)]*)\)")
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"nexo {__version__}")
+        raise typer.Exit
+
+
 @app.callback(invoke_without_command=True)
-def nexo(context: typer.Context) -> None:
+def nexo(
+    context: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
     """A durable message broker: queues that never lose what they accepted.
 
     [bold]Start here[/bold]
@@ -83,6 +100,7 @@ app.command(rich_help_panel=_BROKER)(demo)
 app.add_typer(queue.app, rich_help_panel=_BROKER)
 app.add_typer(topic.app, rich_help_panel=_BROKER)
 app.add_typer(token.app, rich_help_panel=_BROKER)
+app.add_typer(context_commands.app, rich_help_panel=_BROKER)
 app.add_typer(pipeline.app, rich_help_panel=_BROKER)
 app.command(rich_help_panel=_BROKER)(top.top)
 app.command(rich_help_panel=_BROKER)(consumers)
@@ -120,21 +138,45 @@ def main() -> None:
 def run(arguments: list[str]) -> int:
     """Run a command line; returns its exit code."""
     as_json = "--json" in arguments
+    arguments = _in_order(arguments)
     try:
         result = app(arguments, prog_name="nexo", standalone_mode=False)
     except typer.TyperException as error:
         show_usage(error, as_json)
         return USAGE
     except typer.Abort:
-        sys.stderr.write("nexo: nothing was done\n")
+        sys.stderr.write("nexo: cancelled\n")
         return 1
     except NexoError as error:
-        show_failure(error, as_json)
+        show_failure(error, as_json, arguments)
         return status_of(error)
     except ConnectionError as error:
         sys.stderr.write(f"nexo: the connection broke: {error}\n")
         return UNREACHABLE
     return result if isinstance(result, int) else 0
+
+
+_SESSION_FLAGS = ("--url", "--token", "--tls-ca")  # with a value
+
+
+def _in_order(arguments: list[str]) -> list[str]:
+    """The same command line as typer wants it: `nexo help push` is `nexo push --help`, and what
+    every command takes may stand before the command, too."""
+    if arguments[:1] == ["help"]:
+        return [*arguments[1:], "--help"]
+    early, at = [], 0
+    while at < len(arguments):
+        name, equals, _ = arguments[at].partition("=")
+        length = 2 if name in _SESSION_FLAGS and not equals else 1
+        if name not in (*_SESSION_FLAGS, "--json") or at + length > len(arguments):
+            break
+        early += arguments[at : at + length]
+        at += length
+    rest = arguments[at:]
+    if not early or not rest:
+        return arguments
+    end = rest.index("--") if "--" in rest else len(rest)
+    return [*rest[:end], *early, *rest[end:]]
 
 
 def status_of(error: NexoError) -> int:
@@ -146,12 +188,23 @@ def status_of(error: NexoError) -> int:
     return REFUSED
 
 
-def show_failure(error: NexoError, as_json: bool) -> None:
+def show_failure(error: NexoError, as_json: bool, arguments: Sequence[str] = ()) -> None:
+    message = _as_typed(error.message, arguments)
     if as_json:
-        _show_json(error.code, error.message, error.hint, error.retryable)
+        _show_json(error.code, message, error.hint, error.retryable)
         return
     hint = f": {error.hint}" if error.hint else ""
-    sys.stderr.write(f"nexo: {_one_line(error.message + hint)}\n")
+    sys.stderr.write(f"nexo: {_one_line(message + hint)}\n")
+
+
+def _as_typed(message: str, arguments: Sequence[str]) -> str:
+    """A refusal names a field, as `visibility_timeout`; who typed its flag is told of that."""
+    for argument in arguments:
+        flag = argument.partition("=")[0]
+        name = flag.removeprefix("--").replace("-", "_")
+        if flag.startswith("--") and "_" in name:
+            message = re.sub(rf"(?<![\w-]){re.escape(name)}(_ms)?\b", flag, message)
+    return message
 
 
 def show_usage(error: typer.TyperException, as_json: bool) -> None:

@@ -2,6 +2,7 @@
 one is shown to programs and to people."""
 
 import base64
+import contextlib
 import os
 import sys
 import time
@@ -13,7 +14,7 @@ import typer
 from nexo.cli.parameters import Queue, attributes_of, parse_duration, queue_argument
 from nexo.cli.progress import progress_bar, show_rate
 from nexo.cli.session import Ending, Session, takes_session
-from nexo.vocabulary.errors import InvalidArgument, StaleReceipt
+from nexo.vocabulary.errors import InvalidArgument, QueueNotFound, StaleReceipt
 
 if TYPE_CHECKING:
     import nexo
@@ -74,7 +75,7 @@ def push(
     if body is None and deduplication_id is not None:
         raise InvalidArgument("lines cannot share a deduplication id", "push them one by one")
     attributes = attributes_of(attribute or [])
-    with session.client() as client:
+    with session.client() as client, _may_be_created():
         target = client.queue(queue, create=create)
         if body is not None:
             message_id = target.push(
@@ -96,6 +97,15 @@ def push(
                 group_id=group_id,
             )
             _show(session, ids)
+
+
+@contextlib.contextmanager
+def _may_be_created() -> Iterator[None]:
+    """A queue that is missing may have been forgotten, not misspelt."""
+    try:
+        yield
+    except QueueNotFound as error:
+        raise QueueNotFound(error.message, "add --create to create it") from None
 
 
 def _show(session: Session, ids: Sequence[str]) -> None:

@@ -129,13 +129,14 @@ def _names(
 ) -> list[str]:
     """Those of a listing that begin like this."""
     import nexo
-    from nexo.cli.session import DEFAULT_URL, Session
+    from nexo.cli.session import Session, with_context
     from nexo.vocabulary.errors import NexoError
 
-    given = context.params
-    url, token = given.get("url") or DEFAULT_URL, given.get("token")
+    names = ("url", "token", "tls_ca")
     try:
-        session = Session(url, token, json=False, tls_ca=given.get("tls_ca"))
+        given = with_context({name: context.params.get(name) for name in names})
+        url, token = given["url"], given["token"]
+        session = Session(url, token, json=False, tls_ca=given["tls_ca"])
         session.require_broker()
         with nexo.connect(url, token=token, timeout=_QUICK_S, tls_ca=session.tls_ca) as client:
             found = list(listing(client))

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from nexo.cli import chosen
-from nexo.cli.chosen import takes_choice
+from nexo.cli.chosen import count_of, takes_choice
 from nexo.cli.messages import message_document
 from nexo.cli.parameters import (
     Queue,
@@ -136,7 +136,7 @@ def delete(
     with session.client() as client:
         queue = client.queue(name)
         depth = queue.info().depth
-        session.confirm(f"Delete {name} with {depth:,} messages, for good?", yes)
+        session.confirm(f"Delete {name} with {count_of(depth)} for good?", yes)
         queue.delete()
     session.answer({"name": name, "deleted": True}, f"queue {name} is deleted")
 
@@ -158,11 +158,11 @@ def purge(
     with session.client() as client:
         queue = client.queue(name)
         depth = queue.info().depth
-        session.confirm(f"Remove {depth:,} messages from {name}, for good?", yes)
+        session.confirm(f"Remove {count_of(depth)} from {name} for good?", yes)
         with progress_bar(session, f"purging {name}", depth) as bar:
             purged = queue.purge()
             bar.show(purged, total=purged)
-    session.answer({"name": name, "purged": purged}, f"{purged:,} messages are gone from {name}")
+    session.answer({"name": name, "purged": purged}, f"Removed {count_of(purged)} from {name}")
 
 
 @app.command()

@@ -34,9 +34,13 @@ _NO_BROKER = "start one with nexo serve, or say where it is with --url or $NEXO_
 _PANEL = "Broker and output"
 
 Url = Annotated[
-    str,
+    str | None,
     typer.Option(
-        "--url", metavar="URL", envvar="NEXO_URL", help="The broker.", rich_help_panel=_PANEL
+        "--url",
+        metavar="URL",
+        envvar="NEXO_URL",
+        help=f"The broker. Default: the context in use, else {DEFAULT_URL}.",
+        rich_help_panel=_PANEL,
     ),
 ]
 Token = Annotated[
@@ -70,12 +74,23 @@ Json = Annotated[
 def takes_session(function: Callable[..., None]) -> Callable[..., Any]:
     """Give a command the flags that every command has; its first parameter becomes the session."""
     added = [
-        flag("url", Url, DEFAULT_URL),
+        flag("url", Url),
         flag("token", Token),
         flag("tls_ca", TlsCa),
         flag("json", Json, False),
     ]
-    return add_parameters(function, added, lambda given: Session(**given))
+    return add_parameters(function, added, lambda given: Session(**with_context(given)))
+
+
+def with_context(given: dict[str, Any]) -> dict[str, Any]:
+    """What was given, and where no URL was, that of the context in use (`nexo context`)."""
+    if given.get("url") is not None:
+        return given
+    from nexo.cli.context import current_context
+
+    context = current_context()
+    found = {"url": DEFAULT_URL, **context}
+    return {**given, **{name: given.get(name) or value for name, value in found.items()}}
 
 
 class Session:
@@ -102,7 +117,10 @@ class Session:
                 yield client
             except QueueNotFound as error:
                 names = [each.name for each in client.queues()]
-                raise QueueNotFound(error.message, suggestion(error.message, names)) from None
+                hint = suggestion(error.message, names)
+                if "--create" in error.hint:  # what the command itself can do about it
+                    hint = f"{error.hint}; {hint}"
+                raise QueueNotFound(error.message, hint) from None
 
     def require_broker(self) -> str:
         """Fail at once if no broker is there; else say which version it is."""

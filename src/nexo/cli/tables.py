@@ -36,6 +36,7 @@ _COLOURS = {
     EventKind.REDRIVEN: "magenta",
     EventKind.PURGED: "red",
 }
+_WIDE_COLUMNS = 110
 _KIND_CHARS = max(map(len, EventKind))
 
 
@@ -177,14 +178,19 @@ def _dead_letter_table(messages: "Sequence[PeekedMessage]") -> Table:
     for message in messages:
         letter = message.dead_letter
         table.add_row(
-            _one_line(message.id, "dim"),
+            _one_line(_short(message.id), "dim"),
             _since(message.created_at),
             figure(letter.attempts if letter else message.attempts),
             letter.source if letter else "",
             _one_line(preview(message.body)),
-            _one_line(letter.reason if letter else "", "red"),
+            Text(" ".join(letter.reason.split()) if letter else "", style="red"),
         )
     return table
+
+
+def _short(message_id: str) -> str:
+    """In a narrow window ids give way: those of one queue differ at their end."""
+    return message_id if console().width >= _WIDE_COLUMNS else f"…{message_id[-12:]}"
 
 
 def _since(moment: datetime) -> Text:

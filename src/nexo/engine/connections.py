@@ -125,10 +125,11 @@ class AckTally:
         return self._before * share + 1000 * self._window / max(elapsed_ms, ACK_RATE_WINDOW_MS)
 
 
-def state_of(unacked: int, is_reading: bool, last_ms: int, since_ms: int, now_ms: int) -> str:
-    """What a consumer is doing, as far as the broker can see."""
+def state_of(unacked: int, is_reading: bool, held_ms: int, silent_ms: int) -> str:
+    """What a consumer is doing, as far as the broker can see: `held_ms` is how long it has held the
+    oldest of its messages, `silent_ms` how long ago it acked one."""
     if not is_reading:
         return "not reading"
     if not unacked:
         return "idle"
-    return "stuck" if now_ms - max(last_ms, since_ms) > CONSUMER_STUCK_MS else "working"
+    return "stuck" if min(held_ms, silent_ms) > CONSUMER_STUCK_MS else "working"

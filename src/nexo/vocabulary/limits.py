@@ -413,6 +413,7 @@ CONSOLE_PREVIEW_CHARS = 120  # of a body in a list
 # -- The client --------------------------------------------------------------------------------
 
 CLIENT_AGAIN_S = 0.1  # a broker that is not ready yet is asked again after this long
+CLIENT_TASK_WAIT_MS = 5_000  # one question after a redrive or discard; many may be asked
 CLIENT_BACKUP_WAIT_MS = 200  # one question after the progress of a backup
 CLIENT_RANGES_MAX = 10_000  # of one frame of acks
 CLIENT_RECEPTIONS_KEPT = 1_024  # of pops, that are said again on the next connection …
@@ -434,10 +435,8 @@ CLIENT_CONNECT_S = 5.0  # one try to connect
 CLIENT_STEADY_S = 1.0  # a connection that lasted this long was a good one
 CLIENT_UNACKED_MS = 20_000  # bytes that are not confirmed for this long: the other side is gone
 CLIENT_CLOSE_S = 1.0  # the last bytes of a connection may take this long
-CLIENT_REDRIVE_WAIT_MS = 5_000  # one question after a redrive; many of them may be asked
 CLIENT_DECODERS_KEPT = 1_000  # one for each type of body; a program has a few
 CLIENT_WRONG_CHARS_MAX = 300  # of what is wrong with a body
-CLIENT_TASK_WAIT_MS = 5_000  # one question after a task; many of them may be asked
 CLIENT_BUSY_S = 0.005  # from an ack to the next pop, in a busy loop
 CLIENT_AHEAD_S = 0.005  # how long a message that came ahead waits for the user
 CLIENT_AHEAD_LATE_S = 0.05  # after this long it is not handed out: this process stood still

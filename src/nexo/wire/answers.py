@@ -50,6 +50,19 @@ class MessageLife(msgspec.Struct, frozen=True):
     note: str
 
 
+class AuditLine(msgspec.Struct, frozen=True):
+    """Who did what, and how it ended; `count` is of refusals that were alike."""
+
+    at_ms: int
+    who: str
+    peer: str
+    door: str
+    action: str
+    resource: str
+    outcome: str
+    count: int
+
+
 class Resent(msgspec.Struct, frozen=True):
     queue: str
     id: str

@@ -32,6 +32,9 @@ from nexo.vocabulary.settings import QueueSettings, TopicSettings
 from nexo.vocabulary.start import LATEST, Start
 from nexo.wire import commands
 from nexo.wire.answers import (
+    AuditLine as AuditLine,
+)
+from nexo.wire.answers import (
     ConnectionFigures as ConnectionFigures,
 )
 from nexo.wire.answers import (
@@ -437,6 +440,12 @@ class EndBackup(Request[None], frozen=True):
     backup: fields.Number
 
 
+class ReadAudit(Request[list[AuditLine]], frozen=True):
+    """The newest lines of the audit log, the newest first."""
+
+    limit: _PageLimit = 50
+
+
 class ListConnections(Request[list[ConnectionFigures]], frozen=True):
     """Those behind number `after`, up to 1,000."""
 
@@ -527,6 +536,7 @@ CALLS: dict[str, Call] = {
     "backup_progress": _call(AwaitBackup, BackupProgress),
     "backup_read": _call(ReadBackup, bytes),
     "backup_end": _call(EndBackup, _NOTHING),
+    "audit": _call(ReadAudit, list[AuditLine]),
     "list_connections": _call(ListConnections, list[ConnectionFigures]),
     "close_connection": _call(CloseConnection, _NOTHING),
     "create_token": _call(CreateToken, TokenFigures),

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from nexo.client.tokens import NewToken, TokenInfo
     from nexo.vocabulary.definitions import Definitions, Imported
     from nexo.vocabulary.user_settings import QueueOptions, TopicOptions
+    from nexo.wire.answers import AuditLine
 
 
 class AsyncClient:
@@ -134,6 +135,11 @@ class AsyncClient:
             found += page
             if len(page) < LIST_PAGE_MAX:
                 return found
+
+    async def audit(self, limit: int = 50) -> list[AuditLine]:
+        """Who changed what, the newest first. Only admins may."""
+        found: list[AuditLine] = await self._connection.run(requests.call(calls.ReadAudit(limit)))
+        return found
 
     async def close_connection(self, number: int) -> None:
         """End a connection: what its consumers hold goes back at once. A client that is well comes

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from nexo.client.tokens import NewToken, TokenInfo
     from nexo.vocabulary.definitions import Definitions, Imported
     from nexo.vocabulary.user_settings import QueueOptions, TopicOptions
+    from nexo.wire.answers import AuditLine
 
 
 class Client:
@@ -135,6 +136,11 @@ class Client:
             found += page
             if len(page) < LIST_PAGE_MAX:
                 return found
+
+    def audit(self, limit: int = 50) -> list[AuditLine]:
+        """Who changed what, the newest first. Only admins may."""
+        found: list[AuditLine] = self._connection.run(requests.call(calls.ReadAudit(limit)))
+        return found
 
     def close_connection(self, number: int) -> None:
         """End a connection: what its consumers hold goes back at once. A client that is well comes

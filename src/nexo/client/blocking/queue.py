@@ -31,7 +31,7 @@ from nexo.client.message import (
     refused_ids,
 )
 from nexo.vocabulary.errors import Forbidden, QueueNotFound
-from nexo.vocabulary.limits import CLIENT_REDRIVE_WAIT_MS, TIMEOUT_MS_MAX
+from nexo.vocabulary.limits import CLIENT_TASK_WAIT_MS, TIMEOUT_MS_MAX
 from nexo.vocabulary.names import dead_letter_name
 from nexo.vocabulary.settings import queue_params
 from nexo.vocabulary.units import milliseconds
@@ -446,7 +446,7 @@ class Redrive:
     def wait(self) -> int:
         """Wait for its end; returns how many messages were moved."""
         while True:
-            asked = requests.redrive_progress(self._task, CLIENT_REDRIVE_WAIT_MS)
+            asked = requests.redrive_progress(self._task, CLIENT_TASK_WAIT_MS)
             progress: Progress = self._connection.run(asked)
             if progress.finished:
                 return progress.moved

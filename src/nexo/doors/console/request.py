@@ -110,6 +110,8 @@ class Call(NamedTuple):
         """What is done something with, as the audit log tells it."""
         if self.operation.name in ("bind", "unbind"):
             return f"{self.path['name']} {self.field('queue')}"
+        if self.operation.name == "close_connection":
+            return f"connection {self.field('number')}"
         if self.operation.name == "redrive_cancel":
             return f"task {self.task}"
         return self.path.get("name") or self.field("name")

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from nexo.access import operations
 from nexo.access.operations import Named, Operation, check_redrive_known, dead_letters_elsewhere
-from nexo.doors.console import access, dead_letters, message, overview, queues, spark, topics
+from nexo.doors.console import (
+    access,
+    consumers,
+    dead_letters,
+    message,
+    overview,
+    queues,
+    spark,
+    topics,
+)
 from nexo.doors.console.settings_form import changed_dead_letter
 from nexo.vocabulary.errors import NexoError
 from nexo.vocabulary.limits import CONSOLE_FORM_BYTES_MAX, CONSOLE_MESSAGE_FORM_BYTES_MAX
@@ -84,6 +93,9 @@ ROUTES = (
     Route("POST", "/topics/{name}/unbind", "unbind", topics.unbind),
     Route("GET", "/spark", "overview", spark.spark),
     Route("GET", "/live/spark", "overview", spark.live_spark),
+    Route("GET", "/consumers", "list_connections", consumers.consumers),
+    Route("GET", "/live/consumers", "list_connections", consumers.live_consumers),
+    Route("POST", "/consumers/close", "close_connection", consumers.close),
     Route("GET", "/access", "audit", access.access),
     Route("POST", "/access/tokens", "create_token", access.create_token),
     Route("POST", "/access/revoke", "revoke_token", access.revoke_token),

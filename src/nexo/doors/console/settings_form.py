@@ -1,7 +1,8 @@
 """The settings of queues and topics as forms, and forms as settings.
 
 A form carries what it showed beside what was written into it, and only what differs is given: what
-somebody else has changed meanwhile stays as they wanted it.
+somebody else has changed meanwhile stays as they wanted it. Durations and sizes are written as
+people do, `2d` and `64 MB`, and every field that is wrong is told of at once.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from nexo.vocabulary.settings import (
     user_queue_settings,
     user_topic_settings,
 )
+from nexo.vocabulary.units import parse_duration, parse_size, show_duration, show_size
 from nexo.vocabulary.user_settings import GivenQueueSettings, GivenTopicSettings
 
 if TYPE_CHECKING:
@@ -34,8 +36,16 @@ Given = TypeVar("Given", GivenQueueSettings, GivenTopicSettings)
 
 # A queue stays as it was created, standard or FIFO, and what SQS clients store is theirs.
 _QUEUE = tuple(each for each in FLAT_QUEUE_SETTINGS if each.name not in ("fifo", "aws"))
-_UNITS = {"duration": "s", "rate": "/s", "size": "B"}
-_FIELD_KINDS = {"name": "text", "pairs": "pairs", "choice": "choice", "switch": "choice"}
+_UNITS = {"rate": "/s"}
+_FIELD_KINDS = {
+    "duration": "text",
+    "size": "text",
+    "name": "text",
+    "pairs": "pairs",
+    "choice": "choice",
+    "switch": "choice",
+}
+_WRITTEN = {"duration": " (10s, 5m, 2d)", "size": " (64 KB, 1 MB)"}
 WAS = "was_"  # before the name of a field: what it showed
 
 
@@ -90,7 +100,7 @@ def _fields(settings: Sequence[Setting], told: Any, form: Form) -> list[Field]:
             value = getattr(told.backoff, each.name.removeprefix(BACKOFF), None)
         else:
             value = getattr(told, each.name)
-        was = _text(form, WAS + each.name, _plain(value))
+        was = _text(form, WAS + each.name, _plain(value, each.kind))
         fields.append(
             Field(
                 name=each.name,
@@ -109,22 +119,36 @@ def _about(setting: Setting) -> str:
     """What a setting does, and what an empty field means."""
     if setting.name.startswith(BACKOFF):
         return f"{setting.about}; all four empty: retry at once"
-    return setting.about + ("; empty: no limit" if setting.takes_none else "")
+    written = _WRITTEN.get(setting.kind, "")
+    return setting.about + written + ("; empty: no limit" if setting.takes_none else "")
 
 
 def _given(settings: Sequence[Setting], form: Form) -> dict[str, Any]:
-    return {
-        each.name: _value(each, _text(form, each.name))
-        for each in settings
-        if each.name in form and _text(form, each.name) != _text(form, WAS + each.name)
-    }
+    given: dict[str, Any] = {}
+    wrong = []
+    for each in settings:
+        text = _text(form, each.name)
+        if each.name not in form or text == _text(form, WAS + each.name):
+            continue
+        try:
+            given[each.name] = _value(each, text)
+        except InvalidArgument as error:
+            wrong.append(f"{each.name}: {error}")
+    if wrong:
+        raise InvalidArgument("; ".join(wrong))
+    return given
 
 
 def _as(kind: type[Given], given: dict[str, Any]) -> Given:
-    try:
-        return msgspec.convert(given, kind)
-    except msgspec.ValidationError as error:
-        raise InvalidArgument(f"these settings do not work: {error}") from None
+    wrong = []
+    for name, value in given.items():
+        try:
+            msgspec.convert({name: value}, kind)
+        except msgspec.ValidationError as error:
+            wrong.append(f"{name}: {str(error).partition(' - at ')[0]}")
+    if wrong:
+        raise InvalidArgument("; ".join(wrong).replace("`", ""))
+    return msgspec.convert(given, kind)
 
 
 def _text(form: Form, name: str, default: str = "") -> str:
@@ -139,15 +163,25 @@ def _value(setting: Setting, text: str) -> Any:
         return text == "on"
     if setting.kind in ("name", "choice"):
         return text
-    number = as_number(text, setting.name)
-    if number is None or setting.kind not in ("count", "size"):
+    if text and setting.kind == "duration":
+        return parse_duration(text)
+    if text and setting.kind == "size":
+        return parse_size(text)
+    number = as_number(text, "it")
+    if number is None or setting.kind != "count":
         return number
     if not re.fullmatch("[0-9]{1,20}", text):
-        raise InvalidArgument(f"{setting.name} is {text!r:.40}, not a whole number")
+        raise InvalidArgument(f"{text!r:.40} is not a whole number")
     return int(text)
 
 
-def _plain(value: Any) -> str:
+def _plain(value: Any, kind: str) -> str:
+    if value is not None and kind == "duration":
+        shown = show_duration(value)
+        return shown if parse_duration(shown) == value else f"{value:.12g}s"
+    if value is not None and kind == "size":
+        shown = show_size(value)
+        return shown if parse_size(shown) == value else str(value)
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, dict):

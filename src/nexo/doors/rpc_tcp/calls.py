@@ -3,6 +3,7 @@ asked and what is answered; what does not fit is refused before anything happens
 
 from __future__ import annotations
 
+import asyncio
 from functools import cache
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -33,7 +34,6 @@ from nexo.wire.columns import encode_parts
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from nexo.access.caller import Caller
     from nexo.doors.rpc_tcp.connection import Connection
     from nexo.engine.engine import Engine
     from nexo.engine.listing import Named
@@ -73,7 +73,7 @@ async def call(connection: Connection, correlation: int, wanted: commands.Called
             connection.reply_with(correlation, b"", listed)
             return
         if method in CALLERS_CALLS:
-            result = await CALLERS_CALLS[method](engine, params, caller)
+            result = await CALLERS_CALLS[method](connection, params)
         else:
             result = await CALLS[method](engine, params)
     if caller.is_bound:
@@ -333,6 +333,24 @@ async def _backup_end(engine: Engine, wanted: calls.EndBackup) -> None:
     engine.backups.end(wanted.backup)
 
 
+async def _audit(connection: Connection, wanted: calls.ReadAudit) -> list[calls.AuditLine]:
+    # In a thread: files of many megabytes may have to be read.
+    found = await asyncio.to_thread(connection.guard.audit.read, wanted.limit)
+    return [
+        calls.AuditLine(
+            each.at_ms,
+            each.who,
+            each.peer,
+            each.door,
+            each.action,
+            each.resource,
+            each.outcome,
+            each.count,
+        )
+        for each in found
+    ]
+
+
 async def _list_connections(engine: Engine, wanted: calls.ListConnections) -> list[Any]:
     """A page of them; others have their turn in between."""
     return await connections_behind(engine.connections, wanted.after)
@@ -431,9 +449,10 @@ LISTING_CALLS: dict[str, Callable[[Engine, Any, Knows], Awaitable[Listed]]] = {
     "list_queues": list_queues,
     "list_topics": list_topics,
 }
-# The answer depends on who asks.
-CALLERS_CALLS: dict[str, Callable[[Engine, Any, Caller], Awaitable[Any]]] = {
+# The answer depends on who asks, or is not the engine's.
+CALLERS_CALLS: dict[str, Callable[[Connection, Any], Awaitable[Any]]] = {
     "message": chosen_calls.message,
+    "audit": _audit,
 }
 
 

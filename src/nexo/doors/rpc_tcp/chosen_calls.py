@@ -17,7 +17,7 @@ from nexo.vocabulary.identity import parse_message_id
 from nexo.wire import calls
 
 if TYPE_CHECKING:
-    from nexo.access.caller import Caller
+    from nexo.doors.rpc_tcp.connection import Connection
     from nexo.engine.engine import Engine
 
 
@@ -32,8 +32,9 @@ async def reasons(engine: Engine, wanted: calls.CountReasons) -> Any:
     return await chosen.reasons(actor, _choice(wanted.choice), wanted.after)
 
 
-async def message(engine: Engine, wanted: calls.ShowMessage, caller: Caller) -> calls.MessageLife:
+async def message(connection: Connection, wanted: calls.ShowMessage) -> calls.MessageLife:
     """Also of a message that is gone: then there is only its life."""
+    engine, caller = connection.engine, connection.caller
     actor = engine.queue(wanted.name)
     parse_message_id(wanted.id)
     try:

@@ -204,6 +204,10 @@ class Connection(asyncio.Protocol):
             self.send(pieces)
 
     @property
+    def guard(self) -> Guard:
+        return self._guard
+
+    @property
     def writable(self) -> bool:
         return self._writable and self._transport is not None
 
@@ -245,10 +249,10 @@ class Connection(asyncio.Protocol):
         now_ms = self.engine.wall_ms()
         consumers = []
         queues = set()
-        for queue, prefetch, unacked in self.subscriptions.held():
+        for queue, prefetch, unacked, held_ms in self.subscriptions.held():
             queues.add(queue)
-            consumers.append(self._consumer(queue, prefetch, unacked, now_ms))
-        consumers += [self._consumer(each, 0, 0, now_ms) for each in self._acks.keys() - queues]
+            consumers.append(self._consumer(queue, prefetch, unacked, held_ms, now_ms))
+        consumers += [self._consumer(each, 0, 0, 0, now_ms) for each in self._acks.keys() - queues]
         return ConnectionFigures(
             number=number,
             door=DOOR,
@@ -260,7 +264,9 @@ class Connection(asyncio.Protocol):
             consumers=consumers,
         )
 
-    def _consumer(self, queue: str, prefetch: int, unacked: int, now_ms: int) -> ConsumerFigures:
+    def _consumer(
+        self, queue: str, prefetch: int, unacked: int, held_ms: int, now_ms: int
+    ) -> ConsumerFigures:
         tally = self._acks.get(queue)
         last_ms = tally.last_ms if tally is not None else 0
         return ConsumerFigures(
@@ -270,7 +276,7 @@ class Connection(asyncio.Protocol):
             acked=tally.count if tally is not None else 0,
             rate=round(tally.rate(now_ms), 2) if tally is not None else 0.0,
             last_ack_ms=last_ms,
-            state=state_of(unacked, self._writable, last_ms, self._since_ms, now_ms),
+            state=state_of(unacked, self._writable, held_ms, now_ms - last_ms),
         )
 
     def close_by_operator(self) -> None:

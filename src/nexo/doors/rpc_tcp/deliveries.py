@@ -49,12 +49,15 @@ class Subscriptions:
         self._open[number] = (actor, waiter)
         self._prefetch[number] = wanted.prefetch
 
-    def held(self) -> Iterator[tuple[str, int, int]]:
-        """The queue of each subscription, its prefetch, and how many messages it holds."""
+    def held(self) -> Iterator[tuple[str, int, int, int]]:
+        """The queue of each subscription, its prefetch, how many messages it holds, and how long
+        it has held the oldest of them."""
         for number, (actor, waiter) in self._open.items():
             spans = [span for lease in waiter.leases for span in actor.spans_on(lease)]
             unacked = sum(span.end - span.first for span in spans)
-            yield actor.name, self._prefetch.get(number, 0), unacked
+            oldest_ms = min([span.delivered_ms for span in spans if span.delivered_ms], default=0)
+            held_ms = actor.now_ms() - oldest_ms if oldest_ms else 0
+            yield actor.name, self._prefetch.get(number, 0), unacked, held_ms
 
     def grant(self, credit: commands.Credit) -> None:
         """The client has room for more."""

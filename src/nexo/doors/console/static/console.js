@@ -228,7 +228,8 @@
 
   // -- Keys ------------------------------------------------------------------------------------
   const pages = {
-    o: "", q: "/queues", d: "/dead-letters", t: "/topics", s: "/spark", a: "/access",
+    o: "", q: "/queues", d: "/dead-letters", t: "/topics", s: "/spark", c: "/consumers",
+    a: "/access",
   };
   let going = 0;
 

@@ -1,0 +1,171 @@
+"""`nexo context`: named brokers, so that nobody has to type URLs. They are kept in a file of the
+user; a token is kept as the name of the file that holds it, never by itself."""
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from nexo.cli.parameters import add_parameters, command_group, flag
+from nexo.vocabulary.errors import InvalidArgument
+
+app = command_group(
+    "context",
+    """Give brokers names, and say which one commands talk to.
+
+    \b
+    Examples
+      nexo context add production --url nexos://broker:9325 --token @~/.nexo-token
+      nexo context use production
+      nexo context list
+    """,
+)
+
+_JSON = typer.Option("--json", help="Answer in JSON.")
+
+
+class Contexts:
+    """What the file holds: `current`, and `contexts` by name with `url`, `token` and `tls_ca`."""
+
+    def __init__(self) -> None:
+        home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
+        self._file = Path(home).expanduser() / "nexo" / "contexts.json"
+        self.current: str | None = None
+        self.by_name: dict[str, dict[str, str]] = {}
+        try:
+            read = json.loads(self._file.read_text(encoding="utf-8"))
+            self.current, self.by_name = read["current"], dict(read["contexts"])
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError, KeyError, TypeError):
+            raise InvalidArgument(
+                f"the contexts in {self._file} cannot be read", "mend the file, or delete it"
+            ) from None
+
+    def write(self) -> None:
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({"current": self.current, "contexts": self.by_name}, indent=2)
+        self._file.write_text(text + "\n", encoding="utf-8")
+        self._file.chmod(0o600)
+
+    def known(self, name: str) -> dict[str, str]:
+        found = self.by_name.get(name)
+        if found is None:
+            names = ", ".join(sorted(self.by_name)) or "none yet"
+            raise InvalidArgument(f"there is no context {name!r:.60}", f"there is: {names}")
+        return found
+
+
+def current_context() -> dict[str, str]:
+    """Of the broker in use; empty if none is."""
+    contexts = Contexts()
+    return contexts.by_name.get(contexts.current or "", {})
+
+
+def _takes_json(function: Any) -> Any:
+    made = add_parameters(function, [flag("json", Annotated[bool, _JSON], False)], dict)
+    made.__name__ = function.__name__.strip("_")
+    return made
+
+
+def _answer(given: dict[str, Any], document: Any, text: str) -> None:
+    typer.echo(json.dumps(document) if given["json"] else text)
+
+
+@app.command()
+@_takes_json
+def add(
+    given: dict[str, Any],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name.", show_default=False)],
+    url: Annotated[str, typer.Option(metavar="URL", help="The broker.", show_default=False)],
+    token: Annotated[
+        str | None, typer.Option(metavar="@FILE", help="The file that holds the token.")
+    ] = None,
+    tls_ca: Annotated[
+        str | None, typer.Option("--tls-ca", metavar="FILE", help="Whom to trust, a PEM file.")
+    ] = None,
+) -> None:
+    """Name a broker; the first one is in use at once.
+
+    \b
+    Example
+      nexo context add production --url nexos://broker:9325 --token @~/.nexo-token
+    """
+    from nexo.client.address import address_of
+
+    address_of(url, None)
+    context = {"url": url}
+    if token is not None:
+        if not token.startswith("@"):
+            raise InvalidArgument(
+                "a context keeps no token, but the file that holds it", "write --token @FILE"
+            )
+        context["token"] = "@" + str(Path(token[1:]).expanduser().absolute())
+    if tls_ca is not None:
+        context["tls_ca"] = str(Path(tls_ca).expanduser().absolute())
+    contexts = Contexts()
+    contexts.by_name[name] = context
+    contexts.current = contexts.current or name
+    contexts.write()
+    in_use = " and is in use" if contexts.current == name else f": nexo context use {name}"
+    _answer(given, {"name": name, **context}, f"Context {name} is {url}{in_use}")
+
+
+@app.command()
+@_takes_json
+def use(
+    given: dict[str, Any],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name.", show_default=False)],
+) -> None:
+    """Let commands talk to this broker from now on.
+
+    \b
+    Example
+      nexo context use production
+
+    --url and $NEXO_URL go before it.
+    """
+    contexts = Contexts()
+    url = contexts.known(name)["url"]
+    contexts.current = name
+    contexts.write()
+    _answer(given, {"name": name, "url": url}, f"Commands talk to {name} ({url}) now")
+
+
+@app.command("list")
+@_takes_json
+def list_contexts(given: dict[str, Any]) -> None:
+    """List the named brokers; the one in use has a star.
+
+    \b
+    Example
+      nexo context list
+    """
+    contexts = Contexts()
+    named = sorted(contexts.by_name.items())
+    document = [{"name": n, "in_use": n == contexts.current, **each} for n, each in named]
+    lines = [f"{'*' if n == contexts.current else ' '} {n}  {each['url']}" for n, each in named]
+    _answer(given, document, "\n".join(lines) or "There are no contexts yet: nexo context add")
+
+
+@app.command()
+@_takes_json
+def remove(
+    given: dict[str, Any],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name.", show_default=False)],
+) -> None:
+    """Forget a named broker.
+
+    \b
+    Example
+      nexo context remove production
+    """
+    contexts = Contexts()
+    contexts.known(name)
+    del contexts.by_name[name]
+    if contexts.current == name:
+        contexts.current = None
+    contexts.write()
+    _answer(given, {"name": name, "removed": True}, f"Removed context {name}")
