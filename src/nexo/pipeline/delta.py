@@ -32,7 +32,13 @@ KEPT = "interval 7 days"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m|↳")
 _REFUSED = (
     *("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "403 Forbidden"),
-    *("401 Unauthorized", "169.254.169.254", "metadata.google.internal", "credential"),
+    *(
+        "401 Unauthorized",
+        "latest/api/token",
+        "latest/meta-data",
+        "metadata.google.internal",
+        "credential",
+    ),
 )
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
 
