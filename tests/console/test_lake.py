@@ -42,6 +42,21 @@ def test_the_last_day_of_a_queue(lake: Path) -> None:
     assert queue_day(Lake(lake), "nobody").reasons == [("no <b>stock</b>", 6)]
 
 
+def test_tables_of_the_lake(looking: Looking) -> None:
+    page = looking.at("/spark")
+    shown = page.locator("section", has=page.locator("#tables-title")).locator("tbody tr")
+    rows = {each.locator("th").inner_text(): each.locator("td") for each in shown.all()}
+    assert list(rows) == [
+        "insights/queue_minutes",
+        "insights/dead_letters",
+        "insights/consumers",
+    ]
+    minutes = [each.strip() for each in rows["insights/queue_minutes"].all_inner_texts()]
+    assert minutes[:2] == ["1", str(2 * MINUTES + 1)]
+    assert minutes[3] == minutes[4], "each of its files is small"
+    assert "WRITE" in minutes[5]
+
+
 def test_jobs_and_plots(looking: Looking) -> None:
     page = looking.at("/spark")
     cells = page.locator("section", has=page.locator("#jobs-title")).locator("tbody th, tbody td")
@@ -70,3 +85,4 @@ def test_a_lake_that_is_empty_says_so(tmp_path: Path) -> None:
         served.stop()
     assert "No job has run on the lake" in text
     assert "There are no insights of the last day yet" in text
+    assert "There is no table yet" in text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.dataset as ds
+from deltalake import DeltaTable
 
 from nexo.pipeline import archive
 from nexo.pipeline.archive import Archive
@@ -48,20 +48,26 @@ class Place:
 
     def messages(self, source: str) -> list[dict[str, Any]]:
         """What the lake has of a source, as anyone reads it who does not know Spark."""
-        found = ds.dataset(self.lake.messages, partitioning="hive", format="parquet")
-        rows = found.to_table(filter=ds.field("source") == source).to_pylist()
+        rows = [row for row in self._rows("messages") if row["source"] == source]
         return sorted(rows, key=lambda row: row["offset"])
 
     def events(self) -> list[dict[str, Any]]:
         """What the lake has of the life of this test's queues."""
-        found = ds.dataset(self.lake.events, partitioning="hive", format="parquet")
-        rows = [row for row in found.to_table().to_pylist() if row["queue"].startswith(self.name)]
+        rows = [row for row in self._rows("events") if row["queue"].startswith(self.name)]
         return sorted(rows, key=lambda row: row["offset"])
 
     def insights(self, table: str) -> list[dict[str, Any]]:
-        rows = ds.dataset(self.lake.insights / table, format="parquet").to_table().to_pylist()
+        rows = self._rows("insights", table)
         rows = [row for row in rows if row["queue"].startswith(self.name)]
         return sorted(rows, key=lambda row: [str(value) for value in row.values()])
+
+    def _rows(self, *table: str) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self.table(*table).to_pyarrow_table().to_pylist()
+        return rows
+
+    def table(self, *names: str) -> DeltaTable:
+        """A table of the lake, as anyone opens it."""
+        return DeltaTable(self.lake.table(*names), storage_options=self.lake.options)
 
 
 def some_bodies(count: int, seed: int = 1) -> list[bytes]:

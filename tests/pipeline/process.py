@@ -22,6 +22,8 @@ LIMIT_S = 200.0
 class Job:
     """A job under way. It leads a process group, and Java one of its own; both are killed."""
 
+    program: tuple[str, ...] = (NEXO, "pipeline", "run")
+
     def __init__(self, directory: Path, url: str, *arguments: str, **config: str) -> None:
         self._log = directory / "job.log"
         settings: Mapping[str, str] = {**FAST, **config}
@@ -29,7 +31,7 @@ class Job:
         name, rest = arguments[0], arguments[1:]
         with self._log.open("w") as log:
             self.process = subprocess.Popen(
-                [NEXO, "pipeline", "run", name, *conf, *rest],
+                [*self.program, name, *conf, *rest],
                 env={**os.environ, "NEXO_URL": url, "SPARK_LOCAL_IP": "127.0.0.1"},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -57,6 +59,16 @@ class Job:
 
     def log(self) -> str:
         return self._log.read_text()
+
+
+class DeadlyJob(Job):
+    """One that is struck at a step of a commit (`tests/pipeline/deadly.py`)."""
+
+    def __init__(self, step: str, directory: Path, url: str, *arguments: str) -> None:
+        self.marker = directory / "struck"
+        deadly = ("-m", "tests.pipeline.deadly", step, str(self.marker))
+        self.program = (sys.executable, *deadly)
+        super().__init__(directory, url, *arguments)
 
 
 def _children(process: int) -> list[int]:

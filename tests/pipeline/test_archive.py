@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-import shutil
-from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from nexo.pipeline.archive import BATCH_MESSAGES, Archive, run
+from nexo.pipeline.commits import Commits
+from nexo.pipeline.delta import MESSAGES_TABLE, store_errors
 from nexo.pipeline.insights import Insights
-from nexo.pipeline.lake import Lake
 from nexo.pipeline.status import read_statuses
-from nexo.vocabulary.errors import InvalidArgument, QueueNotFound, TopicNotFound, WrongState
+from nexo.vocabulary.errors import (
+    InvalidArgument,
+    NexoError,
+    OffsetExpired,
+    QueueNotFound,
+    ReadOnly,
+    TopicNotFound,
+)
 from tests.pipeline.place import some_bodies
 
 if TYPE_CHECKING:
@@ -35,18 +41,11 @@ def test_topics_queues_and_events_in_the_lake(spark: SparkSession, place: Place)
     assert told.sources[topic.name].rows == 40
     assert told.lag == 0
 
-    checkpoint = place.lake.internal("checkpoints", "archive", f"nexo.archive.{queue.name}")
-    older = shutil.copytree(checkpoint, place.directory / "older")
-    queue.push_batch(pushed[200:250], priority=3)
-    # Whoever throws away the checkpoints does not get everything twice, nor does one who leaves
-    # a source out for once.
-    shutil.rmtree(place.lake.internal("checkpoints"))
-    place.archive(spark, queues=(queue.name,))
-    # Nor does one who puts an older checkpoint back.
-    queue.push_batch(pushed[250:], priority=3)
-    shutil.rmtree(checkpoint)
-    older.rename(checkpoint)
+    # The next run goes on, with other sources and in smaller batches too.
+    queue.push_batch(pushed[200:], priority=3)
     place.archive(spark, queues=(queue.name,), batch_messages=30)
+    told = place.archive(spark, queues=(queue.name,), topics=(topic.name,))
+    assert told.sources[queue.name].rows == told.sources[topic.name].rows == 0
 
     rows = place.messages(queue.name)
     assert [row["body"] for row in rows] == pushed
@@ -57,8 +56,7 @@ def test_topics_queues_and_events_in_the_lake(spark: SparkSession, place: Place)
     assert [row["body"] for row in rows] == published
     assert all(row["attributes"] == [("colour", "red")] for row in rows)
 
-    today = f"{datetime.now(UTC):%Y-%m-%d}"
-    assert any(place.lake.messages.glob(f"source={queue.name}/date={today}/*.parquet"))
+    assert {row["date"] for row in rows} == {row["created_at"].date() for row in rows}
     pushes = [row for row in place.events() if row["kind"] == "pushed"]
     assert sum(row["count"] for row in pushes) == 300
     columns = "kind queue first_seq count at created_at attempts consumer reason"
@@ -66,15 +64,6 @@ def test_topics_queues_and_events_in_the_lake(spark: SparkSession, place: Place)
     assert [(each.job, each.state, each.error) for each in read_statuses(place.lake)] == [
         ("archive", "finished", "")
     ]
-
-
-def test_a_queue_named_like_a_number_is_no_number(spark: SparkSession, place: Place) -> None:
-    folder = place.lake.messages / "source=0123" / "date=2026-05-31"
-    folder.mkdir(parents=True)
-    pq.write_table(pa.table({"body": [b"x"]}), folder / "part-0.parquet")
-    row = place.lake.read_messages(spark).first()
-    assert row is not None
-    assert (row["source"], row["date"], bytes(row["body"])) == ("0123", date(2026, 5, 31), b"x")
 
 
 def test_what_cannot_be_archived_is_said_first(spark: SparkSession, place: Place) -> None:
@@ -85,25 +74,11 @@ def test_what_cannot_be_archived_is_said_first(spark: SparkSession, place: Place
         (Archive(queues=(place.name,), topics=(place.name,)), InvalidArgument),
         (Archive(queues=("nobody",)), QueueNotFound),
         (Archive(topics=("nobody",)), TopicNotFound),
+        (Archive(topic_patterns=("(",)), InvalidArgument),
     ):
         with pytest.raises(refusal):
             run(running, place.lake, asked)
-    assert not place.lake.messages.exists()
-
-
-@pytest.mark.parametrize("table_format", ["delta", "iceberg"])
-def test_a_format_that_the_session_has_not(
-    spark: SparkSession, place: Place, table_format: str
-) -> None:
-    lake = Lake(place.directory, table_format)
-    with pytest.raises(InvalidArgument, match=f"no {table_format}") as refused:
-        run(place.running(spark, "archive"), lake, Archive(once=True))
-    assert "spark.jars.packages" in refused.value.hint
-
-
-def test_one_archive_on_a_lake_at_a_time(spark: SparkSession, place: Place) -> None:
-    with place.lake.only_one("archive"), pytest.raises(WrongState, match="process"):
-        run(place.running(spark, "archive"), place.lake, Archive(once=True))
+    assert not Path(place.lake.table("messages")).exists()
 
 
 def test_a_micro_batch_holds_what_comes_in_its_time() -> None:
@@ -119,15 +94,135 @@ def test_a_micro_batch_holds_what_comes_in_its_time() -> None:
 def test_it_goes_on_until_it_is_told_to_stop(spark: SparkSession, place: Place) -> None:
     topic = place.client.create_topic(place.name)
     topic.publish("first")
-    kept = place.lake.messages / f"source={topic.name}"
+    running = place.running(spark, "archive", lambda: has_both())
 
     def has_both() -> bool:
-        files = list(kept.rglob("*.parquet"))
-        if len(files) == 1 and topic.info().end == 1:
+        part = running.teller.status.sources.get(topic.name)
+        rows = 0 if part is None else part.rows
+        if rows == 1 and topic.info().end == 1:
             topic.publish("second")
-        return len(files) == 2
+        return rows == 2
 
-    running = place.running(spark, "archive", has_both)
     run(running, place.lake, Archive(topics=(topic.name,), every_s=0.1))
     assert [row["body"] for row in place.messages(topic.name)] == [b"first", b"second"]
-    assert running.teller.status.sources[topic.name].rows == 2
+    assert not list(Path(place.lake.checkpoint("archive", None)).iterdir())
+
+
+def test_topics_by_a_pattern_and_those_that_come_later(spark: SparkSession, place: Place) -> None:
+    first = place.client.create_topic(f"{place.name}-1")
+    first.publish("a")
+    queue = place.client.create_queue(f"{place.name}-queue", archive=True)
+    queue.push("b")
+    later = f"{place.name}-2"
+
+    def has_all() -> bool:
+        sources = running.teller.status.sources
+        if first.name in sources and later not in {each.name for each in place.client.topics()}:
+            place.client.create_topic(later).publish("c")
+        return later in sources and sources[later].rows == 1
+
+    running = place.running(spark, "archive", lambda: has_all())
+    asked = Archive(topic_patterns=(f"{place.name}-.",), queues=(queue.name,), every_s=0.1)
+    run(running, place.lake, asked)
+    for name, body in ((first.name, b"a"), (queue.name, b"b"), (later, b"c")):
+        assert [row["body"] for row in place.messages(name)] == [body]
+    sources = {row["source"] for row in place.table("messages").to_pyarrow_table().to_pylist()}
+    assert sources == {first.name, queue.name, later}, "nothing of the broker's own"
+
+
+class Died(Exception):
+    """The process is gone."""
+
+
+POINTS = [(table, moment) for table in ("messages", "events") for moment in ("before", "after")]
+
+
+@pytest.mark.parametrize(("table", "moment"), POINTS)
+def test_a_driver_that_dies_at_a_commit(
+    spark: SparkSession, place: Place, monkeypatch: pytest.MonkeyPatch, table: str, moment: str
+) -> None:
+    """Files are written, one table has the batch and the other not, both have it and Spark does
+    not know: the next run makes it whole."""
+    topic = place.client.create_topic(place.name)
+    queue = place.client.create_queue(f"{place.name}-queue", archive=True)
+    bodies = some_bodies(100)
+    topic.publish_batch(bodies)
+    queue.push_batch(bodies)
+    put = Commits._put
+
+    def die(self: Commits, *arguments: Any) -> None:
+        if self.kind.name == table and moment == "before":
+            raise Died
+        put(self, *arguments)
+        if self.kind.name == table:
+            raise Died
+
+    asked = {"topics": (topic.name,), "queues": (queue.name,)}
+    with monkeypatch.context() as patched:
+        patched.setattr(Commits, "_put", die)
+        with pytest.raises(NexoError, match="Spark failed"):
+            place.archive(spark, **asked)
+    queue.push_batch(bodies)
+    place.archive(spark, **asked)
+    assert [row["body"] for row in place.messages(topic.name)] == bodies
+    assert [row["offset"] for row in place.messages(queue.name)] == list(range(200))
+    pushes = [row["count"] for row in place.events() if row["kind"] == "pushed"]
+    assert sum(pushes) == 200
+
+
+def test_two_archives_of_the_same_messages(
+    spark: SparkSession, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another has brought a part of the batch, while this one wrote its files."""
+    topic = place.client.create_topic(place.name)
+    bodies = some_bodies(20)
+    topic.publish_batch(bodies)
+    commit = Commits.commit
+    others: list[str] = []
+
+    def after_another(self: Commits, *arguments: Any) -> set[str]:
+        if self.kind is MESSAGES_TABLE and not others:
+            others.append("one")
+            with monkeypatch.context() as patched:
+                patched.setattr(Commits, "commit", commit)
+                place.archive(spark, topics=(topic.name,), batch_messages=7)
+        return commit(self, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Commits, "commit", after_another)
+        place.archive(spark, topics=(topic.name,))
+    assert [row["body"] for row in place.messages(topic.name)] == bodies
+
+
+def test_a_topic_that_was_made_anew(spark: SparkSession, place: Place) -> None:
+    topic = place.client.create_topic(place.name)
+    topic.publish_batch([b"1", b"2", b"3"])
+    place.archive(spark, topics=(topic.name,))
+    topic.delete()
+    place.client.create_topic(place.name).publish(b"4")
+    with pytest.raises(OffsetExpired, match="another"):
+        place.archive(spark, topics=(topic.name,))
+    place.archive(spark, topics=(topic.name,), fail_on_data_loss=False)
+    place.archive(spark, topics=(topic.name,))
+    bodies = sorted(row["body"] for row in place.messages(topic.name))
+    assert bodies == [b"1", b"2", b"3", b"4"]
+
+
+def test_a_full_disk_is_said_in_one_line(
+    spark: SparkSession, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = place.client.create_topic(place.name)
+    topic.publish("a")
+    folder = place.directory / "lake"
+
+    def full(*_: Any, **__: Any) -> None:
+        with store_errors(str(folder)):
+            raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Commits, "_put", full)
+        with pytest.raises(ReadOnly, match="full") as refused:
+            place.archive(spark, topics=(topic.name,))
+    assert "\n" not in str(refused.value)
+    place.archive(spark, topics=(topic.name,))
+    assert [row["body"] for row in place.messages(topic.name)] == [b"a"]

@@ -1,145 +1,197 @@
-"""Commits: a batch is in the table whole and once, wherever the process died. No Spark here."""
+"""Commits and files: a batch is in the table whole and once, with what readers need to pass files
+over. No Spark here."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+import threading
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
+from nexo.query.rows import TOPIC_SCHEMA
 
-from nexo.pipeline import commits as room
-from nexo.pipeline.commits import Commits, finish_all
+from nexo.pipeline import files as room
+from nexo.pipeline.commits import Commits
+from nexo.pipeline.delta import EVENTS_TABLE, MESSAGES_TABLE, create_table
+from nexo.pipeline.files import event_columns
 from nexo.pipeline.lake import Lake
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-DATES = ("date=2026-05-30", "date=2026-05-31")
-
-
-class Died(BaseException):
-    """The process is gone."""
+from nexo.vocabulary.events import Event, batch_of_events
+from nexo.vocabulary.states import EventKind
+from tests.pipeline.rows import NOON, messages, write
 
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    return Lake(tmp_path)
+    """With its tables, which an archive makes before it writes."""
+    lake = Lake(tmp_path / "lake")
+    for kind in (MESSAGES_TABLE, EVENTS_TABLE):
+        create_table(lake, kind)
+    return lake
 
 
 def commits_of(lake: Lake) -> Commits:
     """As a process that has just started has them."""
-    return Commits(lake, "archive-news", lake.messages / "source=news")
+    return Commits(lake, MESSAGES_TABLE)
 
 
-def write(commits: Commits, batch: int) -> None:
-    """What Spark does: a file in each of two folders, offsets from ten times the batch on."""
-    place = commits.stage(batch)
-    for index, date in enumerate(DATES):
-        (place / date).mkdir(parents=True)
-        first = batch * 10 + index * 5
-        offsets = pa.table({"offset": pa.array(range(first, first + 5), pa.int64())})
-        pq.write_table(offsets, place / date / f"part-{index}.parquet")
-
-
-def offsets(lake: Lake) -> list[int]:
-    files = lake.messages.rglob("*.parquet")
-    return sorted(n for each in files for n in pq.read_table(each)["offset"].to_pylist())
+def offsets(lake: Lake, source: str = "news") -> list[int]:
+    rows = DeltaTable(lake.table("messages")).to_pyarrow_table().to_pylist()
+    return sorted(row["offset"] for row in rows if row["source"] == source)
 
 
 def test_a_batch_is_taken_once(lake: Lake) -> None:
     for batch in (0, 1):
-        commits = commits_of(lake)
-        commits.recover()
-        assert not commits.holds("query", batch)
-        write(commits, batch)
-        commits.commit("query", batch)
-        assert commits_of(lake).holds("query", batch)
+        added = write(lake, messages("news", range(batch * 10, batch * 10 + 10)))
+        assert commits_of(lake).commit(added, "query", batch) == set()
+        again = write(lake, messages("news", range(batch * 10, batch * 10 + 10)))
+        assert commits_of(lake).commit(again, "another", 7) == {"news"}, "nothing is committed"
     assert offsets(lake) == list(range(20))
-    last = commits_of(lake).last()
-    assert last is not None
-    assert last.next_offset == 20
-    assert not list(lake.internal("staging").rglob("*.parquet"))
+    assert commits_of(lake).next_offset("news") == 20
+    assert commits_of(lake).next_offset("nobody") is None
+    last = DeltaTable(lake.table("messages")).history(1)[0]
+    assert json.loads(last["nexo.next_offsets"]) == {"news": 20}
+    assert (last["nexo.query"], last["nexo.batch"]) == ("query", "1")
 
 
-def test_killed_before_the_manifest_nothing_is_there(lake: Lake) -> None:
+def test_a_batch_that_overlaps_is_not_taken_and_its_rest_is(lake: Lake) -> None:
+    """An older checkpoint, under any number of the batch, with messages old and new."""
     commits = commits_of(lake)
-    write(commits, 0)
+    both = write(lake, messages("news", range(10)), messages("nexo.archive.orders", range(5)))
+    commits.commit(both, "query", 0)
+    batch = messages("news", range(5, 15)), messages("nexo.archive.orders", range(5, 8))
+    assert commits.commit(write(lake, *batch), "query", 0) == {"news"}
+    assert offsets(lake, "orders") == list(range(5)), "a batch is taken whole or not at all"
+    floors = {"news": commits.next_offset("news") or 0}
+    assert commits.commit(write(lake, *batch, floors=floors), "query", 0) == set()
+    assert offsets(lake) == list(range(15))
+    assert offsets(lake, "orders") == list(range(8))
+
+
+def test_offsets_outlive_the_log(lake: Lake) -> None:
     commits = commits_of(lake)
-    commits.recover()
-    assert not commits.holds("query", 0)
-    assert offsets(lake) == []
-    assert not list(lake.internal("staging").rglob("*.parquet"))
-
-
-@pytest.mark.parametrize("moved", [0, 1, 2])
-@pytest.mark.parametrize("by_another_job", [False, True])
-def test_killed_while_files_move_the_next_one_finishes(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, moved: int, by_another_job: bool
-) -> None:
-    commits = commits_of(lake)
-    write(commits, 0)
-
-    def die_after(lake: Lake, manifest: room.Manifest) -> None:
-        for staged, target in list(manifest.files.items())[:moved]:
-            (lake.root / target).parent.mkdir(parents=True, exist_ok=True)
-            (lake.root / staged).rename(lake.root / target)
-        raise Died
-
-    with monkeypatch.context() as patched:
-        patched.setattr(room, "_move", die_after)
-        with pytest.raises(Died):
-            commits.commit("query", 0)
-    if by_another_job:
-        with lake.locked():
-            finish_all(lake)
-    commits = commits_of(lake)
-    commits.recover()
-    assert commits.holds("query", 0)
-    assert offsets(lake) == list(range(10))
-
-
-def test_an_older_checkpoint_brings_what_is_there_already(lake: Lake) -> None:
-    """Until it has caught up, whatever the numbers of its batches."""
-    commits = commits_of(lake)
-    for batch in range(4):
-        assert commits.floor("query", batch) == 0
-        write(commits, batch)
-        commits.commit("query", batch)
-    for batch in (1, 2):  # restored: all that these bring is there
-        assert commits.floor("query", batch) == 40
-        commits.stage(batch).mkdir()
-        commits.commit("query", batch)
-    assert commits.floor("query", 3) == 40
-    place = commits.stage(3) / DATES[0]  # the first that has more, cut otherwise than before
-    place.mkdir(parents=True)
-    pq.write_table(
-        pa.table({"offset": pa.array(range(40, 45), pa.int64())}), place / "part-0.parquet"
-    )
-    commits.commit("query", 3)
-    assert commits.floor("query", 4) == 0
-    assert offsets(lake) == list(range(45))
-    assert commits.floor("another", 0) == 45
+    for batch in range(5):
+        commits.commit(write(lake, messages("news", range(batch * 3, batch * 3 + 3))), "q", batch)
+    table = DeltaTable(lake.table("messages"))
+    table.create_checkpoint()
+    log = Path(lake.table("messages"), "_delta_log")
+    for file in sorted(log.glob("*.json"))[:-1]:
+        file.unlink()
+    assert commits_of(lake).next_offset("news") == 15
 
 
 def test_a_source_that_was_made_anew(lake: Lake) -> None:
     commits = commits_of(lake)
-    commits.begin_anew()
-    write(commits, 3)
-    commits.commit("query", 3)
-    commits.begin_anew()
-    assert commits.floor("another", 0) == 0
-    write(commits, 0)
-    commits.commit("another", 0)
-    assert offsets(lake) == [*range(10), *range(30, 40)]
+    commits.commit(write(lake, messages("news", range(10))), "q", 0)
+    commits.set_next_offset("news", 0)
+    assert commits_of(lake).next_offset("news") == 0
+    assert commits.commit(write(lake, messages("news", range(3))), "q", 1) == set()
+    assert commits.commit(write(lake, messages("news", range(2))), "q", 2, {"news"}) == set()
+    assert offsets(lake) == sorted([*range(10), *range(3), *range(2)])
+    assert commits_of(lake).next_offset("news") == 2
 
 
-def test_an_empty_batch_is_a_batch(lake: Lake) -> None:
-    commits = commits_of(lake)
-    write(commits, 0)
-    commits.commit("query", 0)
-    commits.stage(1).mkdir()
-    commits.commit("query", 1)
-    last = commits_of(lake).last()
-    assert last is not None
-    assert (last.batch, last.next_offset) == (1, 10)
+def test_writers_at_once(lake: Lake) -> None:
+    """Each has a source of its own, and all of them one together, of which one wins each time."""
+    commits_of(lake)
+    taken: list[int] = []
+
+    def archive(name: str) -> None:
+        commits = commits_of(lake)
+        for batch in range(10):
+            first = batch * 5
+            own = write(lake, messages(name, range(first, first + 5)))
+            assert commits.commit(own, name, batch) == set()
+            shared = write(lake, messages("shared", range(first, first + 5)))
+            if not commits.commit(shared, name, batch):
+                taken.append(batch)
+
+    threads = [threading.Thread(target=archive, args=(name,)) for name in "abcd"]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    for name in "abcd":
+        assert offsets(lake, name) == list(range(50))
+    shared = offsets(lake, "shared")
+    assert len(shared) == len(set(shared)) == 5 * len(taken), "nothing twice"
+
+
+def test_what_a_reader_passes_over(lake: Lake) -> None:
+    """A file for each source and day, and the lowest and highest of offsets and times."""
+    day = 86_400.0
+    added = write(lake, messages("a", range(3), day), messages("123456789012/eu/q", range(4)))
+    commits_of(lake).commit(added, "q", 0)
+    adds = pa.table(DeltaTable(lake.table("messages")).get_add_actions(flatten=True)).to_pylist()
+    told = {(row["partition.source"], row["partition.date"]): row for row in adds}
+    assert len(told) == len(adds) == 4
+    third = told["a", date(2026, 6, 2)]
+    moment = NOON + timedelta(days=2)
+    assert (third["min.offset"], third["max.offset"], third["num_records"]) == (2, 2, 1)
+    assert third["min.created_at"] == third["max.created_at"] == moment
+    scoped = told["123456789012/eu/q", date(2026, 5, 31)]
+    assert (scoped["min.offset"], scoped["max.offset"]) == (0, 3)
+    assert offsets(lake, "123456789012/eu/q") == list(range(4))
+
+
+def test_the_highest_time_is_never_told_too_low(lake: Lake) -> None:
+    batch = messages("a", range(1))
+    odd = pa.array([NOON + timedelta(microseconds=1)], pa.timestamp("us", tz="UTC"))
+    batch = batch.set_column(4, TOPIC_SCHEMA.field(4), odd)
+    (added,) = write(lake, batch)
+    stats = json.loads(added.stats)
+    assert stats["minValues"]["created_at"] == "2026-05-31T12:00:00.000Z"
+    assert stats["maxValues"]["created_at"] == "2026-05-31T12:00:00.001Z"
+    assert stats["numRecords"] == 1
+
+
+def test_a_large_task_writes_several_files(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "FILE_BYTES", 1)
+    monkeypatch.setattr(room, "GROUP_ROWS", 10)
+    added = write(lake, *(messages("a", range(n, n + 10)) for n in (0, 10, 20)))
+    assert [(each.first, each.last, each.rows) for each in added] == [
+        (0, 9, 10),
+        (10, 19, 10),
+        (20, 29, 10),
+    ]
+    monkeypatch.setattr(room, "OPEN_FILES_MAX", 2)
+    added = write(lake, messages("a", range(5), 86_400.0))
+    assert len(added) == 5
+    for each in added:
+        file = Path(lake.table("messages"), each.path)
+        assert (file.stat().st_size, pq.read_metadata(file).num_rows) == (each.size, each.rows)
+
+
+def test_events_have_columns_of_their_own(lake: Lake) -> None:
+    at_ms = round(NOON.timestamp() * 1000)
+    told = [
+        Event(EventKind.PUSHED, "orders", 7, 3, at_ms, at_ms - 5, 0, "", ""),
+        Event(EventKind.ACKED, 'o"\n', 7, 3, at_ms + 9, at_ms, 2, "c", "ü", at_ms + 1),
+    ]
+    batch = batch_of_events(told)
+    bodies = [bytes(batch.body(index)) for index in range(2)]
+    added = None
+    for more in ([], [b"no event", b'{"kind": 7}', b'{"at_ms": "x"}', b"[]"]):
+        rows = messages("nexo.events", range(2 + len(more)))
+        rows = rows.set_column(1, TOPIC_SCHEMA.field(1), pa.array([*bodies, *more], pa.binary()))
+        found = event_columns(rows).to_pylist()
+        assert found[0]["delivered_at"] is None
+        assert found[0]["created_at"] == NOON - timedelta(milliseconds=5)
+        acked = found[1]
+        assert (acked["kind"], acked["queue"], acked["reason"]) == ("acked", 'o"\n', "ü")
+        assert acked["delivered_at"] == NOON + timedelta(milliseconds=1)
+        assert acked["at"].astimezone(UTC) == NOON + timedelta(milliseconds=9)
+        assert [each["offset"] for each in found] == list(range(2 + len(more)))
+        assert all(isinstance(each["at"], datetime) for each in found), "each has its day"
+        (added,) = write(lake, rows)
+    assert added is not None
+    assert (added.table, added.source, added.partition) == (
+        "events",
+        "nexo.events",
+        {"date": "2026-05-31"},
+    )
+    assert Commits(lake, EVENTS_TABLE).commit([added], "q", 0) == set()
+    assert Commits(lake, EVENTS_TABLE).next_offset("nexo.events") == 6

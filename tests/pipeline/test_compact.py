@@ -2,133 +2,137 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from typing import TYPE_CHECKING
+import time
+from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
-from nexo.pipeline import compact as room
-from nexo.pipeline.compact import Compact, exchange, run
-from nexo.vocabulary.errors import NexoError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
-
-    from tests.pipeline.place import Place
+from nexo.pipeline.commits import Commits
+from nexo.pipeline.compact import Compact, Housekeeping, crowded, run
+from nexo.pipeline.delta import EVENTS_TABLE, MESSAGES_TABLE, create_table
+from nexo.pipeline.job import JobRun
+from nexo.pipeline.lake import Lake
+from nexo.pipeline.status import Teller
+from nexo.vocabulary.errors import InvalidArgument
+from tests.pipeline.rows import messages, write
 
 FILES, ROWS_EACH = 12, 25
 
 
-class Died(BaseException):
-    """The process is gone."""
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    lake = Lake(tmp_path / "lake")
+    create_table(lake, EVENTS_TABLE)
+    return lake
 
 
-def write_small_files(folder: Path) -> None:
-    folder.mkdir(parents=True)
-    for number in range(FILES):
-        first = number * ROWS_EACH
-        _write(folder / f"part-{number:08}.parquet", first)
+def running(lake: Lake) -> JobRun:
+    return JobRun(None, {}, Teller("compact", lake))  # type: ignore[arg-type]  # it needs no Spark
 
 
-def _write(file: Path, first: int) -> None:
-    offsets = pa.array(range(first, first + ROWS_EACH), pa.int64())
-    bodies = pa.array([b"x" * 10] * ROWS_EACH, pa.binary())
-    pq.write_table(pa.table({"body": bodies, "offset": offsets}), file)
+def fill(lake: Lake, source: str = "a", files: int = FILES, first: int = 0) -> Commits:
+    commits = Commits(lake, MESSAGES_TABLE)
+    for number in range(files):
+        start = first + number * ROWS_EACH
+        commits.commit(write(lake, messages(source, range(start, start + ROWS_EACH))), "q", number)
+    return commits
 
 
-def offsets_in(folder: Path) -> list[int]:
-    """As a reader does: list, then open. A file that is gone by then is met by reading anew."""
-    while True:
-        try:
-            files = sorted(folder.glob("*.parquet"))
-            return sorted(n for f in files for n in pq.read_table(f)["offset"].to_pylist())
-        except FileNotFoundError:
-            continue
+def offsets(lake: Lake, source: str = "a") -> list[int]:
+    rows = DeltaTable(lake.table("messages")).to_pyarrow_table().to_pylist()
+    return sorted(row["offset"] for row in rows if row["source"] == source)
 
 
-def test_readers_see_each_row_once(
-    spark: SparkSession, place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = place.lake.messages / "source=a" / "date=2026-05-31"
-    write_small_files(folder)
-    other = place.lake.messages / "source=b" / "date=2026-05-31"
-    other.mkdir(parents=True)
-    _write(other / "part-1.parquet", 0)
-    late = folder / "part-late.parquet"
-    switch = room._switch
-
-    def switch_with_a_late_file(*arguments: object) -> None:
-        _write(late, FILES * ROWS_EACH)  # the archive goes on while the files are written anew
-        switch(*arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(room, "_switch", switch_with_a_late_file)
+def test_readers_see_each_row_once_and_the_archive_goes_on(lake: Lake) -> None:
+    fill(lake)
+    fill(lake, "b", 1)
     ended, wrong, reads = threading.Event(), [], 0
 
     def read() -> None:
         nonlocal reads
         while not ended.is_set():
-            seen = offsets_in(folder)
+            seen = offsets(lake)
             reads += 1
             if seen != list(range(len(seen))) or len(seen) < FILES * ROWS_EACH:
                 wrong.append(seen)
 
-    reader = threading.Thread(target=read)
-    reader.start()
-    found = run(place.running(spark, "compact"), place.lake, Compact())
+    def archive() -> None:
+        fill(lake, files=10, first=FILES * ROWS_EACH)
+
+    threads = [threading.Thread(target=each) for each in (read, archive)]
+    for each in threads:
+        each.start()
+    found = run(running(lake), lake, Compact())
+    threads[1].join()
+    while not reads:
+        time.sleep(0.01)
     ended.set()
-    reader.join()
+    threads[0].join()
     assert not wrong, f"{len(wrong)} of {reads} reads: {wrong[0]}"
-    assert reads > 1
-    assert (found["folders"], found["files_before"], found["files_after"]) == (1, FILES, 2)
-    assert offsets_in(folder) == list(range((FILES + 1) * ROWS_EACH))
-    assert not list(place.lake.internal("staging").iterdir())
+    assert found["partitions"] == 1, "one file is not many"
+    assert found["files_before"] >= FILES
+    assert found["files_after"] == 1
+    assert offsets(lake) == list(range((FILES + 10) * ROWS_EACH))
+    run(running(lake), lake, Compact())
+    table = DeltaTable(lake.table("messages"))
+    assert len(table.file_uris()) == 2
+    assert Commits(lake, MESSAGES_TABLE).next_offset("a") == (FILES + 10) * ROWS_EACH
+    assert offsets(lake, "b") == list(range(ROWS_EACH))
+    assert run(running(lake), lake, Compact())["partitions"] == 0, "nothing is left to do"
 
 
-@pytest.mark.parametrize("point", ["before the switch", "after the switch"])
-def test_killed_the_next_run_goes_on(
-    spark: SparkSession, place: Place, monkeypatch: pytest.MonkeyPatch, point: str
-) -> None:
-    folder = place.lake.messages / "source=a" / "date=2026-05-31"
-    write_small_files(folder)
-
-    def die(one: Path, other: Path) -> None:
-        if point == "after the switch":
-            exchange(one, other)
-        raise Died
-
-    with monkeypatch.context() as patched:
-        patched.setattr(room, "exchange", die)
-        with pytest.raises(Died):
-            run(place.running(spark, "compact"), place.lake, Compact())
-    assert offsets_in(folder) == list(range(FILES * ROWS_EACH))
-    found = run(place.running(spark, "compact"), place.lake, Compact())
-    assert found["folders"] == (point == "before the switch")
-    assert offsets_in(folder) == list(range(FILES * ROWS_EACH))
-    assert len(list(folder.glob("*.parquet"))) == 1
-    assert not list(place.lake.internal("staging").iterdir())
+def test_few_files_are_left_alone(lake: Lake) -> None:
+    fill(lake)
+    assert run(running(lake), lake, Compact(files_min=FILES + 1))["partitions"] == 0
+    largest = max(
+        Path(each).stat().st_size for each in DeltaTable(lake.table("messages")).file_uris()
+    )
+    assert run(running(lake), lake, Compact(target_bytes=largest))["partitions"] == 0
+    assert run(running(lake), lake, Compact(files_min=FILES))["partitions"] == 1
 
 
-def test_files_of_about_the_size_that_is_wanted(spark: SparkSession, place: Place) -> None:
-    folder = place.lake.events / "date=2026-05-31"
-    write_small_files(folder)
-    size = sum(file.stat().st_size for file in folder.iterdir())
-    run(place.running(spark, "compact"), place.lake, Compact(target_bytes=size // 3 + 1))
-    assert len(list(folder.glob("*.parquet"))) == 3
-    assert offsets_in(folder) == list(range(FILES * ROWS_EACH))
+def test_vacuum_removes_what_is_old_and_nothing_that_may_be_needed(lake: Lake) -> None:
+    fill(lake)
+    (left,) = write(lake, messages("a", range(5)))  # of a job that was killed
+    (young,) = write(lake, messages("a", range(5)))  # of one that is about to commit it
+    root = Path(lake.table("messages"))
+    before = set(root.rglob("*.parquet"))
+    long_ago = time.time() - 8 * 86_400
+    os.utime(root / left.path, (long_ago, long_ago))
+    found = run(running(lake), lake, Compact(vacuum_s=7 * 86_400))
+    assert found["vacuumed"] == 1
+    assert not (root / left.path).exists()
+    assert all(file.exists() for file in before if file != root / left.path), (
+        "old versions are kept"
+    )
+    assert (root / young.path).exists()
+    assert offsets(lake) == list(range(FILES * ROWS_EACH))
+    assert len(DeltaTable(str(root), version=FILES).to_pyarrow_table()) == FILES * ROWS_EACH
+    with pytest.raises(InvalidArgument, match="too short"):
+        run(running(lake), lake, Compact(vacuum_s=600))
 
 
-def test_folders_change_places(tmp_path: Path) -> None:
-    one, other = tmp_path / "one", tmp_path / "other"
-    for folder in (one, other):
-        folder.mkdir()
-        (folder / folder.name).touch()
-    exchange(one, other)
-    assert [each.name for each in one.iterdir()] == ["other"]
-    assert [each.name for each in other.iterdir()] == ["one"]
-    with pytest.raises(NexoError, match="cannot exchange") as refused:
-        exchange(one, tmp_path / "nothing")
-    assert "nothing was changed" in refused.value.hint
+def test_an_archive_that_runs_on_compacts_by_itself(lake: Lake) -> None:
+    fill(lake)
+    fill(lake, "b", 3)
+    kept = Housekeeping(lake, ("messages", "events"), every_s=0.0, files_max=FILES)
+    kept.look()
+    kept.close()
+    assert kept.compacted.partitions == 1, "the other has few files"
+    assert offsets(lake) == list(range(FILES * ROWS_EACH))
+    table = DeltaTable(lake.table("messages"))
+    assert len(table.file_uris()) == 4
+    assert list(crowded(table, MESSAGES_TABLE, 1 << 30, 2).values()) == [3]
+    later = Housekeeping(lake, ("messages",), every_s=3_600.0, files_max=2)
+    later.look()
+    later.close()
+    assert later.compacted.partitions == 0, "it is not due"
+
+
+def test_there_must_be_tables(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "nothing")
+    with pytest.raises(InvalidArgument, match="no tables"):
+        run(running(lake), lake, Compact())

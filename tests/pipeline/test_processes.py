@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nexo.pipeline.commits import Commits
+from nexo.pipeline.delta import MESSAGES_TABLE, find_table
 from nexo.pipeline.replay import Replay
 from nexo.pipeline.replay import run as replay
 from nexo.pipeline.status import read_statuses
 from tests.client.eventually import eventually
 from tests.pipeline.place import Place, some_bodies
-from tests.pipeline.process import LIMIT_S, Job
+from tests.pipeline.process import LIMIT_S, DeadlyJob, Job
 from tests.spark.cluster import HOST, Cluster
 
 if TYPE_CHECKING:
@@ -40,18 +40,17 @@ def kill_the_archive(spark: SparkSession, place: Place, random: Random) -> None:
     for start in range(0, COUNT, 50):
         for body in bodies[start : start + 50]:
             topic.publish(body)
-    commits = Commits(place.lake, f"archive-{topic.name}", place.lake.messages)
     job = Job(
         place.directory,
         place.url,
-        *("archive", "--once", "--topic", topic.name, "--lake", str(place.lake.root)),
+        *("archive", "--once", "--topic", topic.name, "--lake", place.lake.uri),
         *("--batch-messages", "25"),
     )
 
     def is_under_way() -> bool:
-        last = commits.last()
         assert job.process.poll() is None, f"it has ended before it was killed\n{job.log()}"
-        return last is not None and last.batch >= wanted
+        table = find_table(place.lake, MESSAGES_TABLE)
+        return table is not None and table.version() > wanted
 
     wanted = random.randint(0, 4)
     eventually(is_under_way, LIMIT_S)
@@ -73,6 +72,35 @@ def test_an_archive_killed_somewhere(spark: SparkSession, place: Place) -> None:
 @pytest.mark.parametrize("seed", range(10))
 def test_an_archive_killed_at(spark: SparkSession, place: Place, seed: int) -> None:
     kill_the_archive(spark, place, Random(seed))
+
+
+STEPS = ("before events", "after events", "before messages", "after messages", "task")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("step", STEPS)
+def test_an_archive_killed_at_each_step_of_a_commit(
+    spark: SparkSession, place: Place, step: str
+) -> None:
+    """The driver before and after each of its two commits, and a task in the middle of its rows,
+    which Spark runs again."""
+    topic = place.client.create_topic(place.name)
+    queue = place.client.create_queue(f"{place.name}-queue", archive=True)
+    bodies = some_bodies(COUNT)
+    topic.publish_batch(bodies)
+    queue.push_batch(bodies)
+    flags = ["--once", "--topic", topic.name, "--queue", queue.name, "--batch-messages", "250"]
+    flags += ["--lake", place.lake.uri, "--master", "local[2,3]"]
+    job = DeadlyJob(step, place.directory, place.url, "archive", *flags)
+    ended = job.end()
+    assert job.marker.exists(), job.log()
+    assert ended == (0 if step == "task" else -9), job.log()
+    place.archive(spark, topics=(topic.name,), queues=(queue.name,))
+    for name in (topic.name, queue.name):
+        rows = place.messages(name)
+        assert [row["offset"] for row in rows] == list(range(COUNT))
+        assert [row["body"] for row in rows] == bodies
+    assert sum(row["count"] for row in place.events() if row["kind"] == "pushed") == COUNT
 
 
 @pytest.mark.soak
@@ -109,7 +137,7 @@ def test_a_replay_killed_somewhere(spark: SparkSession, place: Place, seed: int)
         place.directory,
         place.url,
         *("replay", "--source", source.name, "--to-queue", target.name),
-        *("--lake", str(place.lake.root), "--rate", "300"),
+        *("--lake", place.lake.uri, "--rate", "300"),
     )
     eventually(lambda: target.info().depth > Random(seed).randrange(2_000), LIMIT_S)
     job.kill()
@@ -129,7 +157,7 @@ def test_on_a_cluster(place: Place) -> None:
         job = Job(
             place.directory,
             place.url,
-            *("archive", "--once", "--queue", queue.name, "--lake", str(place.lake.root)),
+            *("archive", "--once", "--queue", queue.name, "--lake", place.lake.uri),
             *("--master", cluster.url, "--json"),
             # One executor will do: it takes long enough to start.
             **{
@@ -168,7 +196,7 @@ def test_a_file_of_a_user(place: Place, nexo_in_session: InSession) -> None:
     file = place.directory / "my_job.py"
     file.write_text(USERS_JOB)
     (place.directory / "next_to_it.py").write_text("title = 'found'")
-    flags = ["--lake", str(place.lake.root)]
+    flags = ["--lake", place.lake.uri]
     arguments = [place.name, str(place.directory / "checkpoint"), "--day", "x"]
     status, said, error = nexo_in_session(place.url, str(file), *flags, "--", *arguments)
     assert (status, said) == (7, "found 3 of ['--day', 'x'] __main__\n"), error
@@ -182,7 +210,7 @@ def test_a_file_of_a_user_is_told_of_the_broker(place: Place, nexo_in_session: I
     names = ("NEXO_URL", "NEXO_TOKEN", "NEXO_TLS_CA")
     file.write_text(f"import os; print(*(os.environ[name] for name in {names}))")
     flags = ["--url", "nexos://nobody", "--token", "secret", "--tls-ca", "ca.pem"]
-    status, said, _ = nexo_in_session(place.url, str(file), *flags, "--lake", str(place.lake.root))
+    status, said, _ = nexo_in_session(place.url, str(file), *flags, "--lake", place.lake.uri)
     assert (status, said) == (0, "nexos://nobody secret ca.pem\n")
     assert [(each.job, each.state) for each in read_statuses(place.lake)] == [
         ("my_job.py", "finished")

@@ -7,12 +7,14 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
+from nexo.pipeline.commits import Commits
+from nexo.pipeline.delta import MESSAGES_TABLE
 from nexo.pipeline.replay import Found, Replay, Wave, jobs, run, waves_of
 from nexo.vocabulary.errors import InvalidArgument, QueueNotFound
 from tests.pipeline.place import some_bodies
+from tests.pipeline.rows import NOON, messages, write
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,7 +70,7 @@ def test_stopped_in_the_middle_it_goes_on(
     stopping = place.running(spark, "replay", lambda: target.info().depth >= 10)
     assert run(stopping, place.lake, asked) == {"matched": 30, "added": 10}
     # As if it had died before it could say that the wave is with the broker.
-    plan = place.lake.internal("replays", "mine.json")
+    plan = place.directory / "lake" / "_nexo" / "replays" / "mine.json"
     plan.write_text(plan.read_text().replace('"waves_done":0', '"waves_done":-1'))
     source.publish("what came later belongs to another replay")
     place.archive(spark, topics=(source.name,))
@@ -94,7 +96,7 @@ def test_a_time_ago_is_that_of_the_first_run(
     place.archive(spark, queues=(source.name,))
     target = place.client.create_queue(f"{place.name}-back")
     asked = ["replay", "--source", source.name, "--to-queue", target.name, "--from", "1h"]
-    asked += ["--lake", str(place.lake.root), "--replay-id", "again", "--json"]
+    asked += ["--lake", place.lake.uri, "--replay-id", "again", "--json"]
     for added in (2, 0):
         status, told, error = nexo_in_session(place.url, *asked)
         assert status == 0, error
@@ -128,23 +130,64 @@ def test_rows_are_cut_into_waves_whatever_batches_they_come_in() -> None:
 
 
 def test_only_files_with_such_offsets_are_opened(spark: SparkSession, place: Place) -> None:
-    folder = place.lake.messages / "source=a%2Fb" / "date=2026-05-31"
-    folder.mkdir(parents=True)
-    for first in (0, 10, 20):
-        offsets = pa.array(range(first, first + 10), pa.int64())
-        bodies = pa.array([str(offset.as_py()).encode() for offset in offsets])
-        pq.write_table(pa.table({"body": bodies, "offset": offsets}), folder / f"{first}.parquet")
-    found = Found(place.running(spark, "replay"), place.lake, Replay(source="a/b"))
-    rows = found.between(8, 12)
-    assert len(rows.inputFiles()) == 2
-    assert sorted(bytes(row["body"]) for row in rows.collect()) == [b"10", b"11", b"8", b"9"]
+    source = "123456789012/eu-west-1/a"
+    commits = Commits(place.lake, MESSAGES_TABLE)
+    for first in (0, 10, 20):  # a message every quarter of an hour from noon on
+        rows = messages(source, range(first, first + 10), 900.0)
+        commits.commit(write(place.lake, rows, messages("other", range(first, first + 10))), "q", 0)
+    running = place.running(spark, "replay")
+    found = Found(running, place.lake, Replay(source=source))
+    assert len(found.holding(8, 12)) == 2
+    rows = found.between(8, 12).collect()
+    assert sorted(bytes(row["body"]) for row in rows) == [b"10", b"11", b"8", b"9"]
+    assert {(row["source"], row["date"]) for row in rows} == {(source, NOON.date())}
     assert found.all().count() == 30
+    hour = NOON + timedelta(hours=2)
+    asked = Replay(source=source, since=hour, until=hour + timedelta(hours=1))
+    found = Found(running, place.lake, asked)
+    assert len(found.holding(0, 100)) == 2, "the third file begins later"
+    # What is not opened can be gone.
+    for part in Found(running, place.lake, Replay(source=source)).holding(20, 30):
+        (place.directory / "lake" / "messages" / part.path).unlink()
+    assert [bytes(row["body"]) for row in found.all().orderBy("offset").collect()] == [
+        b"8",
+        b"9",
+        b"10",
+        b"11",
+    ]
+
+
+def test_the_table_as_it_was(spark: SparkSession, place: Place) -> None:
+    commits = Commits(place.lake, MESSAGES_TABLE)
+    for first in (0, 10):
+        commits.commit(write(place.lake, messages("a", range(first, first + 10))), "q", 0)
+    table = place.table("messages")
+    newest = table.version()
+    between = datetime.fromtimestamp(table.history(2)[-1]["timestamp"] / 1000, UTC)
+    table.delete("offset < 15")
+    target = place.client.create_queue(place.name)
+    running = place.running(spark, "replay")
+    for asked, matched in (
+        ({}, 5),
+        ({"version": newest}, 20),
+        ({"version": newest - 1}, 10),
+        ({"as_of": between}, 10),
+    ):
+        replay = Replay(source="a", to_queue=target.name, dry_run=True, **asked)
+        assert run(running, place.lake, replay)["matched"] == matched, asked
+    for wrong in ({"version": 99}, {"version": 1, "as_of": between}):
+        with pytest.raises(InvalidArgument):
+            run(running, place.lake, Replay(source="a", to_queue=target.name, **wrong))
 
 
 def test_what_cannot_be_replayed(spark: SparkSession, place: Place) -> None:
     running = place.running(spark, "replay")
     place.client.create_queue(place.name)
-    (place.lake.messages / "source=a").mkdir(parents=True)
+    rows = messages("a", range(3))
+    with pytest.raises(InvalidArgument, match="no archive"):
+        run(running, place.lake, Replay(source="a", to_queue=place.name))
+    commits = Commits(place.lake, MESSAGES_TABLE)
+    commits.commit(write(place.lake, rows), "q", 0)
     for asked, refusal in (
         (Replay(source="a"), InvalidArgument),
         (Replay(source="a", to_queue=place.name, since_ago="1h"), InvalidArgument),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nexo.pipeline.watch import _lag
+from nexo.pipeline.watch import lags
 
 
 def source(latest: Any, end: Any) -> SimpleNamespace:
@@ -24,16 +24,16 @@ KAFKA = source({"a": {"0": 12}}, {"a": {"0": 10}})
 
 
 @pytest.mark.parametrize(
-    ("sources", "lag"),
+    ("sources", "behind"),
     [
-        ([QUEUE], 44_000),
-        ([TOPICS], 2),
-        ([QUEUE, TOPICS], 44_002),
-        ([KAFKA], None),
-        ([KAFKA, TOPICS], 2),
-        ([SimpleNamespace(latestOffset=None, endOffset=None)], None),
-        ([SimpleNamespace(latestOffset="<12>", endOffset="<10>")], None),
+        ([QUEUE], {"spark-1": 44_000}),
+        ([TOPICS], {"a": 2, "b": 0}),
+        ([QUEUE, TOPICS], {"spark-1": 44_000, "a": 2, "b": 0}),
+        ([KAFKA], {}),
+        ([KAFKA, TOPICS], {"a": 2, "b": 0}),
+        ([SimpleNamespace(latestOffset=None, endOffset=None)], {}),
+        ([SimpleNamespace(latestOffset="<12>", endOffset="<10>")], {}),
     ],
 )
-def test_lag(sources: list[SimpleNamespace], lag: int | None) -> None:
-    assert _lag(SimpleNamespace(sources=sources)) == lag
+def test_lags(sources: list[SimpleNamespace], behind: dict[str, int]) -> None:
+    assert lags(SimpleNamespace(sources=sources)) == behind

@@ -12,7 +12,14 @@ from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
 from nexo.cli.parameters import command_group, parse_duration, parse_moment, queue_names
-from nexo.cli.pipeline_work import LakeFlag, Work, run_file, works
+from nexo.cli.pipeline_work import (
+    LakeFlag,
+    StorageOptions,
+    Work,
+    run_file,
+    settings_of,
+    works,
+)
 from nexo.cli.session import Session, takes_session
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.units import Moment
@@ -91,6 +98,13 @@ def archive(
     topic: Annotated[
         list[str] | None, typer.Option(metavar="TOPIC", help="A topic; may be given often.")
     ] = None,
+    topic_pattern: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="REGEX",
+            help="Topics whose whole name matches, also those created later; may be given often.",
+        ),
+    ] = None,
     queue: Annotated[
         list[str] | None,
         typer.Option(
@@ -109,6 +123,7 @@ def archive(
     \b
     Examples
       nexo pipeline run archive --queue orders --topic news --lake lake
+      nexo pipeline run archive --topic-pattern 'shop\\..*' --lake s3://bucket/lake
       nexo pipeline run archive --once                   the events alone
 
     A queue must keep an archive: nexo queue edit orders --archive. The events
@@ -119,6 +134,7 @@ def archive(
     lake = work.lake()
     asked = Archive(
         topics=tuple(topic or ()),
+        topic_patterns=tuple(topic_pattern or ()),
         queues=tuple(queue or ()),
         once=once,
         every_s=every,
@@ -210,6 +226,11 @@ def replay(
         str | None,
         typer.Option(metavar="ID", help="Its name; by default it follows from the rest."),
     ] = None,
+    version: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, help="Read this version of the table, not the newest."),
+    ] = None,
+    as_of: Annotated[Any, _moment("--as-of", "Read the table as it was at this time.")] = None,
     dry_run: _DryRun = False,
 ) -> None:
     """Push what the lake holds once more, to a queue or topic.
@@ -227,7 +248,7 @@ def replay(
     """
     from nexo.pipeline.replay import Replay, run
 
-    begin, end = _checked(since), _checked(until)
+    begin, end, table_time = _checked(since), _checked(until), _checked(as_of)
     asked = Replay(
         source=source,
         to_queue=to_queue,
@@ -240,6 +261,8 @@ def replay(
         dry_run=dry_run,
         since_ago=begin.ago if begin else None,
         until_ago=end.ago if end else None,
+        version=version,
+        as_of=table_time.at if table_time else None,
     )
     lake = work.lake()
     asked.check()
@@ -327,34 +350,45 @@ def compact(
         int, typer.Option(metavar="N", min=1, help="How large a file should be, about.")
     ] = 128 * 1024 * 1024,
     files_min: Annotated[
-        int, typer.Option(metavar="N", min=2, help="Leave folders with fewer files alone.")
+        int, typer.Option(metavar="N", min=2, help="Leave partitions with fewer files alone.")
     ] = 2,
+    vacuum: Annotated[
+        Any,
+        typer.Option(
+            metavar="AGE",
+            parser=parse_duration,
+            help="Also delete files that no version younger than this has, such as 7d.",
+        ),
+    ] = None,
 ) -> None:
     """Make few large files of the many small ones in the lake.
 
     \b
     Examples
       nexo pipeline run compact --lake lake
-      nexo pipeline run compact --lake lake --files-min 10
+      nexo pipeline run compact --lake lake --files-min 10 --vacuum 7d
 
-    Whoever reads sees each row once at any moment. The archive may go on.
+    Whoever reads sees each row once at any moment. The archive may go on; one
+    that runs on compacts by itself.
     """
     from nexo.pipeline.compact import Compact, run
 
     lake = work.lake()
-    asked = Compact(target_bytes=target_bytes, files_min=files_min)
+    vacuum_s = vacuum if isinstance(vacuum, float) else None
+    asked = Compact(target_bytes=target_bytes, files_min=files_min, vacuum_s=vacuum_s)
+    asked.check()
     found: dict[str, int] = defaultdict(int)
 
     def do(job: Any) -> None:
         found.update(run(job, lake, asked))
 
-    status = work.do("compact", do, lake=lake, asks_broker=False)
+    status = work.do("compact", do, lake=lake, asks_broker=False, needs_spark=False)
     text = (
-        f"compact: {found['files_before']:,} files of {found['folders']:,} folders are "
+        f"compact: {found['files_before']:,} files of {found['partitions']:,} partitions are "
         f"{found['files_after']:,} now"
     )
-    if lake.format != "parquet":  # the format counts its files, not we
-        text = f"compact: {found['folders']:,} {lake.format} tables were compacted"
+    if vacuum_s is not None:
+        text += f"; {found['vacuumed']:,} old files were deleted"
     work.answer(status, text, **found)
 
 
@@ -396,7 +430,29 @@ def show_jobs(session: Session) -> None:
 
 @app.command()
 @takes_session
-def status(session: Session, lake: LakeFlag = "nexo-lake") -> None:
+def migrate(session: Session, lake: LakeFlag = "nexo-lake") -> None:
+    """Convert a lake of Parquet folders, as Nexo wrote them before, to Delta tables.
+
+    \b
+    Examples
+      nexo pipeline migrate --lake lake
+
+    In place: no data file is written anew. Stop the jobs on the lake first.
+    Stopped half way, run it again.
+    """
+    from nexo.pipeline.lake import Lake
+    from nexo.pipeline.migrate import run
+
+    done = run(Lake(lake))
+    text = f"migrate: {done.tables:,} tables with {done.files:,} files are Delta tables now"
+    session.answer(done, text)
+
+
+@app.command()
+@takes_session
+def status(
+    session: Session, lake: LakeFlag = "nexo-lake", storage_option: StorageOptions = None
+) -> None:
     """Show how the jobs on a lake are doing: progress, speed, lag, the last error.
 
     \b
@@ -409,7 +465,7 @@ def status(session: Session, lake: LakeFlag = "nexo-lake") -> None:
     from nexo.pipeline.lake import Lake
     from nexo.pipeline.status import read_statuses
 
-    found = read_statuses(Lake(lake))
+    found = read_statuses(Lake(lake, settings_of("--storage-option", storage_option)))
     if session.as_json:
         session.document(found)
     elif not found:

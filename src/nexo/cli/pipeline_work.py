@@ -26,15 +26,19 @@ JAVA_DIES_S = 5.0  # how long Java may take to be gone after its connections bro
 LakeFlag = Annotated[
     str,
     typer.Option(
-        "--lake", metavar="DIR", envvar="NEXO_LAKE", help="The lake.", rich_help_panel=_PANEL
+        "--lake",
+        metavar="LAKE",
+        envvar="NEXO_LAKE",
+        help="The lake: a folder, s3://…, gs://… or abfss://…",
+        rich_help_panel=_PANEL,
     ),
 ]
-_Format = Annotated[
-    str,
+StorageOptions = Annotated[
+    list[str] | None,
     typer.Option(
-        "--format",
-        metavar="FORMAT",
-        help="parquet; delta and iceberg, where the session has them, are experimental.",
+        "--storage-option",
+        metavar="NAME=VALUE",
+        help="A setting of the object store, else from the environment; may be given often.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -43,7 +47,7 @@ _Checkpoint = Annotated[
     typer.Option(
         "--checkpoint",
         metavar="DIR",
-        help="Where Spark keeps how far it is; by default in the lake.",
+        help="Where Spark keeps its state; by default in the lake, if that is a folder.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -83,7 +87,7 @@ def works(function: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the flags that every job has; its first parameter becomes the work."""
     added = [
         flag("lake", LakeFlag, DEFAULT_LAKE),
-        flag("format", _Format, "parquet"),
+        flag("storage_option", StorageOptions),
         flag("checkpoint", _Checkpoint),
         flag("master", _Master),
         flag("conf", _Conf),
@@ -102,7 +106,7 @@ class Work:
     def __init__(
         self,
         lake: str,
-        format: str,
+        storage_option: list[str] | None,
         checkpoint: str | None,
         master: str | None,
         conf: list[str] | None,
@@ -112,17 +116,15 @@ class Work:
         self.session = Session(**session)
         self.checkpoint = checkpoint
         self._lake = lake
-        self._format = format
+        self._storage_options = settings_of("--storage-option", storage_option)
         self._master = master
-        self._conf = _settings(conf or [])
+        self._conf = settings_of("--conf", conf)
         self._broker_timeout_s = broker_timeout
 
     def lake(self) -> "Lake":
-        from nexo.pipeline.formats import check_format
         from nexo.pipeline.lake import Lake
 
-        check_format(self._format)
-        return Lake(self._lake, self._format)
+        return Lake(self._lake, self._storage_options)
 
     def lake_if_named(self) -> "Lake | None":
         """For jobs that need none: their status goes where `pipeline status` will look."""
@@ -156,6 +158,7 @@ class Work:
         *,
         lake: "Lake | None" = None,
         asks_broker: bool = True,
+        needs_spark: bool = True,
     ) -> "Status":
         """Run a job while its progress is shown; says how it ended."""
         from nexo.pipeline.failures import SPARK_ERRORS
@@ -164,18 +167,22 @@ class Work:
 
         if asks_broker:
             self.session.require_broker()
+        if lake is not None:
+            from nexo.pipeline.delta import check_lake
+
+            check_lake(lake)  # before anything is written into it
         with progress_bar(self.session, job) as bar:
-            bar.show(0, "starting Spark")
+            bar.show(0, "starting Spark" if needs_spark else "")
 
             def show(told: "Status") -> None:
                 lag = "" if told.lag is None else f"{told.lag:,} behind"
                 bar.show(told.rows, f"{told.rows_per_second:,.0f} rows/s  {lag}")
 
             teller = Teller(job, lake, show)
-            spark = None
+            spark: Any = None
             with Ending() as ending:
                 try:
-                    spark = self.spark_session(job)
+                    spark = self.spark_session(job) if needs_spark else None
                     broker = self.broker()
                     work(JobRun(spark, broker, teller, should_stop=lambda: ending.is_near))
                     teller.tell("stopped" if ending.is_near else "finished")
@@ -303,11 +310,12 @@ def _as_python_does(file: str, arguments: list[str]) -> int:
         del sys.path[0]
 
 
-def _settings(given: list[str]) -> dict[str, str]:
+def settings_of(name: str, given: list[str] | None) -> dict[str, str]:
+    """What was given as KEY=VALUE, often."""
     settings = {}
-    for each in given:
+    for each in given or ():
         key, sign, value = each.partition("=")
         if not sign or not key.strip():
-            raise InvalidArgument(f"--conf {each!r:.80} is no setting", "write KEY=VALUE")
+            raise InvalidArgument(f"{name} {each!r:.80} is no setting", "write KEY=VALUE")
         settings[key.strip()] = value
     return settings

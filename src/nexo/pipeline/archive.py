@@ -1,32 +1,41 @@
 """archive: topics, archived queues and the events of a broker, kept in the lake.
 
-Each source is a stream of its own with a checkpoint of its own, so sources can be added and left
-out between runs. A micro-batch becomes part of the table in one commit (`commits`): killed at any
-moment and run again, nothing is lost or doubled. Bodies are kept as they are.
+One query reads all of them. The tasks of a micro-batch write Parquet files (`files`), and the
+driver makes them part of the tables `messages` and `events` (`commits`), each in one transaction
+that also says up to which offset the table goes. The next run begins there. So nothing hangs on
+Spark's checkpoint, which is new at each run: killed at any moment and run again, nothing is lost
+or doubled. Bodies are kept as they are.
 """
 
 from __future__ import annotations
 
 import json
-from functools import partial
+import os
+import re
+import shutil
+import tempfile
+import threading
+import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from pyspark.sql import functions as f
 
 from nexo.pipeline.commits import Commits
-from nexo.pipeline.formats import require_format, start_table_stream
+from nexo.pipeline.compact import Housekeeping
+from nexo.pipeline.delta import EVENTS_TABLE, MESSAGES_TABLE, check_lake
+from nexo.pipeline.files import ADDED, Added, file_writer, source_of
 from nexo.pipeline.job import trigger
-from nexo.pipeline.lake import prepare
-from nexo.pipeline.watch import Watch
-from nexo.vocabulary.errors import InvalidArgument
-from nexo.vocabulary.names import EVENTS_TOPIC, archive_name
+from nexo.pipeline.status import is_running
+from nexo.pipeline.watch import Watch, lags
+from nexo.vocabulary.errors import InvalidArgument, OffsetExpired
+from nexo.vocabulary.names import EVENTS_TOPIC, RESERVED_PREFIX, archive_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from nexo.pipeline.delta import Kind
     from nexo.pipeline.job import JobRun
     from nexo.pipeline.lake import Lake
 
@@ -35,16 +44,14 @@ BATCH_MESSAGES = 1_000_000
 # is more than a source can bring.
 MESSAGES_PER_SECOND = 500_000
 EVERY_S = 10.0
+TRIES_MAX = 5  # of one micro-batch, while another archive brings the same messages
 _QUERY = "sql.streaming.queryId"
-_EVENT = (
-    "kind string, queue string, first_seq long, count long, at_ms long, created_ms long, "
-    "attempts int, consumer string, reason string, delivered_ms long"
-)
 
 
 class Archive(msgspec.Struct, frozen=True):
     topics: tuple[str, ...] = ()
     queues: tuple[str, ...] = ()
+    topic_patterns: tuple[str, ...] = ()
     once: bool = False
     every_s: float = EVERY_S
     batch_messages: int | None = None  # by default as many as may come in the time of one
@@ -58,121 +65,212 @@ class Archive(msgspec.Struct, frozen=True):
         return self.batch_messages or max(BATCH_MESSAGES, per_tick)
 
 
-class Source(msgspec.Struct, frozen=True):
-    """A topic and the name under which the lake has its messages."""
-
-    topic: str
-    name: str
-
-    @property
-    def folder(self) -> str:
-        """Its name as a folder: a queue of another SQS account has slashes in it."""
-        return self.topic.replace("/", "%2F")
-
-    @property
-    def is_events(self) -> bool:
-        return self.topic == EVENTS_TOPIC
-
-
 def run(job: JobRun, lake: Lake, asked: Archive) -> None:
-    require_format(job.spark, lake.format)
-    sources = chosen(job, asked)
-    prepare(job.spark)
-    with lake.only_one("archive"):
-        watch = Watch(job.spark, job.teller)
-        starts = {each.name: partial(_start, job, lake, asked, each) for each in sources}
-        watch.run(starts, job.should_stop)
+    check_lake(lake)
+    topics = chosen(job, asked)
+    archiving = Archiving(job, lake, asked, topics)
+    watch = Watch(job.spark, job.teller, archiving.told)
+    try:
+        watch.run({"archive": archiving.start}, job.should_stop)
+    finally:
+        archiving.close()
 
 
-def chosen(job: JobRun, asked: Archive) -> list[Source]:
-    """The sources, checked: what is not there or not archived is said before anything starts."""
-    both = set(asked.topics) & set(asked.queues)
-    if both:
-        raise InvalidArgument(
-            f"{', '.join(sorted(both))} is named as a topic and as a queue",
-            "one lake has one source of a name: archive the other into a lake of its own",
-        )
+def chosen(job: JobRun, asked: Archive) -> dict[str, int]:
+    """The topics that are there now and where each ends. What is not there or not archived is
+    said before anything starts."""
+    both = sorted(set(asked.topics) & set(asked.queues))
+    topics: dict[str, int] = {}
     with job.client() as client:
-        for name in asked.topics:
-            client.topic(name).info()
         for name in asked.queues:
             if not client.queue(name).info().settings.archive:
                 raise InvalidArgument(
                     f"queue {name!r} keeps no archive", f"nexo queue edit {name} --archive"
                 )
-    sources = [Source(name, name) for name in asked.topics if name != EVENTS_TOPIC]
-    sources += [Source(archive_name(name), name) for name in asked.queues]
-    return [*dict.fromkeys(sources), Source(EVENTS_TOPIC, EVENTS_TOPIC)]
-
-
-def event_rows(messages: DataFrame) -> DataFrame:
-    """Messages of `nexo.events` as the columns of the lake."""
-    event = f.from_json(f.col("body").cast("string"), _EVENT)
-    return (
-        messages.select(event.alias("event"), "offset")
-        .select("event.*", "offset")
-        .select(
-            *("kind", "queue", "first_seq", "count"),
-            f.timestamp_millis("at_ms").alias("at"),
-            f.timestamp_millis("created_ms").alias("created_at"),
-            *("attempts", "consumer", "reason"),
-            f.timestamp_millis(f.nullif("delivered_ms", f.lit(0))).alias("delivered_at"),
-            "offset",
+        named = [*asked.topics, *(archive_name(name) for name in asked.queues), EVENTS_TOPIC]
+        for name in dict.fromkeys(named):
+            topics[name] = client.topic(name).info().end
+        if asked.topic_patterns:
+            wanted = re.compile(pattern(asked.topic_patterns))
+            for info in client.topics():
+                if wanted.fullmatch(info.name):
+                    topics[info.name] = info.end
+                    both += [info.name] if info.name in asked.queues else []
+    if both:
+        raise InvalidArgument(
+            f"{', '.join(both)} is named as a topic and as a queue",
+            "one lake has one source of a name: archive the other into a lake of its own",
         )
-    )
+    return topics
 
 
-def _start(job: JobRun, lake: Lake, asked: Archive, source: Source) -> StreamingQuery:
-    table = lake.events if source.is_events else lake.messages / _partition(source)
-    commits = Commits(lake, f"archive-{source.folder}", table)
-    commits.recover()
-    if not asked.fail_on_data_loss and _is_another(job, source, commits):
-        commits.begin_anew()
-    checkpoint = str(Path(lake.checkpoint("archive", asked.checkpoint), source.folder))
-    messages = job.stream(
-        topic=source.topic,
-        startingOffsets=_start_offsets(source, commits),
-        maxMessagesPerTrigger=asked.messages_max,
-        failOnDataLoss=str(asked.fail_on_data_loss).lower(),
-    )
-    rows = event_rows(messages) if source.is_events else messages.drop("source")
-    when = "at" if source.is_events else "created_at"
-    rows = rows.withColumn("date", f.to_date(when))
-    if lake.format != "parquet":
-        return start_table_stream(
-            rows if source.is_events else rows.withColumn("source", f.lit(source.name)),
-            lake.events if source.is_events else lake.messages,
-            lake.format,
-            ["date"] if source.is_events else ["source", "date"],
-            checkpoint,
-            source.name,
-            trigger(asked.once, asked.every_s),
+def pattern(patterns: tuple[str, ...]) -> str:
+    """What a topic's name must match. Those of the broker itself are named one by one."""
+    for each in patterns:
+        try:
+            re.compile(each)
+        except re.error as error:
+            raise InvalidArgument(
+                f"--topic-pattern {each!r:.80} cannot be read: {error}",
+                "it is a regular expression that the whole name must match",
+            ) from None
+    return f"(?!{re.escape(RESERVED_PREFIX)})(?:{'|'.join(f'(?:{each})' for each in patterns)})"
+
+
+class Archiving:
+    """One run: where each source stands, and what becomes of a micro-batch."""
+
+    def __init__(self, job: JobRun, lake: Lake, asked: Archive, topics: dict[str, int]) -> None:
+        self._job = job
+        self._lake = lake
+        self._asked = asked
+        self._commits = {kind.name: Commits(lake, kind) for kind in (MESSAGES_TABLE, EVENTS_TABLE)}
+        self._ends: dict[str, int] = {}  # of each source, as this run knows it
+        self._topics = topics
+        self._rows: dict[str, int] = {}  # of each source, since it was last told
+        self._lock = threading.Lock()  # Spark asks for them from a thread of its own
+        self._checkpoints: list[Path] = []
+        self._housekeeping = None if asked.once else Housekeeping(lake, tuple(self._commits))
+
+    def start(self) -> StreamingQuery:
+        asked = self._asked
+        messages = self._job.stream(
+            **self._wanted(),
+            startingOffsets=json.dumps(self._start_offsets()),
+            maxMessagesPerTrigger=asked.messages_max,
+            failOnDataLoss=str(asked.fail_on_data_loss).lower(),
         )
+        name = f"archive {uuid.uuid4().hex[:8]}"
+        writing = messages.writeStream.queryName(name).foreachBatch(self.keep)
+        writing = writing.option("checkpointLocation", self._checkpoint())
+        return writing.trigger(**trigger(asked.once, asked.every_s)).start()
 
-    def keep(batch: DataFrame, number: int) -> None:
-        query = batch.sparkSession.sparkContext.getLocalProperty(_QUERY) or source.topic
-        if not commits.holds(query, number):
-            batch = batch.where(f.col("offset") >= commits.floor(query, number))
-            batch.write.partitionBy("date").parquet(str(commits.stage(number)))
-            commits.commit(query, number)
+    def keep(self, batch: DataFrame, number: int) -> None:
+        """What a micro-batch brings becomes part of the tables."""
+        spark = batch.sparkSession
+        query = spark.sparkContext.getLocalProperty(_QUERY) or ""
+        # A slice of each topic is a task, and hundreds of small ones cost more than they write.
+        batch = batch.coalesce(max(2, spark.sparkContext.defaultParallelism))
+        left = set(self._commits)  # the tables that do not have their part yet
+        floors: dict[str, int] = {}
+        anew: set[str] = set()
+        for _ in range(TRIES_MAX):
+            added = written(batch, self._lake, floors)
+            for name in sorted(left):
+                files = [each for each in added if each.table == name]
+                behind = self._commits[name].commit(files, query, number, anew)
+                if behind:
+                    self._look_again(name, behind, floors, anew)
+                else:
+                    left.remove(name)
+                    self._count(files)
+            if not left:
+                break
+        else:
+            raise OffsetExpired(
+                "another archive brings the same messages all the time",
+                "run one archive of a source at a time",
+            )
+        if self._housekeeping is not None:
+            self._housekeeping.look()
 
-    writing = rows.writeStream.queryName(source.name).foreachBatch(keep)
-    writing = writing.option("checkpointLocation", checkpoint)
-    return writing.trigger(**trigger(asked.once, asked.every_s)).start()
+    def told(self, progress: Any) -> dict[str, tuple[int, int | None]]:
+        """What came of each source since the last time."""
+        with self._lock:
+            rows, self._rows = self._rows, {}
+        behind = {source_of(topic): lag for topic, lag in lags(progress).items()}
+        return {name: (rows.get(name, 0), behind.get(name, 0)) for name in rows.keys() | behind}
+
+    def close(self) -> None:
+        if self._housekeeping is not None:
+            self._housekeeping.close()
+        for folder in self._checkpoints:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _wanted(self) -> dict[str, str]:
+        asked = self._asked
+        named = [*asked.topics, *(archive_name(name) for name in asked.queues), EVENTS_TOPIC]
+        if not asked.topic_patterns:
+            return {"topic": ",".join(dict.fromkeys(named))}
+        # A topic that comes later and has the name of a queue would be the same source.
+        not_those = "".join(f"(?!{re.escape(name)}$)" for name in asked.queues)
+        exactly = "|".join(re.escape(name) for name in named)
+        return {"topicPattern": f"{not_those}{pattern(asked.topic_patterns)}|{exactly}"}
+
+    def _start_offsets(self) -> dict[str, int]:
+        """Where the tables end; what they do not have is read from its beginning."""
+        offsets = {"*": -2}
+        for topic, end in self._topics.items():
+            source, commits = source_of(topic), self._commits[_table(topic).name]
+            commits.refresh()
+            kept = commits.next_offset(source)
+            if kept is not None and kept > end and not self._asked.fail_on_data_loss:
+                commits.set_next_offset(source, 0)  # the topic was made anew since
+                kept = None
+            if kept:
+                offsets[topic] = kept
+            self._ends[source] = kept or 0
+        return offsets
+
+    def _look_again(
+        self, table: str, behind: set[str], floors: dict[str, int], anew: set[str]
+    ) -> None:
+        """The table has messages of these sources at the offsets of this batch, or beyond. If
+        nobody else has brought them, the topic was made anew, and these are others."""
+        for source in behind:
+            known = self._commits[table].next_offset(source) or 0
+            ours = self._ends.get(source)
+            is_another = ours == known or (ours is None and self._end(source) < known)
+            if is_another and self._asked.fail_on_data_loss:
+                raise OffsetExpired(
+                    f"{source} is another topic than the one that the lake has up to {known}",
+                    "--allow-data-loss takes its messages too",
+                )
+            if is_another:
+                anew.add(source)
+            else:
+                floors[source] = known
+
+    def _end(self, source: str) -> int:
+        """Where the topic of a source ends now."""
+        archived = archive_name(source)
+        name = archived if archived in self._topics else source
+        with self._job.client() as client:
+            return client.topic(name).info().end
+
+    def _count(self, files: list[Added]) -> None:
+        with self._lock:
+            for each in files:
+                self._rows[each.source] = self._rows.get(each.source, 0) + each.rows
+        for source in {each.source for each in files}:
+            last = max(each.last for each in files if each.source == source)
+            self._ends[source] = last + 1
+
+    def _checkpoint(self) -> str:
+        """A new folder for each start: the tables say where to go on. Those of runs on this
+        machine that were killed are removed."""
+        lake, chosen = self._lake, self._asked.checkpoint
+        host = os.uname().nodename
+        name = f"run-{host}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        if chosen is not None and "://" in chosen:  # whatever Spark knows
+            return f"{chosen}/{name}"
+        if chosen is None and lake.folder is None:
+            place = Path(tempfile.gettempdir(), "nexo-archive")
+        else:
+            place = Path(lake.checkpoint("archive", chosen))
+        for old in place.glob(f"run-{host}-*"):
+            process = old.name.removeprefix(f"run-{host}-").partition("-")[0]
+            if process.isdigit() and not is_running(int(process)):
+                shutil.rmtree(old, ignore_errors=True)
+        self._checkpoints.append(place / name)
+        return str(place / name)
 
 
-def _is_another(job: JobRun, source: Source, commits: Commits) -> bool:
-    """Whether the topic was made anew since: it ends before what the lake has of it."""
-    last = commits.last()
-    with job.client() as client:
-        return last is not None and client.topic(source.topic).info().end < last.next_offset
+def written(batch: DataFrame, lake: Lake, floors: dict[str, int]) -> list[Added]:
+    """The files that the tasks of a micro-batch have written."""
+    rows = batch.mapInArrow(file_writer(lake, floors), ADDED).toArrow()["added"].to_pylist()
+    return [msgspec.json.decode(each, type=Added) for each in rows]
 
 
-def _partition(source: Source) -> str:
-    return "source=" + source.name.replace("/", "%2F")
-
-
-def _start_offsets(source: Source, commits: Commits) -> str:
-    """Where a stream without a checkpoint begins: a lake that outlived it has the first part."""
-    last = commits.last()
-    return "earliest" if last is None else json.dumps({source.topic: last.next_offset})
+def _table(topic: str) -> Kind:
+    return EVENTS_TABLE if topic == EVENTS_TOPIC else MESSAGES_TABLE

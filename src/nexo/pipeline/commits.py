@@ -1,142 +1,129 @@
 """Commits: a micro-batch becomes part of a table as a whole, and once.
 
-Spark writes the files of a batch into a staging folder. Then a *manifest* that names them and
-their places is put down in one step: from that moment on the batch is committed. Moving them is
-only work that is left, and whoever comes next finishes it. A batch that Spark runs again, because
-it died before its own log said so, is found in the manifest and is not written again. The manifest
-also says up to which offset the table goes, so a checkpoint from before adds nothing twice.
+The table itself says how far it goes. Each commit names, as application transactions, the sources
+that it has messages of and the offset behind the last one: `nexo.offset/orders` is at 1200. Delta
+keeps the newest of each with the table, whatever happens to a checkpoint of Spark. A batch whose
+first offset lies before that brings what is there already, so nothing of it is committed as it is.
+Two that commit at once are told apart by the same transactions: where both bring messages of one
+source, the second fails and looks again. Others are put behind one another by Delta.
 
-Spark's file sink keeps such a log too (`_spark_metadata`), but only Spark reads it: pandas and
-DuckDB would see what a crash left behind, and compaction could never replace a file. Here the
-files that are in a table are the table.
+The number of a micro-batch could not do this: an older copy of a checkpoint gives the same number
+to other messages.
 """
 
 from __future__ import annotations
 
-import shutil
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-import pyarrow.parquet as pq
+from deltalake import CommitProperties, Transaction
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction
 
-from nexo.pipeline.lake import sync, write_atomically
+from nexo.pipeline.delta import LOG, create_table, store_errors
+from nexo.pipeline.lake import sync
+from nexo.vocabulary.errors import NexoError
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Collection, Iterable, Mapping
 
+    from nexo.pipeline.delta import Kind
+    from nexo.pipeline.files import Added
     from nexo.pipeline.lake import Lake
 
-
-class Manifest(msgspec.Struct, frozen=True):
-    """`files` is where each staged file goes, both below the lake."""
-
-    query: str
-    batch: int
-    files: dict[str, str]
-    next_offset: int  # of the source: behind everything that this batch and those before hold
-    floor: int = 0  # below it the batches of this query bring what was in the table before them
+TRIES_MAX = 20
+RETRIES_MAX = 30  # of delta-rs, of one commit: others were quicker so often
+_OFFSET = "nexo.offset/"
 
 
 class Commits:
-    """Those of one stream into one table."""
+    """Those of one process into one table, which is made if it is not there."""
 
-    def __init__(self, lake: Lake, stream: str, table: Path) -> None:
-        self._lake = lake
-        self._table = table
-        self._manifest = lake.internal("commits", f"{stream}.json")
-        self._staging = lake.internal("staging", stream)
+    def __init__(self, lake: Lake, kind: Kind) -> None:
+        self.kind = kind
+        self._folder = lake.folder
+        self._uri = lake.table(*kind.path)
+        self._table = create_table(lake, kind)
 
-    def last(self) -> Manifest | None:
-        try:
-            return msgspec.json.decode(self._manifest.read_bytes(), type=Manifest)
-        except FileNotFoundError:
-            return None
+    def refresh(self) -> None:
+        with store_errors(self._uri):
+            self._table.update_incremental()
 
-    def recover(self) -> None:
-        """Finish what a process that died has committed, and remove what it has not."""
-        last = self.last()
-        with self._lake.locked():
-            if last is not None:
-                _move(self._lake, last)
-        shutil.rmtree(self._staging, ignore_errors=True)
+    def next_offset(self, source: str) -> int | None:
+        """Behind what the table has of a source; None if it has nothing of it."""
+        return self._table.transaction_version(_OFFSET + source)
 
-    def holds(self, query: str, batch: int) -> bool:
-        """Whether this batch is in the table already."""
-        last = self.last()
-        return last is not None and (last.query, last.batch) == (query, batch)
+    def commit(
+        self, added: Iterable[Added], query: str, batch: int, anew: Collection[str] = ()
+    ) -> set[str]:
+        """Make these files part of the table. If it has some of their messages already, the
+        sources of those are returned and nothing is committed. Of the sources `anew` it has other
+        messages under the same offsets, and takes these too."""
+        files = list(added)
+        for _ in range(TRIES_MAX):
+            self.refresh()
+            behind = {
+                each.source
+                for each in files
+                if each.source not in anew and each.first < (self.next_offset(each.source) or 0)
+            }
+            if behind or not files:
+                return behind
+            ends: dict[str, int] = {}
+            for each in files:
+                ends[each.source] = max(ends.get(each.source, 0), each.last + 1)
+            try:
+                self._put(files, ends, query, batch)
+                return set()
+            except CommitFailedError:  # somebody else has messages of the same source
+                continue
+        raise NexoError(
+            f"{self._uri} is changed by others all the time", "run one archive of a source at once"
+        )
 
-    def floor(self, query: str, batch: int) -> int:
-        """The first offset of a batch that is to be written. A checkpoint may be older than the
-        table, restored or named by its path: until it has caught up, batches bring what is there.
-        Else all counts, also when a topic was made anew and its offsets begin again."""
-        last = self.last()
-        if last is None:
-            return 0
-        goes_on = last.query == query and last.batch < batch
-        return last.floor if goes_on else last.next_offset
+    def set_next_offset(self, source: str, offset: int) -> None:
+        """From here on a source goes on at this offset; 0 if it is another one under the same
+        name, whose offsets say nothing of the table."""
+        self._put([], {source: offset}, "", 0)
 
-    def begin_anew(self) -> None:
-        """The source is another one under the same name: its offsets say nothing of the table."""
-        last = self.last()
-        if last is not None:
-            anew = msgspec.structs.replace(last, next_offset=0, floor=0)
-            write_atomically(self._manifest, msgspec.json.encode(anew))
-
-    def stage(self, batch: int) -> Path:
-        """An empty place for the files of a batch."""
-        place = self._staging / str(batch)
-        shutil.rmtree(place, ignore_errors=True)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        return place
-
-    def commit(self, query: str, batch: int) -> None:
-        """Make what was staged part of the table."""
-        place, root = self._staging / str(batch), self._lake.root
-        last, floor = self.last(), self.floor(query, batch)
-        next_offset = before = last.next_offset if last is not None else 0
-        files = {}
-        for number, staged in enumerate(sorted(place.rglob("part-*.parquet"))):
-            next_offset = max(next_offset, offsets_in(staged)[1] + 1)
-            sync(staged)
-            # With where it begins: a batch that an older checkpoint numbers anew is another one.
-            name = f"part-{batch:08}-{number:05}-{query[:8]}-{before}.parquet"
-            target = self._table / staged.parent.relative_to(place) / name
-            files[str(staged.relative_to(root))] = str(target.relative_to(root))
-        floor = floor if next_offset == before else 0  # what comes now lies behind it
-        manifest = Manifest(query, batch, files, next_offset, floor)
-        with self._lake.locked():
-            write_atomically(self._manifest, msgspec.json.encode(manifest))
-            _move(self._lake, manifest)
-        shutil.rmtree(place, ignore_errors=True)
-
-
-def finish_all(lake: Lake) -> None:
-    """Move what was committed and not moved: the work of a process that died. The lake is
-    locked."""
-    for file in lake.internal("commits").glob("*.json"):
-        _move(lake, msgspec.json.decode(file.read_bytes(), type=Manifest))
-
-
-def _move(lake: Lake, manifest: Manifest) -> None:
-    folders = set()
-    for staged, target in manifest.files.items():
-        source, place = lake.root / staged, lake.root / target
-        if source.exists():  # else it was moved before
-            place.parent.mkdir(parents=True, exist_ok=True)
-            source.rename(place)
-            folders |= {place.parent, place.parent.parent}
-    for folder in folders:  # before the next manifest, which no longer knows of these files
-        sync(folder)
+    def _put(self, files: list[Added], ends: dict[str, int], query: str, batch: int) -> None:
+        now_ms, before = time.time_ns() // 1_000_000, self._table.version()
+        actions = [
+            AddAction(each.path, each.size, each.partition, now_ms, True, each.stats)
+            for each in files
+        ]
+        told = {
+            "nexo.query": query,
+            "nexo.batch": str(batch),
+            "nexo.next_offsets": msgspec.json.encode(ends).decode(),
+        }
+        properties = CommitProperties(
+            custom_metadata=told,
+            max_commit_retries=RETRIES_MAX,
+            app_transactions=offsets_told(ends),
+        )
+        with store_errors(self._uri):
+            self._table.create_write_transaction(
+                list(actions),
+                mode="append",
+                schema=self.kind.schema,
+                partition_by=list(self.kind.partitions),
+                commit_properties=properties,
+            )
+            self._table.update_incremental()
+        if self._folder is not None:
+            sync_log(Path(self._uri), range(before + 1, self._table.version() + 1))
 
 
-def offsets_in(file: Path) -> tuple[int, int]:
-    """The lowest and the highest offset in a file, by what its footer says; of an empty one 0 and
-    -1."""
-    footer = pq.read_metadata(file)
-    names = [footer.schema.column(index).path for index in range(footer.num_columns)]
-    column = names.index("offset")
-    groups = [footer.row_group(index).column(column) for index in range(footer.num_row_groups)]
-    told = [group.statistics for group in groups if group.num_values]
-    return min((int(each.min) for each in told), default=0), max(
-        (int(each.max) for each in told), default=-1
-    )
+def offsets_told(ends: Mapping[str, int]) -> list[Transaction]:
+    """How a commit says how far a table goes."""
+    return [Transaction(_OFFSET + name, end) for name, end in ends.items()]
+
+
+def sync_log(table: Path, versions: Iterable[int]) -> None:
+    """Commits are on disk: delta-rs leaves that to the file system."""
+    for version in versions:
+        sync(table / LOG / f"{version:020}.json")
+    sync(table / LOG)

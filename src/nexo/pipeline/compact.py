@@ -1,137 +1,230 @@
-"""compact: few large files instead of many small ones, in each folder of a table.
+"""compact: few large files instead of many small ones, in each partition of a table.
 
-The new files are written elsewhere, next to links to what came meanwhile; then the new folder and
-the old one change places in one step of the file system. So at any moment the folder holds each
-row once. A reader that had the old files open reads on; one that had listed them and comes to open
-them later finds them gone, which is an error and never a wrong answer. Our own jobs are waited for.
+This is Delta's optimize: the new files and the word that the old ones are out are one commit, so a
+reader sees each row once, and one that began before reads the old files to its end. The archive
+may go on. Old files stay for those who look at older versions, until `--vacuum` removes them, and
+with them what jobs have left behind that were killed.
+
+An archive that runs on does the same by itself, in a thread, when small files pile up.
 """
 
 from __future__ import annotations
 
-import ctypes
-import os
-import shutil
-import sys
+import contextlib
+import threading
+import time
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import msgspec
-import pyarrow.parquet as pq
+import pyarrow as pa
+from deltalake.exceptions import CommitFailedError
 
-from nexo.pipeline.commits import finish_all
-from nexo.pipeline.formats import PARQUET, compact_table, require_format
-from nexo.pipeline.lake import prepare, sync
-from nexo.vocabulary.errors import DataCorrupt, NexoError
+from nexo.pipeline.delta import (
+    EVENTS_TABLE,
+    MESSAGES_TABLE,
+    check_lake,
+    check_not_old,
+    find_table,
+    store_errors,
+)
+from nexo.pipeline.tables import INSIGHTS_TABLES
+from nexo.vocabulary.errors import InvalidArgument, NexoError
+from nexo.vocabulary.units import show_duration
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from deltalake import DeltaTable
 
+    from nexo.pipeline.delta import Kind
     from nexo.pipeline.job import JobRun
     from nexo.pipeline.lake import Lake
 
 TARGET_BYTES = 128 * 1024 * 1024
+SMALL_FILES_MAX = 50  # of a partition: when an archive that runs on compacts it
+LOOK_EVERY_S = 60.0
+CLOSE_S = 30.0  # how long the end of an archive waits for its compaction
+# A file is written before it is committed, and a younger one may be about to be.
+VACUUM_S_MIN = 3_600.0
+KINDS = (MESSAGES_TABLE, EVENTS_TABLE, *INSIGHTS_TABLES)
 
-_AT_FDCWD = -100
-_EXCHANGE = 2  # RENAME_EXCHANGE of Linux, RENAME_SWAP of macOS
+Partition = tuple[tuple[str, str], ...]  # the columns and the values of one
 
 
 class Compact(msgspec.Struct, frozen=True):
     target_bytes: int = TARGET_BYTES
     files_min: int = 2
+    vacuum_s: float | None = None  # remove what no version younger than this has
+
+    def check(self) -> None:
+        if self.vacuum_s is not None and self.vacuum_s < VACUUM_S_MIN:
+            raise InvalidArgument(
+                f"--vacuum {show_duration(self.vacuum_s)} is too short",
+                "1h is the least: a running job may be about to commit younger files",
+            )
+
+
+class Compacted(msgspec.Struct):
+    partitions: int = 0
+    files_before: int = 0
+    files_after: int = 0
+    rows: int = 0
+    vacuumed: int = 0
 
 
 def run(job: JobRun, lake: Lake, asked: Compact) -> dict[str, int]:
-    """How many folders were compacted, and the files in them before and after."""
-    require_format(job.spark, lake.format)
-    lake.require(lake.root)
-    prepare(job.spark)
-    if lake.format != PARQUET:
-        return _by_itself(job, lake)
-    found = {"folders": 0, "files_before": 0, "files_after": 0, "rows": 0}
-    staging = lake.internal("staging", "compact")
-    with lake.only_one("compact"):
-        shutil.rmtree(staging, ignore_errors=True)  # of a run that was killed
-        with lake.locked():
-            finish_all(lake)
-        for folder in _folders(lake):
-            if job.should_stop():
-                break
-            files = sorted(folder.glob("*.parquet"))
-            size = sum(each.stat().st_size for each in files)
-            wanted = max(1, -(-size // asked.target_bytes))
-            if len(files) < asked.files_min or len(files) <= wanted:
-                continue
-            rows = _compact(job, lake, folder, files, wanted)
-            found["folders"] += 1
-            found["files_before"] += len(files)
-            found["files_after"] += len(list(folder.glob("*.parquet")))
-            found["rows"] += rows
-            job.teller.add(str(folder.relative_to(lake.root)), rows)
-        shutil.rmtree(staging, ignore_errors=True)
+    """How many partitions were compacted, and the files in them before and after."""
+    asked.check()
+    check_lake(lake)
+    tables = [(kind, table) for kind in KINDS if (table := find_table(lake, kind)) is not None]
+    if not tables:
+        raise InvalidArgument(
+            f"there are no tables in {lake}",
+            "run nexo pipeline run archive first, or name another --lake",
+        )
+    found = Compacted()
+    for kind, table in tables:
+        with store_errors(table.table_uri):
+            for partition in crowded(table, kind, asked.target_bytes, asked.files_min):
+                if job.should_stop():
+                    return msgspec.structs.asdict(found)
+                rows = _compact(table, partition, asked.target_bytes, found)
+                job.teller.add("/".join((kind.name, *(f"{k}={v}" for k, v in partition))), rows)
+            if asked.vacuum_s is not None:
+                found.vacuumed += len(_vacuum(table, asked.vacuum_s))
+    return msgspec.structs.asdict(found)
+
+
+class TableState(msgspec.Struct, frozen=True):
+    """A table by its log. `small_files` are in partitions where compaction would join them."""
+
+    name: str
+    version: int
+    rows: int
+    size_bytes: int
+    files: int
+    small_files: int
+    committed_ms: int
+    operation: str
+
+
+def table_states(lake: Lake) -> list[TableState]:
+    """How the tables are that there are."""
+    check_not_old(lake)
+    found = []
+    for kind in KINDS:
+        table = find_table(lake, kind)
+        if table is None:
+            continue
+        with store_errors(table.table_uri):
+            adds = pa.table(table.get_add_actions(flatten=True))
+            last = table.history(1)[0]
+        found.append(
+            TableState(
+                name=kind.name,
+                version=table.version(),
+                rows=sum(each or 0 for each in adds["num_records"].to_pylist()),
+                size_bytes=sum(adds["size_bytes"].to_pylist()),
+                files=adds.num_rows,
+                small_files=sum(crowded(table, kind, TARGET_BYTES, 2).values()),
+                committed_ms=int(last.get("timestamp", 0)),
+                operation=str(last.get("operation", "")),
+            )
+        )
     return found
 
 
-def _folders(lake: Lake) -> list[Path]:
-    return sorted([*lake.messages.glob("source=*/date=*"), *lake.events.glob("date=*")])
+def crowded(
+    table: DeltaTable, kind: Kind, target_bytes: int, files_min: int
+) -> dict[Partition, int]:
+    """The partitions with so many files that could be larger, and how many those are. Two that
+    together are larger than the target stay as they are."""
+    adds = pa.table(table.get_add_actions(flatten=True))
+    names = [f"partition.{name}" for name in kind.partitions]
+    sizes: dict[Partition, list[int]] = defaultdict(list)
+    columns = [adds[name].to_pylist() for name in names]
+    for index, size in enumerate(adds["size_bytes"].to_pylist()):
+        values = tuple(str(column[index]) for column in columns)
+        if size < target_bytes:
+            sizes[tuple(zip(kind.partitions, values, strict=True))].append(size)
+    return {
+        partition: len(found)
+        for partition, found in sizes.items()
+        if len(found) >= max(2, files_min) and sum(sorted(found)[:2]) <= target_bytes
+    }
 
 
-def _compact(job: JobRun, lake: Lake, folder: Path, files: list[Path], wanted: int) -> int:
-    written, fresh = (lake.internal("staging", "compact", name) for name in ("written", "fresh"))
-    for each in (written, fresh):
-        shutil.rmtree(each, ignore_errors=True)
-    rows = job.spark.read.parquet(*map(str, files))
-    rows = rows.coalesce(1) if wanted == 1 else rows.repartitionByRange(wanted, "offset")
-    rows.sortWithinPartitions("offset").write.parquet(str(written))
-    before, after = _rows(files), _rows(sorted(written.glob("*.parquet")))
-    if before != after:
-        raise DataCorrupt(
-            f"{folder} has {before} rows and {after} when written anew",
-            "nothing was changed; check the files with pyarrow or DuckDB",
-        )
-    fresh.mkdir(parents=True)
-    for number, file in enumerate(sorted(written.glob("*.parquet"))):
-        sync(file)
-        file.rename(fresh / f"part-compact-{files[-1].stem[-30:]}-{number:05}.parquet")
-    _switch(lake, folder, fresh, files)
-    return before
+def _compact(table: DeltaTable, partition: Partition, target_bytes: int, found: Compacted) -> int:
+    """The rows that were written anew."""
+    chosen = [(name, "=", value) for name, value in partition]
+    try:
+        told = table.optimize.compact(partition_filters=chosen or None, target_size=target_bytes)
+    except CommitFailedError:  # another compaction was quicker
+        table.update_incremental()
+        return 0
+    rows = 0
+    if told["numFilesRemoved"]:
+        found.partitions += 1
+        found.files_before += told["numFilesRemoved"]
+        found.files_after += told["numFilesAdded"]
+        rows = _rows_of_last(table, told["numFilesAdded"])
+        found.rows += rows
+    return rows
 
 
-def _switch(lake: Lake, folder: Path, fresh: Path, files: list[Path]) -> None:
-    """The new folder in place of the old one, with what has come since the files were listed."""
-    with lake.alone(), lake.locked():
-        for late in set(folder.glob("*.parquet")) - set(files):
-            try:
-                os.link(late, fresh / late.name)
-            except OSError:  # a file system without links
-                shutil.copy2(late, fresh / late.name)
-        exchange(fresh, folder)
-    shutil.rmtree(fresh)  # which is the old one now
+def _rows_of_last(table: DeltaTable, files: int) -> int:
+    """The rows of the files that came last."""
+    adds = pa.table(table.get_add_actions(flatten=True)).sort_by(
+        [("modification_time", "descending")]
+    )
+    return sum(adds["num_records"].slice(0, files).to_pylist())
 
 
-def _rows(files: list[Path]) -> int:
-    return sum(pq.read_metadata(each).num_rows for each in files)
+def _vacuum(table: DeltaTable, age_s: float) -> list[str]:
+    hours = -(-int(age_s) // 3_600)
+    removed: list[str] = table.vacuum(
+        retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True
+    )
+    return removed
 
 
-def _by_itself(job: JobRun, lake: Lake) -> dict[str, int]:
-    found = {"folders": 0, "files_before": 0, "files_after": 0, "rows": 0}
-    for table in (lake.messages, lake.events):
-        if table.is_dir():
-            compact_table(job.spark, table, lake.format)
-            found["folders"] += 1
-    return found
+class Housekeeping:
+    """Compaction next to an archive that runs on."""
 
+    def __init__(
+        self,
+        lake: Lake,
+        names: tuple[str, ...],
+        *,
+        every_s: float = LOOK_EVERY_S,
+        files_max: int = SMALL_FILES_MAX,
+    ) -> None:
+        self._lake = lake
+        self._kinds = [kind for kind in KINDS if kind.name in names]
+        self._every_s = every_s
+        self._files_max = files_max
+        self._looked_s = time.monotonic()
+        self._thread: threading.Thread | None = None
+        self.compacted = Compacted()
 
-def exchange(one: Path, other: Path) -> None:
-    """Each is where the other was. There is no moment at which one of the names is missing."""
-    library = ctypes.CDLL(None, use_errno=True)
-    first, second = os.fsencode(one), os.fsencode(other)
-    if sys.platform == "darwin":
-        failed = library.renamex_np(first, second, _EXCHANGE)
-    else:
-        failed = library.renameat2(_AT_FDCWD, first, _AT_FDCWD, second, _EXCHANGE)
-    if failed:
-        reason = os.strerror(ctypes.get_errno())
-        raise NexoError(
-            f"the file system of {other} cannot exchange two folders: {reason}",
-            "nothing was changed; keep the lake on a local disk (ext4, xfs, btrfs, APFS), or "
-            "use --format delta, which compacts by itself",
-        )
+    def look(self) -> None:
+        """After a commit: see to it that small files do not pile up, now and then."""
+        is_due = time.monotonic() - self._looked_s >= self._every_s
+        if is_due and (self._thread is None or not self._thread.is_alive()):
+            self._looked_s = time.monotonic()
+            self._thread = threading.Thread(target=self._tidy, daemon=True, name="compaction")
+            self._thread.start()
+
+    def close(self) -> None:
+        if self._thread is not None:
+            self._thread.join(CLOSE_S)
+
+    def _tidy(self) -> None:
+        # What goes wrong here goes wrong in the archive too, and is said there.
+        with contextlib.suppress(NexoError, OSError, CommitFailedError):
+            for kind in self._kinds:
+                table = find_table(self._lake, kind)
+                if table is None:
+                    continue
+                with store_errors(table.table_uri):
+                    for partition in crowded(table, kind, TARGET_BYTES, self._files_max):
+                        _compact(table, partition, TARGET_BYTES, self.compacted)

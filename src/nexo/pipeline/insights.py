@@ -20,14 +20,16 @@ import msgspec
 import pyarrow.compute as pc
 from pyspark.sql import functions as f
 
-from nexo.pipeline.archive import event_rows
-from nexo.pipeline.commits import finish_all
+from nexo.pipeline.delta import EVENTS_TABLE, check_lake, open_table
 from nexo.pipeline.job import trigger
+from nexo.pipeline.parts import parts_of, rows_of
 from nexo.pipeline.tables import Tables
 from nexo.pipeline.watch import Watch
 from nexo.vocabulary.names import EVENTS_TOPIC
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -49,6 +51,10 @@ _FACETS = f"""
            named_struct('facet', '{CONSUMER}', 'detail', consumer), null)
     ), each -> each is not null))
 """
+_EVENT = (
+    "kind string, queue string, first_seq long, count long, at_ms long, created_ms long, "
+    "attempts int, consumer string, reason string, delivered_ms long"
+)
 _LEFT = (
     "kind in ('acked', 'dead_lettered', 'redriven', 'purged') "
     "or (kind = 'expired' and reason = 'retention')"
@@ -74,12 +80,28 @@ class Insights(msgspec.Struct, frozen=True):
 
 
 def run(job: JobRun, lake: Lake, asked: Insights) -> None:
-    with lake.only_one("insights"):
-        if asked.from_lake:
-            with lake.reading():
-                _from_lake(job, lake, asked)
-        else:
-            _from_broker(job, lake, asked)
+    check_lake(lake)
+    if asked.from_lake:
+        _from_lake(job, lake, asked)
+    else:
+        _from_broker(job, lake, asked)
+
+
+def event_rows(messages: DataFrame) -> DataFrame:
+    """Messages of `nexo.events` as the columns of the lake."""
+    event = f.from_json(f.col("body").cast("string"), _EVENT)
+    return (
+        messages.select(event.alias("event"), "offset")
+        .select("event.*", "offset")
+        .select(
+            *("kind", "queue", "first_seq", "count"),
+            f.timestamp_millis("at_ms").alias("at"),
+            f.timestamp_millis("created_ms").alias("created_at"),
+            *("attempts", "consumer", "reason"),
+            f.timestamp_millis(f.nullif("delivered_ms", f.lit(0))).alias("delivered_at"),
+            "offset",
+        )
+    )
 
 
 def figures(events: DataFrame) -> DataFrame:
@@ -153,15 +175,19 @@ def start(events: DataFrame, lake: Lake, asked: Insights) -> StreamingQuery:
 
 def _from_lake(job: JobRun, lake: Lake, asked: Insights) -> None:
     job.teller.tell("running")
-    with lake.locked():  # no batch is half moved while the files are listed
-        finish_all(lake)
-        events = lake.read_events(job.spark)
-    chosen = events
-    if asked.first_day is not None:
-        chosen = chosen.where(f.col("date") >= f.lit(asked.first_day))
-    if asked.last_day is not None:
-        chosen = chosen.where(f.col("date") <= f.lit(asked.last_day))
-    rows = figures(chosen).toArrow()
+    table = open_table(lake, EVENTS_TABLE)
+    everything = parts_of(table, EVENTS_TABLE)
+
+    def events(first: date | None, last: date | None) -> DataFrame:
+        """Of these days: the files of others are not opened."""
+        parts = [
+            part
+            for part in everything
+            if (day := part.partition["date"] or "") >= f"{first or ''}" and day <= f"{last or '~'}"
+        ]
+        return rows_of(job.spark, lake, EVENTS_TABLE, parts, {})
+
+    rows = figures(events(asked.first_day, asked.last_day)).toArrow()
     if rows.num_rows:
         first_day = pc.min(rows["minute"]).as_py().date()
         tables = Tables(lake)
@@ -169,14 +195,18 @@ def _from_lake(job: JobRun, lake: Lake, asked: Insights) -> None:
     job.teller.add("LAKE/events", rows.num_rows)
 
 
-def _depths_before(job: JobRun, events: DataFrame, tables: Tables, day: date) -> dict[str, int]:
+def _depths_before(
+    job: JobRun,
+    events: Callable[[date | None, date | None], DataFrame],
+    tables: Tables,
+    day: date,
+) -> dict[str, int]:
     """What was in each queue when a day began: what the figures of an earlier day end with, and
     from there on all that came less all that left. What is below zero was there before the first
     event. The archive alone would not do: its first days may be deleted."""
-    earlier, depths = tables.depths_before(f"{day}")
-    between = events.where(f.col("date") < f.lit(day))
-    if earlier:
-        between = between.where(f.col("date") > f.lit(date.fromisoformat(earlier)))
+    earlier, depths = tables.depths_before(datetime(day.year, day.month, day.day, tzinfo=UTC))
+    since = earlier.date() + timedelta(days=1) if earlier is not None else None
+    between = events(since, day - timedelta(days=1))
     changed = _counted("kind = 'pushed'") - _counted(_LEFT)
     so_far = "over (partition by queue order by minute)"
     before = job.spark.createDataFrame(list(depths.items()), "queue string, before long")

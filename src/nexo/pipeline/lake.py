@@ -1,152 +1,115 @@
-"""The lake: a folder of tables that Spark, pandas, DuckDB and people can read.
+"""The lake: a place for Delta tables, a folder or an object store, and for small files of our own.
 
-    LAKE/messages/source=<topic or queue>/date=<YYYY-MM-DD>/   what was published and pushed
-    LAKE/events/date=<YYYY-MM-DD>/                             the life of messages, as ranges
-    LAKE/insights/<table>/<YYYY-MM-DD>.parquet                 figures by queue and minute
-    LAKE/_nexo/                                                checkpoints, commits, status, locks
+    LAKE/messages    what was published and pushed, partitioned by `source` and `date`
+    LAKE/events      the life of messages, as ranges, partitioned by `date`
+    LAKE/insights/   figures by queue and minute, a table for each kind
+    LAKE/_nexo/      status of jobs, plans of replays, and Spark's checkpoints if it is a folder
 
-Only complete files ever appear in a table: they are written elsewhere and moved in (`commits`).
+A broker reads the status files, so nothing here loads Spark, Arrow or Delta before it is needed.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
-from nexo.vocabulary.errors import InvalidArgument, WrongState
+from nexo.vocabulary.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Mapping
 
-    from pyspark.sql import DataFrame, SparkSession
-
-MESSAGES = (
-    "id string, body binary, priority int, attempts int, created_at timestamp, "
-    "attributes map<string,string>, group_id string, offset long, source string, date date"
-)
-EVENTS = (
-    "kind string, queue string, first_seq long, count long, at timestamp, created_at timestamp, "
-    "attempts int, consumer string, reason string, delivered_at timestamp, offset long, date date"
-)
-_COLUMNS = {"messages": MESSAGES, "events": EVENTS}
+MESSAGES, EVENTS, INSIGHTS = "messages", "events", "insights"
+SCHEMES = ("s3", "gs", "abfss", "az")
+_ALIASES = {"s3a": "s3", "gcs": "gs", "abfs": "abfss"}
 _INTERNAL = "_nexo"
+_BUFFER_BYTES = 1 << 16
 
 
 class Lake:
-    """`root` is a folder that the driver and all executors see under the same name."""
+    """`options` are those of the object store, by the names that delta-rs has for them. What they
+    do not say is looked for in the environment, on the driver and on each executor."""
 
-    def __init__(self, root: str | Path, table_format: str = "parquet") -> None:
+    def __init__(self, root: str | Path, options: Mapping[str, str] | None = None) -> None:
         text = str(root).removeprefix("file://")
+        self.options = dict(options or {})
+        self.folder: Path | None = None
         if "://" in text:
-            raise InvalidArgument(
-                f"the lake {text!r:.80} is not a folder",
-                "mount it, so that driver and executors see it under the same path",
-            )
-        self.root = Path(text).absolute()
-        self.format = table_format
+            self.uri = _checked(text)
+        else:
+            self.folder = Path(text).absolute()
+            self.uri = str(self.folder)
 
-    @property
-    def messages(self) -> Path:
-        return self.root / "messages"
+    def __str__(self) -> str:
+        return self.uri
 
-    @property
-    def events(self) -> Path:
-        return self.root / "events"
-
-    @property
-    def insights(self) -> Path:
-        return self.root / "insights"
-
-    def internal(self, *names: str) -> Path:
-        """A place of our own, which is no table."""
-        return self.root.joinpath(_INTERNAL, *names)
+    def table(self, *names: str) -> str:
+        """Where a table is: `messages`, `events` or one of `insights`."""
+        return "/".join((self.uri, *names))
 
     def checkpoint(self, job: str, chosen: str | None) -> str:
-        return chosen or str(self.internal("checkpoints", job))
-
-    # -- Reading ------------------------------------------------------------------------------
-
-    def read_messages(self, spark: SparkSession, files: list[str] | None = None) -> DataFrame:
-        """All of them, or those in some files of the table."""
-        return self._read(spark, self.messages, files)
-
-    def read_events(self, spark: SparkSession) -> DataFrame:
-        return self._read(spark, self.events)
-
-    def _read(self, spark: SparkSession, table: Path, files: list[str] | None = None) -> DataFrame:
-        self.require(table)
-        reading = spark.read.format(self.format)
-        if self.format == "parquet":
-            # A queue may be named 2026, which is no number: types are told, not guessed.
-            reading = reading.schema(_COLUMNS[table.name]).option("basePath", str(table))
-        return reading.load(files or str(table))
-
-    def require(self, table: Path) -> None:
-        if not table.is_dir():
+        """Where Spark keeps what it needs to go on."""
+        if chosen is not None:
+            return chosen
+        if self.folder is None:
             raise InvalidArgument(
-                f"there is no archive in {table}",
-                "run nexo pipeline run archive first, or name another --lake",
+                f"{job} keeps its state in a folder, and {self.uri} is an object store",
+                "name one with --checkpoint; on a cluster, one that every machine has",
             )
+        return str(self.folder / _INTERNAL / "checkpoints" / job)
 
-    # -- Who may change it --------------------------------------------------------------------
+    # -- Files, of tables and our own ----------------------------------------------------------
 
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Nobody else moves files in or out for the length of a `with` block."""
-        with self._lock("lake") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+    def files(self) -> Any:
+        """The object store as Arrow's file system, its root that of the lake."""
+        from deltalake.fs import DeltaStorageHandler
+        from pyarrow.fs import PyFileSystem
 
-    @contextlib.contextmanager
-    def reading(self) -> Iterator[None]:
-        """The files that are listed stay for the length of a `with` block."""
-        with self._lock("readers") as file:
-            fcntl.flock(file, fcntl.LOCK_SH)
-            yield
+        return PyFileSystem(DeltaStorageHandler(self.uri, self.options))
 
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
-        """None of our jobs reads for the length of a `with` block."""
-        with self._lock("readers") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
-
-    @contextlib.contextmanager
-    def only_one(self, job: str) -> Iterator[None]:
-        """One process at a time runs this job on this lake."""
-        with self._lock(job) as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                holder = os.pread(file, 64, 0).decode(errors="replace").strip()
-                raise WrongState(
-                    f"{job} runs on {self.root} already ({holder or 'another process'})",
-                    "stop that one first, or use another --lake",
-                ) from None
-            os.ftruncate(file, 0)
-            os.pwrite(file, f"process {os.getpid()} on {os.uname().nodename}".encode(), 0)
-            yield
-
-    @contextlib.contextmanager
-    def _lock(self, name: str) -> Iterator[int]:
-        path = self.internal("locks", name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    def read(self, *names: str) -> bytes | None:
+        """One of our own small files; None if it is not there."""
         try:
-            yield file
-        finally:
-            os.close(file)  # which also ends the lock, as does the end of the process
+            if self.folder is not None:
+                return self.folder.joinpath(_INTERNAL, *names).read_bytes()
+            with self.files().open_input_file("/".join((_INTERNAL, *names))) as file:
+                found: bytes = file.read()
+                return found
+        except FileNotFoundError:
+            return None
+
+    def write(self, content: bytes, *names: str) -> None:
+        """It is there whole or not at all, also after a power failure."""
+        if self.folder is not None:
+            write_atomically(self.folder.joinpath(_INTERNAL, *names), content)
+            return
+        path = "/".join((_INTERNAL, *names))
+        with self.files().open_output_stream(path, buffer_size=_BUFFER_BYTES) as file:
+            file.write(content)
+
+    def names(self, *folder: str) -> list[str]:
+        """The small files in one of our folders, in order."""
+        if self.folder is not None:
+            place = self.folder.joinpath(_INTERNAL, *folder)
+            return sorted(each.name for each in place.glob("*.json"))
+        from pyarrow.fs import FileSelector
+
+        selector = FileSelector("/".join((_INTERNAL, *folder)), allow_not_found=True)
+        return sorted(each.base_name for each in self.files().get_file_info(selector))
 
 
-def prepare(spark: SparkSession) -> None:
-    """Settings of a session that writes tables."""
-    # Others than Spark read them too: times as all of them know them.
-    spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-    # Without this Spark sorts what each task writes by date, for what are one or two dates.
-    spark.conf.set("spark.sql.maxConcurrentOutputFileWriters", "8")
+def _checked(text: str) -> str:
+    parts = urlsplit(text)
+    scheme = _ALIASES.get(parts.scheme, parts.scheme)
+    if scheme not in SCHEMES:
+        raise InvalidArgument(
+            f"the lake {text!r:.80} is neither a folder nor an object store that is known",
+            f"write a path, or one of {', '.join(f'{each}://' for each in SCHEMES)}",
+        )
+    if not parts.netloc:
+        raise InvalidArgument(f"the lake {text!r:.80} names no bucket", f"{scheme}://BUCKET/PATH")
+    return f"{scheme}://{parts.netloc}{parts.path}".rstrip("/")
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -154,11 +117,6 @@ def write_atomically(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     fresh.write_bytes(content)
-    put_in_place(fresh, path)
-
-
-def put_in_place(fresh: Path, path: Path) -> None:
-    """A file that was written next to another takes its place, on disk when this returns."""
     sync(fresh)
     fresh.replace(path)
     sync(path.parent)

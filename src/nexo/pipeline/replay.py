@@ -25,9 +25,9 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as f
 
-from nexo.pipeline.commits import finish_all, offsets_in
+from nexo.pipeline.delta import MESSAGES_TABLE, check_not_old, open_table
 from nexo.pipeline.failures import checked_sql
-from nexo.pipeline.lake import write_atomically
+from nexo.pipeline.parts import Bounds, columns_of, parts_of, rows_of
 from nexo.spark.link import TIMEOUT_S, link_to, numbered_publish, numbered_push
 from nexo.spark.options import read_options
 from nexo.spark.writer import batch_of_rows, runs
@@ -36,12 +36,12 @@ from nexo.vocabulary.names import check_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
 
     from pyspark.sql import DataFrame
 
     from nexo.pipeline.job import JobRun
     from nexo.pipeline.lake import Lake
+    from nexo.pipeline.parts import Part
     from nexo.spark.options import Options
 
 WAVE_MESSAGES = 10_000  # of one push: with attributes the broker takes no more
@@ -71,12 +71,18 @@ class Replay(msgspec.Struct, frozen=True):
     dry_run: bool = False
     since_ago: str | None = None
     until_ago: str | None = None
+    version: int | None = None  # of the table …
+    as_of: datetime | None = None  # … or the one of this time
 
     @property
     def what(self) -> str:
         """What is replayed and where to: the same for the same replay."""
         since, until = self.since_ago or self.since, self.until_ago or self.until
-        asked = (self.source, self.to_queue, self.to_topic, since, until, self.where)
+        asked: tuple[object, ...] = (
+            *(self.source, self.to_queue, self.to_topic, since, until, self.where),
+        )
+        if self.version is not None or self.as_of is not None:
+            asked = (*asked, self.version, self.as_of)
         return hashlib.sha256(msgspec.json.encode(asked)).hexdigest()
 
     @property
@@ -90,6 +96,10 @@ class Replay(msgspec.Struct, frozen=True):
             )
         if self.since is not None and self.until is not None and self.since >= self.until:
             raise InvalidArgument("--from is not before --until", "no message is in between")
+        if self.version is not None and self.as_of is not None:
+            raise InvalidArgument(
+                "--version and --as-of name two states of the table", "give one of them"
+            )
         ago = self.since_ago or self.until_ago
         if ago is not None and self.replay_id is None and not self.dry_run:
             raise InvalidArgument(
@@ -110,14 +120,6 @@ class Plan(msgspec.Struct):
     until: datetime | None = None
 
 
-class Part(NamedTuple):
-    """A file of the source, and the offsets in it."""
-
-    file: str
-    first: int
-    last: int
-
-
 class Found:
     """The messages of a replay in the lake, all of them or those of some offsets."""
 
@@ -125,63 +127,75 @@ class Found:
         self._spark = job.spark
         self._lake = lake
         self._asked = asked
-        with lake.locked():  # no batch is half moved while the files are listed
-            finish_all(lake)
-            self._parts = _parts(lake, asked) if lake.format == "parquet" else None
+        version = asked.version if asked.version is not None else asked.as_of
+        everything = parts_of(open_table(lake, MESSAGES_TABLE, version), MESSAGES_TABLE)
+        _check_source(everything, asked)
+        self._times = Bounds(asked.since, asked.until)
+        self._parts = [
+            part
+            for part in everything
+            if part.partition["source"] == asked.source
+            and _is_of_days(part.partition["date"] or "", asked)
+            and self._times.may_be_in(part, "created_at")
+        ]
         if asked.where is not None:
-            everything = self._read(None)
-            checked_sql("--where", asked.where, lambda sql: everything.where(sql).schema)
+            columns = job.spark.createDataFrame([], columns_of(MESSAGES_TABLE))
+            checked_sql("--where", asked.where, lambda sql: _texted(columns).where(sql).schema)
 
     def all(self, end_offset: int | None = None) -> DataFrame:
-        rows = self._chosen(self._read(self._parts))
-        return rows if end_offset is None else rows.where(f.col("offset") < end_offset)
+        return self._read(self._parts, Bounds(end=end_offset))
 
     def between(self, first: int, end: int) -> DataFrame:
+        return self._read(self.holding(first, end), Bounds(first, end))
+
+    def holding(self, first: int, end: int) -> list[Part]:
         """Only files that hold some of these are opened: the next wave must not cost the more, the
         more there is in the lake."""
-        parts = self._parts and [p for p in self._parts if p.last >= first and p.first < end]
-        offset = f.col("offset")
-        return self._chosen(self._read(parts)).where((offset >= first) & (offset < end))
+        return [part for part in self._parts if Bounds(first, end).may_be_in(part, "offset")]
 
-    def _read(self, parts: list[Part] | None) -> DataFrame:
-        files = [part.file for part in parts] if parts else None
-        rows = self._lake.read_messages(self._spark, files)
-        return rows.withColumn("text", f.col("body").cast("string"))
+    def end(self) -> int:
+        """Behind the last offset that there may be."""
+        if all("offset" in part.highest for part in self._parts):
+            return max((part.highest["offset"] + 1 for part in self._parts), default=0)
+        last = self.all().agg(f.max("offset")).first()  # files of others may not say
+        return (last[0] + 1) if last is not None and last[0] is not None else 0
 
-    def _chosen(self, rows: DataFrame) -> DataFrame:
-        asked = self._asked
-        rows = rows.where(f.col("source") == asked.source)
-        if asked.since is not None:
-            rows = rows.where(f.col("date") >= f.lit(asked.since.date()))
-            rows = rows.where(f.col("created_at") >= f.lit(asked.since))
-        if asked.until is not None:
-            rows = rows.where(f.col("date") <= f.lit(asked.until.date()))
-            rows = rows.where(f.col("created_at") < f.lit(asked.until))
-        return rows if asked.where is None else rows.where(asked.where)
+    def _read(self, parts: list[Part], offsets: Bounds) -> DataFrame:
+        bounds = {"offset": offsets, "created_at": self._times}
+        rows = _texted(rows_of(self._spark, self._lake, MESSAGES_TABLE, parts, bounds))
+        return rows if self._asked.where is None else rows.where(self._asked.where)
+
+
+def _texted(rows: DataFrame) -> DataFrame:
+    return rows.withColumn("text", f.col("body").cast("string"))
+
+
+def _is_of_days(day: str, asked: Replay) -> bool:
+    first = f"{asked.since:%Y-%m-%d}" if asked.since is not None else ""
+    last = f"{asked.until:%Y-%m-%d}" if asked.until is not None else "~"
+    return first <= day <= last
 
 
 def run(job: JobRun, lake: Lake, asked: Replay) -> dict[str, int]:
     """How many messages match, and how many of them were added now."""
     asked.check()
+    check_not_old(lake)
     _check_target(job, asked)
-    with lake.only_one(f"replay-{asked.name}"), lake.reading():
-        file = lake.internal("replays", f"{asked.name}.json")
-        plan = _kept_plan(file, asked)
-        if plan is not None:
-            since = plan.since if asked.since_ago else asked.since
-            until = plan.until if asked.until_ago else asked.until
-            asked = msgspec.structs.replace(asked, since=since, until=until)
-        _check_source(lake, asked)
-        found = Found(job, lake, asked)
-        if asked.dry_run:
-            return {"matched": found.all().count(), "added": 0}
-        if plan is None:
-            plan = _new_plan(asked, found)
-            write_atomically(file, msgspec.json.encode(plan))
-        waves = _counted(found, plan)
-        left = [wave for wave in waves if wave.number > plan.waves_done]
-        added = _send(job, asked, found, plan, left, file)
-        return {"matched": sum(wave.messages for wave in waves), "added": added}
+    plan = _kept_plan(lake, asked)
+    if plan is not None:
+        since = plan.since if asked.since_ago else asked.since
+        until = plan.until if asked.until_ago else asked.until
+        asked = msgspec.structs.replace(asked, since=since, until=until)
+    found = Found(job, lake, asked)
+    if asked.dry_run:
+        return {"matched": found.all().count(), "added": 0}
+    if plan is None:
+        plan = _new_plan(asked, found)
+        _keep_plan(lake, asked, plan)
+    waves = _counted(found, plan)
+    left = [wave for wave in waves if wave.number > plan.waves_done]
+    added = _send(job, lake, asked, found, plan, left)
+    return {"matched": sum(wave.messages for wave in waves), "added": added}
 
 
 class Wave(NamedTuple):
@@ -212,34 +226,20 @@ def _check_target(job: JobRun, asked: Replay) -> None:
             client.topic(asked.to_topic).info()
 
 
-def _check_source(lake: Lake, asked: Replay) -> None:
-    lake.require(lake.messages)
-    folders = (each.name.removeprefix("source=") for each in lake.messages.glob("source=*"))
-    there = sorted(name.replace("%2F", "/") for name in folders)
-    if lake.format == "parquet" and asked.source not in there:
+def _check_source(parts: list[Part], asked: Replay) -> None:
+    there = sorted({part.partition["source"] or "" for part in parts})
+    if asked.source not in there:
         raise InvalidArgument(
             f"the lake has no source {asked.source!r:.80}", f"it has {', '.join(there) or 'none'}"
         )
 
 
-def _parts(lake: Lake, asked: Replay) -> list[Part]:
-    """The files of the source that may hold what is asked for, by their folders and footers."""
-    first = f"date={asked.since:%Y-%m-%d}" if asked.since is not None else "date="
-    last = f"date={asked.until:%Y-%m-%d}" if asked.until is not None else "date=~"
-    folder = lake.messages / f"source={asked.source.replace('/', '%2F')}"
-    return [
-        Part(str(file), *offsets_in(file))
-        for file in sorted(folder.glob("date=*/*.parquet"))
-        if first <= file.parent.name <= last
-    ]
-
-
-def _kept_plan(file: Path, asked: Replay) -> Plan | None:
+def _kept_plan(lake: Lake, asked: Replay) -> Plan | None:
     """The plan of a replay that ran before."""
-    try:
-        plan = msgspec.json.decode(file.read_bytes(), type=Plan)
-    except FileNotFoundError:
+    content = lake.read("replays", f"{asked.name}.json")
+    if content is None:
         return None
+    plan = msgspec.json.decode(content, type=Plan)
     if plan.what != asked.what:
         raise InvalidArgument(
             f"replay {asked.name} was something else: other messages, or another target",
@@ -248,11 +248,13 @@ def _kept_plan(file: Path, asked: Replay) -> Plan | None:
     return plan
 
 
+def _keep_plan(lake: Lake, asked: Replay, plan: Plan) -> None:
+    lake.write(msgspec.json.encode(plan), "replays", f"{asked.name}.json")
+
+
 def _new_plan(asked: Replay, found: Found) -> Plan:
-    last = found.all().agg(f.max("offset")).first()
-    end = (last[0] + 1) if last is not None and last[0] is not None else 0
     wave = WAVE_MESSAGES if asked.rate is None else max(1, min(WAVE_MESSAGES, int(asked.rate)))
-    return Plan(asked.what, end, wave, since=asked.since, until=asked.until)
+    return Plan(asked.what, found.end(), wave, since=asked.since, until=asked.until)
 
 
 def _counted(found: Found, plan: Plan) -> list[Wave]:
@@ -264,7 +266,7 @@ def _counted(found: Found, plan: Plan) -> list[Wave]:
 
 
 def _send(
-    job: JobRun, asked: Replay, found: Found, plan: Plan, waves: list[Wave], file: Path
+    job: JobRun, lake: Lake, asked: Replay, found: Found, plan: Plan, waves: list[Wave]
 ) -> int:
     target = {"queue": asked.to_queue} if asked.to_queue else {"topic": asked.to_topic}
     named = {name: value for name, value in target.items() if value is not None}
@@ -282,12 +284,12 @@ def _send(
         sent = sum(row["sent"] for row in in_order.mapInArrow(send, SENT).collect())
         added += sent
         plan.waves_done, plan.added = together[-1].number, plan.added + sent
-        write_atomically(file, msgspec.json.encode(plan))
+        _keep_plan(lake, asked, plan)
         job.teller.add(asked.source, sent, total - added)
         if asked.rate is not None:
             _wait(job, began + added / asked.rate)
     plan.finished_at = plan.finished_at or job.now()
-    write_atomically(file, msgspec.json.encode(plan))
+    _keep_plan(lake, asked, plan)
     return added
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -11,10 +12,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from nexo.pipeline.lake import write_atomically
-
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from nexo.pipeline.lake import Lake
 
@@ -53,7 +52,7 @@ class Teller:
     ) -> None:
         self.status = Status(job, process=os.getpid(), host=os.uname().nodename)
         self.status.started_at = datetime.now(UTC)
-        self._file = lake.internal("status", f"{job}.json") if lake is not None else None
+        self._lake = lake
         self._show = show
         self._lock = threading.RLock()  # Spark tells of progress from threads of its own
         self._began = time.monotonic()
@@ -65,12 +64,17 @@ class Teller:
 
     def add(self, source: str, rows: int, lag: int | None = None) -> None:
         """So many rows of a source are done."""
+        self.add_all({source: (rows, lag)})
+
+    def add_all(self, told: Mapping[str, tuple[int, int | None]]) -> None:
+        """Of each source the rows that are done, and how many it is behind."""
         status = self.status
         with self._lock:
-            part = status.sources.setdefault(source, Part())
-            part.rows += rows
-            part.lag = lag
-            status.rows += rows
+            for source, (rows, lag) in told.items():
+                part = status.sources.setdefault(source, Part())
+                part.rows += rows
+                part.lag = lag
+                status.rows += rows
             status.batches += 1
             lags = [each.lag for each in status.sources.values() if each.lag is not None]
             status.lag = sum(lags) if lags else None
@@ -91,24 +95,30 @@ class Teller:
         since, before = self._seen[0]
         if now - since >= RATE_OVER_S_MIN:
             status.rows_per_second = round((status.rows - before) / (now - since), 1)
-        if self._file is not None:
-            write_atomically(self._file, msgspec.json.encode(status))
+        if self._lake is not None:
+            # A disk that is full, or a store that is away, stops the job where it matters.
+            with contextlib.suppress(OSError):
+                self._lake.write(msgspec.json.encode(status), "status", f"{status.job}.json")
         self._show(status)
 
 
 def read_statuses(lake: Lake) -> list[Status]:
     """What every job on a lake has told last. One that says it runs, and does not, has died."""
     found = []
-    for file in sorted(lake.internal("status").glob("*.json")):
-        status = msgspec.json.decode(file.read_bytes(), type=Status)
+    for name in lake.names("status"):
+        content = lake.read("status", name)
+        if content is None:  # removed meanwhile
+            continue
+        status = msgspec.json.decode(content, type=Status)
         is_here = status.host == os.uname().nodename
-        if status.state in ("starting", "running") and is_here and not _runs(status.process):
+        if status.state in ("starting", "running") and is_here and not is_running(status.process):
             status.state = "died"
         found.append(status)
     return found
 
 
-def _runs(process: int) -> bool:
+def is_running(process: int) -> bool:
+    """Whether there is a process of this number, on this machine."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from nexo.pipeline.status import Teller
 
+    Sources = dict[str, tuple[int, int | None]]  # of each the rows that are done, and its lag
+
 POLL_S = 0.2
 CALM_S = 30.0  # how long a micro-batch may take to end when the job is to stop
 _LOOK_S = 0.02
@@ -32,9 +34,14 @@ LAST_WORDS_S = 10.0  # how long the last progress of an ended query may take to 
 class Watch(StreamingQueryListener):
     """Make it before the queries are started, or it misses their first words."""
 
-    def __init__(self, spark: SparkSession, teller: Teller) -> None:
+    def __init__(
+        self, spark: SparkSession, teller: Teller, sources: Callable[[Any], Sources] | None = None
+    ) -> None:
+        """`sources` says of the progress of a query what came of each of its sources; by default
+        a query is one."""
         self._spark = spark
         self._teller = teller
+        self._sources = sources or self._one_source
         self._names: dict[str, str] = {}
         self._lock = threading.Lock()
         self._ended = 0
@@ -108,14 +115,18 @@ class Watch(StreamingQueryListener):
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
         progress = event.progress
         with self._lock:
-            name = self._names.get(str(progress.id), progress.name)
             late = sum(each.numRowsDroppedByWatermark for each in progress.stateOperators)
             self._teller.status.late += late
-            self._teller.add(name, progress.numInputRows, _lag(progress))
+            self._teller.add_all(self._sources(progress))
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
         with self._lock:
             self._teller.tell("running")
+
+    def _one_source(self, progress: Any) -> Sources:
+        name = self._names.get(str(progress.id), progress.name)
+        behind = lags(progress)
+        return {name: (progress.numInputRows, sum(behind.values()) if behind else None)}
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
         with self._lock:
@@ -138,18 +149,19 @@ def _was_not_heard_of(query: StreamingQuery) -> bool:
     return _NOT_HEARD_OF in str(query.exception() or "")
 
 
-def _lag(progress: Any) -> int | None:
-    """How many messages wait that are not read yet; None where nothing but other sources is
-    read."""
-    behind = None
+def lags(progress: Any) -> dict[str, int]:
+    """How many messages of each queue and topic wait that are not read yet; nothing of other
+    sources."""
+    behind: dict[str, int] = {}
     for source in progress.sources:
         latest, end = _told(source.latestOffset), _told(source.endOffset)
-        if isinstance(latest.get("consumer"), str):  # a queue: what is in line and not claimed
-            behind = (behind or 0) + int(latest.get("ready", 0))
+        consumer = latest.get("consumer")
+        if isinstance(consumer, str):  # a queue: what is in line and not claimed
+            behind[consumer] = behind.get(consumer, 0) + int(latest.get("ready", 0))
             continue
         for name in latest.keys() & end.keys():  # up to where each topic goes
             if isinstance(latest[name], int) and isinstance(end[name], int):
-                behind = (behind or 0) + max(0, latest[name] - end[name])
+                behind[name] = behind.get(name, 0) + max(0, latest[name] - end[name])
     return behind
 
 

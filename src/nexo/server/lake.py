@@ -8,15 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from pathlib import Path
 
 import msgspec
 
-from nexo.doors.console.spark import Insights, Job, QueueMinutes, ReasonCount
+from nexo.doors.console.spark import (
+    Insights,
+    Job,
+    LakeState,
+    QueueMinutes,
+    ReasonCount,
+    Table,
+)
+from nexo.vocabulary.errors import NexoError
 
 KEPT_S = 10.0  # tables are written about once a minute; a page that is loaded again reads nothing
 KEPT_MAX = 100  # queues whose tables are kept that long
-_NO_PACKAGES = "The tables are Parquet files; pip install 'nexo-broker[spark]' to see them here."
+_NO_PACKAGES = "The tables are Delta tables; pip install 'nexo-broker[spark]' to see them here."
+_NO_LAKE = "There is no table yet; run: nexo pipeline run archive"
 _NO_TABLES = "There are no insights of the last day yet; run: nexo pipeline run insights"
 
 
@@ -24,9 +32,18 @@ class LakeFolder:
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self._kept: dict[str, tuple[float, Insights]] = {}
+        self._state: tuple[float, LakeState] = (0.0, LakeState())
 
     async def jobs(self) -> list[Job]:
         return await asyncio.to_thread(self._read_jobs)
+
+    async def tables(self) -> LakeState:
+        kept_s, found = self._state
+        if kept_s and time.monotonic() - kept_s < KEPT_S:
+            return found
+        found = await asyncio.to_thread(self._read_tables)
+        self._state = (time.monotonic(), found)
+        return found
 
     async def insights(self, queue: str) -> Insights:
         kept_s, found = self._kept.get(queue, (0.0, Insights()))
@@ -43,7 +60,7 @@ class LakeFolder:
         from nexo.pipeline.status import read_statuses
 
         try:
-            statuses = read_statuses(Lake(Path(self.folder)))
+            statuses = read_statuses(Lake(self.folder))
         except (OSError, msgspec.DecodeError):  # a folder that is not there, or not ours
             return []
         return [
@@ -60,6 +77,20 @@ class LakeFolder:
             for each in statuses
         ]
 
+    def _read_tables(self) -> LakeState:
+        from nexo.pipeline.lake import Lake
+
+        try:
+            from nexo.pipeline.compact import table_states
+        except ImportError:
+            return LakeState(why=_NO_PACKAGES)
+        try:
+            found = table_states(Lake(self.folder))
+        except NexoError as error:
+            return LakeState(why=f"The tables cannot be read: {error}")
+        tables = [Table(**msgspec.structs.asdict(each)) for each in found]
+        return LakeState(tables) if tables else LakeState(why=_NO_LAKE)
+
     def _read_insights(self, queue: str) -> Insights:
         from nexo.pipeline.lake import Lake
 
@@ -68,9 +99,9 @@ class LakeFolder:
         except ImportError:
             return Insights(why=_NO_PACKAGES)
         try:
-            day = queue_day(Lake(Path(self.folder)), queue)
-        except OSError as error:
-            return Insights(why=f"The tables cannot be read: {error.strerror or error}")
+            day = queue_day(Lake(self.folder), queue)
+        except NexoError as error:
+            return Insights(why=f"The tables cannot be read: {error}")
         if not day.queues:
             return Insights(why=_NO_TABLES)
         minutes = [round(each.timestamp()) for each in day.columns.pop("minute")]

@@ -71,7 +71,7 @@ TABLE = (
         "topics",
         "stream: `latest`, batch: `earliest`",
         'where to begin: `earliest`, `latest`, or JSON such as `{"news": 12}`, where -2 is the '
-        "earliest and -1 the latest",
+        "earliest and -1 the latest, and `*` stands for the topics that it does not name",
     ),
     Described(
         "startingTimestamp",

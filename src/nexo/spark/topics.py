@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     Ranges = dict[str, tuple[int, int]]
 
 EARLIEST_NUMBER, LATEST_NUMBER = -2, -1  # as others write them
+OTHERS = "*"  # in JSON: the topics that it does not name
 
 
 class Kept(NamedTuple):
@@ -72,12 +73,15 @@ def ends(link: Link, options: Options, topics: dict[str, Kept]) -> Offsets:
 def resolved(
     asked: str | dict[str, int], topics: dict[str, Kept], name: str, default: str
 ) -> Offsets:
-    """Offsets as numbers. Topics that JSON does not name have the default."""
+    """Offsets as numbers. Topics that JSON does not name have that of `*`, else the default."""
+    others: str | int = default
     if isinstance(asked, dict):
+        asked = dict(asked)
+        others = asked.pop(OTHERS, default)
         _check_read(asked.keys(), topics, name)
     offsets = {}
     for topic, held in topics.items():
-        offset = asked.get(topic, default) if isinstance(asked, dict) else asked
+        offset = asked.get(topic, others) if isinstance(asked, dict) else asked
         if offset in (EARLIEST, EARLIEST_NUMBER):
             offset = held.start
         elif offset in (LATEST, LATEST_NUMBER):

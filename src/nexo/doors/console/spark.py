@@ -63,6 +63,7 @@ async def spark(call: Call) -> Response:
     lake = call.shared.lake
     jobs: list[Job] = await lake.jobs() if lake is not None else []
     insights = await lake.insights(call.query("queue")) if lake is not None else Insights()
+    state = await lake.tables() if lake is not None else LakeState()
     await call.shared.batches.read()
     batches = call.shared.batches.last(CONSOLE_BATCHES_SHOWN)
     return await call.page(
@@ -73,6 +74,7 @@ async def spark(call: Call) -> Response:
         batches_made_of=made_of(batches),
         lake=lake,
         jobs=jobs,
+        state=state,
         insights=insights,
         queue=call.query("queue") or (insights.queues[0] if insights.queues else ""),
         lines=_lines(insights),
@@ -262,9 +264,31 @@ class Insights(msgspec.Struct, frozen=True):
     why: str = ""
 
 
+class Table(msgspec.Struct, frozen=True):
+    """A table of the lake, by its log. `small_files` are those that compaction would join."""
+
+    name: str
+    version: int
+    rows: int
+    size_bytes: int
+    files: int
+    small_files: int
+    committed_ms: int
+    operation: str
+
+
+class LakeState(msgspec.Struct, frozen=True):
+    """`why` says why no table is shown, if none is."""
+
+    tables: list[Table] = []
+    why: str = ""
+
+
 class LakeTables(Protocol):
     @property
     def folder(self) -> str: ...
+
+    async def tables(self) -> LakeState: ...
 
     async def jobs(self) -> list[Job]: ...
 
