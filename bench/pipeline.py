@@ -18,7 +18,6 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable
-from nexo.query.rows import TOPIC_SCHEMA
 from pyspark.sql import functions as f
 
 import nexo
@@ -37,6 +36,7 @@ from nexo.pipeline.parts import columns_of
 from nexo.pipeline.replay import Found, Replay
 from nexo.pipeline.status import Teller
 from nexo.pipeline.tables import Tables
+from nexo.query.rows import TOPIC_SCHEMA
 from nexo.spark import session
 
 if TYPE_CHECKING:

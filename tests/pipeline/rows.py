@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
-from nexo.query.rows import TOPIC_SCHEMA
 
 from nexo.pipeline.files import Added, file_writer
+from nexo.query.rows import TOPIC_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
