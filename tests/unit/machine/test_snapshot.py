@@ -11,6 +11,7 @@ import pytest
 from nexo.machine import topic as topics
 from nexo.machine.ack import ack, received
 from nexo.machine.apply import apply
+from nexo.machine.compact import copy_forward
 from nexo.machine.image import Image, encode_image, image_of, image_of_topic
 from nexo.machine.log import Place
 from nexo.machine.pop import pop
@@ -318,3 +319,42 @@ def test_a_snapshot_of_an_earlier_version_is_read() -> None:
     commit(queue)
     assert_same(loaded(queue, encode_image(image_of(queue))), queue)
     assert_same(loaded(queue, encode_image(Image())), new_queue())
+
+
+def test_a_chunk_that_is_copied_forward_behind_the_pen() -> None:
+    """The snapshot has its old row and its old numbers; what changed is kept beside it."""
+    queue = chunks(6)
+    commit(queue)
+    delivery = pop(queue, 30, NOW_MS, one_ack=True)
+    ack(queue, delivery.lease, 0, 30, NOW_MS)
+    commit(queue)
+    making = QueueSnapshot(queue)
+    making.step(2)
+    first = queue.lanes[0].log.chunks[0]
+    copy_forward(queue, first)
+    commit(queue, making)
+    while not making.is_done:
+        making.step(2)
+        commit(queue, making)
+    found = loaded(queue, making.encoded)
+    assert list(found.lanes[0].log.chunks[0].rows) == list(first.rows)
+    assert_same(found, queue)
+
+
+@pytest.mark.parametrize("entries", [1, 3, 1_000])
+def test_keys_and_producers_that_come_while_a_snapshot_is_made(entries: int) -> None:
+    queue = new_queue(QueueSettings(deduplication="content"))
+    for number in range(10):
+        push(queue, batch_of([b"%d" % number]), NOW_MS, f"producer {number}", 1)
+    commit(queue)
+    making = QueueSnapshot(queue)
+    for number in range(10, 30):
+        making.step(entries)
+        if making.is_done:
+            break
+        push(queue, batch_of([b"%d" % number]), NOW_MS, f"producer {number % 10}", number)
+        commit(queue, making)
+    while not making.is_done:
+        making.step(entries)
+        commit(queue, making)
+    assert_same(loaded(queue, making.encoded), queue)
