@@ -321,15 +321,17 @@ def test_a_snapshot_of_an_earlier_version_is_read() -> None:
     assert_same(loaded(queue, encode_image(Image())), new_queue())
 
 
-def test_a_chunk_that_is_copied_forward_behind_the_pen() -> None:
+@pytest.mark.parametrize("entries", [2, 4, 40])
+def test_a_chunk_that_is_copied_forward_behind_the_pen(entries: int) -> None:
     """The snapshot has its old row and its old numbers; what changed is kept beside it."""
-    queue = chunks(6)
+    queue = chunks(60)
     commit(queue)
     delivery = pop(queue, 30, NOW_MS, one_ack=True)
     ack(queue, delivery.lease, 0, 30, NOW_MS)
     commit(queue)
     making = QueueSnapshot(queue)
-    making.step(2)
+    making.step(entries)
+    assert not making.is_done
     first = queue.lanes[0].log.chunks[0]
     copy_forward(queue, first)
     commit(queue, making)
