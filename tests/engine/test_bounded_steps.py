@@ -36,6 +36,7 @@ from tests.engine.rig import (
     WANTED,
     HeldRunner,
     Rig,
+    ack,
     bodies,
     numbered,
     peeked,
@@ -295,24 +296,48 @@ async def test_a_purge_is_taken_apart_some_at_a_time(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, is_deleted: bool
 ) -> None:
     engine = await rig.start()
-    queue, steps = await fill(engine), list[int]()
-    honest = purge.take_apart
+    queue, steps, looks = await fill(engine), list[int](), list[int]()
+    honest, honestly = purge.take_apart, purge.prepare
 
     def counted(of: Queue, count: int) -> bool:
         steps.append(count)
         return honest(of, count)
 
+    def looked(of: Queue, count: int) -> bool:
+        looks.append(count)
+        return honestly(of, count)
+
     monkeypatch.setattr(purge, "take_apart", counted)
-    monkeypatch.setattr(queue_actor, "PURGED_STEP_THINGS", 100)
+    monkeypatch.setattr(purge, "prepare", looked)
+    monkeypatch.setattr(limits, "PURGED_STEP_THINGS", 100)
     chunks = list(queue.queue.lanes[0].log.chunks.values())
     purged = asyncio.ensure_future(engine.delete_queue("q") if is_deleted else queue.purge())
-    await asyncio.sleep(0)
-    assert (queue.info().depth, queue.resident_bytes) == (0, 0), "it reads as empty at once"
+    while queue.info().depth:
+        assert not steps, "it is taken apart before it is purged"
+        await asyncio.sleep(0)
+    assert queue.resident_bytes == 0
+    assert len(looks) >= MANY // 100
     assert len(steps) <= 2
     await purged
     await settle()
     assert len(steps) > MANY // 100
     assert not any(chunk.content for chunk in chunks)
+
+
+async def test_what_comes_while_a_purge_looks_at_chunks_is_purged_too(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rig sees to it that no row stays behind, and none is dropped that is needed."""
+    monkeypatch.setattr(limits, "PURGED_STEP_THINGS", 50)
+    engine = await rig.start()
+    queue = await fill(engine)
+    purged = asyncio.ensure_future(queue.purge())
+    delivery = await queue.pop(20, one_ack=True)
+    await ack(queue, delivery)
+    await queue.push(numbered(40))
+    assert await purged > 0
+    await queue.push(bodies("later"))
+    assert await popped(queue) == ["later"]
 
 
 async def test_a_crash_after_a_purge_brings_nothing_back(

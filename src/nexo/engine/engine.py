@@ -229,7 +229,9 @@ class Engine:
 
     async def delete_queue(self, name: str) -> None:
         self._context.check_writable()
-        self.find_queue(name)
+        await self.find_queue(name).prepare_clear_out()
+        self.find_queue(name)  # another may have deleted it meanwhile
+        self._context.check_writable()
         self._queues.drop(name)
         await self._catalog.durable()
 

@@ -33,7 +33,7 @@ from nexo.machine.pop import messages, pop
 from nexo.machine.push import Accepted, flush, push, push_one, push_shared
 from nexo.machine.snapshot import QueueSnapshot
 from nexo.vocabulary import limits
-from nexo.vocabulary.limits import POP_BYTES_MAX, PURGED_STEP_THINGS
+from nexo.vocabulary.limits import POP_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -344,8 +344,25 @@ class QueueActor(Actor):
 
     def purge(self) -> asyncio.Future[int]:
         self.check_in_service()
+        if purge.prepare(self.queue, limits.PURGED_STEP_THINGS):
+            return asyncio.ensure_future(self._purge_much())
         self.flush()
         return self.changed(self.clear_out())
+
+    async def _purge_much(self) -> int:
+        await self.prepare_clear_out()
+        self.check_in_service()
+        self.flush()
+        count: int = await self.changed(self.clear_out())
+        return count
+
+    async def prepare_clear_out(self) -> None:
+        """Look at what is there some at a time, so that `clear_out` is quick."""
+        queue = self.queue
+        while True:
+            if queue is not self.queue or not purge.prepare(queue, limits.PURGED_STEP_THINGS):
+                return
+            await asyncio.sleep(0)
 
     def clear_out(self) -> int:
         """Everything is gone. What it took is given back some at a time."""
@@ -354,7 +371,7 @@ class QueueActor(Actor):
         return count
 
     def _wear(self) -> None:
-        if purge.take_apart(self.queue, PURGED_STEP_THINGS):
+        if purge.take_apart(self.queue, limits.PURGED_STEP_THINGS):
             asyncio.get_running_loop().call_soon(self._wear)
 
     def discard_these(self, seqs: list[int]) -> asyncio.Future[int]:

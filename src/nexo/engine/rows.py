@@ -36,7 +36,7 @@ class SharedRows:
 
     def release_all(self, rows: list[int]) -> list[int]:
         """The same for many; returns those that may be deleted."""
-        if self._holders.keys().isdisjoint(rows):
+        if not self._holders or self._holders.keys().isdisjoint(rows):
             return rows
         return [row for row in rows if self.release(row)]
 

@@ -51,6 +51,7 @@ def _rewrite(queue: Queue, chunk: Chunk, live: list[int]) -> None:
     log = queue.lane_of(chunk.first).log
     copied = content.select([chunk.index(seq) for seq in live])
     log.evict(chunk)
+    log.rows_change(chunk)
     row = next(queue.row_numbers)
     queue.dropped_rows += chunk.rows
     queue.new_rows.append((row, copied))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right, insort
+from collections import Counter
 from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -87,6 +88,7 @@ class Log:
     __slots__ = (
         "_firsts",
         "_flushed",
+        "_gathered",
         "_growing",
         "_keeps_groups",
         "_open",
@@ -120,6 +122,7 @@ class Log:
         self._growing = Growing()  # … and its content
         self._flushed = first  # every message below this has a row
         self._firsts: list[int] = []  # where chunks begin, in order; some are gone
+        self._gathered: _GatheredRows | None = None
 
     def append_one(self, body: bytes, now_ms: int) -> Chunk:
         """One message that is nothing but a body: the shortest way in."""
@@ -197,6 +200,8 @@ class Log:
     def _add_row(self, chunk: Chunk, row: int) -> None:
         """All messages of the chunk that had no row have this one."""
         assert isinstance(chunk.rows, list), "a chunk that is full and on disk got a row"
+        if self._gathered is not None:
+            self._gathered.changes(chunk)
         if self.evicts_oldest and (chunk is self._open or chunk.rows):
             if chunk.row_ends is None:
                 chunk.row_ends = array(COUNT_TYPE)
@@ -212,6 +217,7 @@ class Log:
         """Messages that another owner has written, in memory or not."""
         self.close_open()
         chunk = Chunk(self.end, self.end + piece.messages, piece.content, piece.created_first_ms)
+        self.rows_change(chunk)
         chunk.created_last_ms = piece.created_last_ms
         chunk.groups = piece.groups if self._keeps_groups else None
         chunk.payload_bytes = piece.payload_bytes
@@ -264,6 +270,8 @@ class Log:
 
     def drop(self, chunk: Chunk) -> Iterable[int]:
         """The last message of a chunk is gone; returns the rows that it no longer needs."""
+        if self._gathered is not None:
+            self._gathered.changes(chunk)
         del self.chunks[chunk.first]
         if len(self._firsts) > 64 + 2 * len(self.chunks):
             self._firsts = list(self.chunks)
@@ -273,10 +281,34 @@ class Log:
             self.evict(chunk)
         return chunk.rows
 
+    def note_rows(self, count: int) -> bool:
+        """Note the rows of so many more chunks, ahead of `drop_all`; true if there are others. The
+        log may change meanwhile, and afterwards."""
+        if self._gathered is None:
+            self._gathered = _GatheredRows(list(self._firsts))
+        gathered = self._gathered
+        for first in gathered.next(count):
+            chunk = self.chunks.get(first)
+            if chunk is not None and first not in gathered.changed:
+                gathered.add(chunk.rows)
+        return bool(gathered.left)
+
+    def rows_change(self, chunk: Chunk) -> None:
+        """The chunk is about to have other rows than it has, or none."""
+        if self._gathered is not None:
+            self._gathered.changes(chunk)
+
     def drop_all(self) -> tuple[list[int], list[Any]]:
-        """Every message is gone; returns the rows that are no longer needed, and what was held."""
-        rows = list(chain.from_iterable(map(_rows, self.chunks.values())))
-        held = [self.resident, self.chunks]
+        """Every message is gone; returns the rows that are no longer needed, and what was held. It
+        is quick if the rows are gathered."""
+        gathered, self._gathered = self._gathered, None
+        if gathered is None or gathered.left:
+            rows = list(chain.from_iterable(map(_rows, self.chunks.values())))
+        else:
+            late = [self.chunks[first] for first in gathered.changed if first in self.chunks]
+            rows = gathered.all()
+            rows += chain.from_iterable(map(_rows, late))
+        held = [self._firsts, self.resident, self.chunks]
         self.chunks, self.resident = {}, {}
         self._firsts = []
         self.resident_bytes = 0
@@ -379,6 +411,51 @@ class Log:
         self.end = chunk.end
         self.resident_bytes += chunk.memory_bytes
         return chunk
+
+
+class _GatheredRows:
+    """The rows of a log that is about to be dropped. Finding them takes a look at every chunk: of
+    very many that is too long for one step."""
+
+    __slots__ = ("_more", "_rows", "changed", "left")
+
+    def __init__(self, firsts: list[int]) -> None:
+        self.left = firsts  # of the chunks that were not looked at
+        self.changed: set[int] = set()  # chunks that were changed since: look at them in the end
+        self._rows: dict[int, None] = {}
+        self._more: Counter[int] = Counter()  # rows that several chunks share
+
+    def next(self, count: int) -> list[int]:
+        some = self.left[-count:]
+        del self.left[-count:]
+        return some
+
+    def add(self, rows: Iterable[int]) -> None:
+        for row in rows:
+            if row in self._rows:
+                self._more[row] += 1
+            else:
+                self._rows[row] = None
+
+    def changes(self, chunk: Chunk) -> None:
+        if chunk.first in self.changed:
+            return
+        self.changed.add(chunk.first)
+        if not self._is_looked_at(chunk):
+            return
+        for row in chunk.rows:
+            if self._more[row] > 0:
+                self._more[row] -= 1
+            else:
+                del self._more[row]
+                self._rows.pop(row, None)
+
+    def all(self) -> list[int]:
+        return [*self._rows, *self._more.elements()]
+
+    def _is_looked_at(self, chunk: Chunk) -> bool:
+        """They are looked at from the last to the first of those that there were."""
+        return not self.left or chunk.first > self.left[-1]
 
 
 _by_first = attrgetter("first")

@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from nexo.machine.queue import Queue
 
 
+def prepare(queue: Queue, count: int) -> bool:
+    """Look at so many chunks ahead of a purge, so that it finds their rows at hand; true if there
+    are more to look at. The queue lives on meanwhile."""
+    return any(lane.log.note_rows(count) for lane in queue.lanes)
+
+
 def purge(queue: Queue, now_ms: int) -> int:
     """Everything is gone, also what is in flight. Numbers go on where they were. What it was is
     taken apart later, by `take_apart`: that takes longer than a step may."""

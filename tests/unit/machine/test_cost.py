@@ -6,8 +6,10 @@ world and in one ten times as large.
 """
 
 import gc
+import random
 import sys
 import tracemalloc
+from collections import Counter
 from collections.abc import Callable
 from types import FrameType
 from typing import Any, NamedTuple
@@ -15,15 +17,17 @@ from typing import Any, NamedTuple
 import pytest
 
 from nexo import machine
-from nexo.machine import late_receipts, peek
+from nexo.machine import late_receipts, log, peek
 from nexo.machine.ack import ack, extend, received
+from nexo.machine.compact import copy_forward, is_sparse
 from nexo.machine.deadlines import next_ms, run_due
 from nexo.machine.fail import give_back, nack
 from nexo.machine.image import decode_image, encode_image, image_of, revive
 from nexo.machine.invariants import check
+from nexo.machine.log import Place
 from nexo.machine.pop import Delivery, pop
-from nexo.machine.purge import purge, take_apart
-from nexo.machine.push import push, push_one
+from nexo.machine.purge import prepare, purge, take_apart
+from nexo.machine.push import push, push_one, push_shared
 from nexo.machine.queue import Queue
 from nexo.machine.settle import collect, settle
 from nexo.vocabulary import limits
@@ -340,6 +344,81 @@ def test_purge_leaves_what_was_there_to_be_taken_apart_later(what: str) -> None:
 
     less, more = cost(world(600)), cost(world(1_800))
     assert more.lines <= less.lines + LINES_SLACK, f"{less} at 600, {more} at 1,800"
+
+
+@pytest.mark.parametrize("what", PURGED)
+def test_purge_looks_at_no_chunk_that_it_was_prepared_for(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of very many chunks a look at each is too long for one step, whatever language it is in."""
+    queue = PURGED[what](600)
+    rows = Counter(
+        row for lane in queue.lanes for chunk in lane.log.chunks.values() for row in chunk.rows
+    )
+    while prepare(queue, 7):
+        pass
+    commit(queue)
+    monkeypatch.setattr(log, "_rows", lambda chunk: pytest.fail("a chunk is looked at"))
+    purge(queue, 2_000_000)
+    assert Counter(queue.dropped_rows) == rows
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_purge_that_was_prepared_drops_what_is_there_then(seed: int) -> None:
+    """Whatever came, went or was copied forward while it was prepared."""
+    chance = random.Random(seed)
+    queue = orders()
+    times = iter(range(1_000, 2_000_000))
+
+    def live() -> None:
+        now_ms = next(times)
+        for _ in range(chance.randrange(4)):
+            kind = chance.choice(["push", "shared", "shared", "pop", "pop"])
+            if kind == "push":
+                push(queue, batch(*[b"x" * 3_000] * chance.choice([1, 33, 40])), now_ms)
+            elif kind == "shared":  # of one row, as a filtered binding takes them
+                row = next(queue.row_numbers)
+                for start in range(9):
+                    push_shared(queue, batch(b"x" * 40_000), Place(row, 2 * start, False), now_ms)
+            else:
+                delivery = pop(queue, chance.choice([1, 3, 30]), now_ms, one_ack=True)
+                for part in delivery.parts:
+                    ack(queue, delivery.lease, part.first, part.first + part.count, now_ms)
+        commit(queue)
+        for lane in queue.lanes:
+            for chunk in list(lane.log.chunks.values()):
+                if chunk.content is not None and is_sparse(lane, chunk):
+                    copy_forward(queue, chunk)
+        commit(queue)
+
+    for _ in range(20):
+        live()
+    most = chance.choice([2, 1_000, 1_000])  # it may also be purged before it is prepared whole
+    while most and prepare(queue, 2):
+        live()
+        most -= 1
+    live()
+    commit(queue)
+    held = sorted(
+        row for lane in queue.lanes for chunk in lane.log.chunks.values() for row in chunk.rows
+    )
+    purge(queue, next(times))
+    assert sorted(queue.dropped_rows) == held
+    check(queue)
+
+
+def test_a_chunk_that_goes_unseen_takes_nothing_from_another_of_its_row() -> None:
+    queue = orders()
+    for start in range(4):
+        push_shared(queue, batch(b"x" * 40_000), Place(7, 2 * start, False), 1_000)
+    commit(queue)
+    assert prepare(queue, 2), "the last two of four are looked at"
+    delivery = pop(queue, 1, 1_000, one_ack=True)
+    ack(queue, delivery.lease, 0, 1, 1_000)
+    commit(queue)
+    assert not prepare(queue, 2)
+    purge(queue, 1_000)
+    assert queue.dropped_rows == [7, 7, 7]
 
 
 @pytest.mark.parametrize("what", PURGED)

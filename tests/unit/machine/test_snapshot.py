@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from nexo.machine import claims
 from nexo.machine import topic as topics
 from nexo.machine.ack import ack, received
 from nexo.machine.apply import apply
+from nexo.machine.compact import copy_forward
+from nexo.machine.deadlines import run_due
 from nexo.machine.image import Image, encode_image, image_of, image_of_topic
 from nexo.machine.log import Place
 from nexo.machine.pop import pop
 from nexo.machine.purge import purge
-from nexo.machine.push import push
+from nexo.machine.push import push, push_shared
 from nexo.machine.queue import Queue
 from nexo.machine.settle import collect, settle
 from nexo.machine.snapshot import (
@@ -36,6 +39,8 @@ from tests.work import steps_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from nexo.vocabulary import changes as c
 
 NOW_MS = 1_000
 ENTRIES = 40
@@ -318,3 +323,82 @@ def test_a_snapshot_of_an_earlier_version_is_read() -> None:
     commit(queue)
     assert_same(loaded(queue, encode_image(image_of(queue))), queue)
     assert_same(loaded(queue, encode_image(Image())), new_queue())
+
+
+@pytest.mark.parametrize("entries", [2, 4, 40])
+def test_a_chunk_that_is_copied_forward_behind_the_pen(entries: int) -> None:
+    """The snapshot has its old row and its old numbers; what changed is kept beside it."""
+    queue = chunks(60)
+    commit(queue)
+    delivery = pop(queue, 30, NOW_MS, one_ack=True)
+    ack(queue, delivery.lease, 0, 30, NOW_MS)
+    commit(queue)
+    making = QueueSnapshot(queue)
+    making.step(entries)
+    assert not making.is_done
+    first = queue.lanes[0].log.chunks[0]
+    copy_forward(queue, first)
+    commit(queue, making)
+    while not making.is_done:
+        making.step(2)
+        commit(queue, making)
+    found = loaded(queue, making.encoded)
+    assert list(found.lanes[0].log.chunks[0].rows) == list(first.rows)
+    assert_same(found, queue)
+
+
+@pytest.mark.parametrize("entries", [1, 3, 1_000])
+def test_keys_and_producers_that_come_while_a_snapshot_is_made(entries: int) -> None:
+    queue = new_queue(QueueSettings(deduplication="content"))
+    for number in range(10):
+        push(queue, batch_of([b"%d" % number]), NOW_MS, f"producer {number}", 1)
+    commit(queue)
+    making = QueueSnapshot(queue)
+    for number in range(10, 30):
+        making.step(entries)
+        if making.is_done:
+            break
+        push(queue, batch_of([b"%d" % number]), NOW_MS, f"producer {number % 10}", number)
+        commit(queue, making)
+    while not making.is_done:
+        making.step(entries)
+        commit(queue, making)
+    assert_same(loaded(queue, making.encoded), queue)
+
+
+def applied(*records: list[c.QueueChange]) -> Queue:
+    queue = new_queue()
+    apply(queue, records)
+    return queue
+
+
+def test_a_copied_chunk_begins_with_its_new_row_after_a_start() -> None:
+    queue = new_queue()
+    push_shared(queue, batch_of([b"x" * 3_000] * 40), Place(7, 5, False), NOW_MS)
+    came = written(queue)
+    delivery = pop(queue, 36, NOW_MS, one_ack=True)
+    ack(queue, delivery.lease, 0, 36, NOW_MS)
+    gone = written(queue)
+    copy_forward(queue, queue.lanes[0].log.chunks[0])
+    found = applied(came, gone, written(queue)).lanes[0].log.chunks[0]
+    assert (list(found.rows), found.row_start) == ([1], 0)
+
+
+def test_a_batch_that_lapsed_is_known_as_such_after_a_start() -> None:
+    """Else the query would be told that it is empty, and its messages would go to the next."""
+    queue = new_queue()
+    push(queue, batch(5), NOW_MS)
+    came = written(queue)
+    epoch = claims.open_claims(queue, "query")
+    claims.claim(queue, "query", epoch, 0, 5, NOW_MS, 100)
+    claimed = written(queue)
+    run_due(queue, NOW_MS + 200)
+    found = applied(came, claimed, written(queue)).claims["query"].batches[1]
+    assert (found.lease, found.lapsed) == (0, True)
+
+
+def written(queue: Queue) -> list[c.QueueChange]:
+    """What a commit would write."""
+    collected = collect(queue)
+    settle(queue, collected.mark)
+    return collected.changes
