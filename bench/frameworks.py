@@ -36,8 +36,12 @@ SENDER = """
 import asyncio, sys
 from bench import framework_tasks as bench
 count = int(sys.argv[1])
+def begin_together():
+    print("ready", flush=True)
+    sys.stdin.readline()
 async def send():
     await bench.broker.startup()
+    begin_together()
     for begin in range(0, count, 100):
         await asyncio.gather(*[bench.task.kiq() for _ in range(min(100, count - begin))])
     await bench.broker.shutdown()
@@ -45,6 +49,7 @@ if bench.FRAMEWORK == "taskiq":
     asyncio.run(send())
 else:
     push = bench.task.delay if bench.FRAMEWORK == "celery" else bench.task.send
+    begin_together()
     for _ in range(count):
         push()
 """
@@ -66,10 +71,15 @@ class Place(NamedTuple):
 
     def round(self, count: int) -> float:
         """Tasks a second."""
-        began = perf_counter()
         command = [sys.executable, "-c", SENDER, str(count)]
-        sender = subprocess.Popen(command, env=self.environment)
-        left = count
+        pipe = subprocess.PIPE
+        sender = subprocess.Popen(command, env=self.environment, stdin=pipe, stdout=pipe)
+        assert sender.stdin is not None
+        assert sender.stdout is not None
+        sender.stdout.readline()  # that it starts is not what is measured
+        began, left = perf_counter(), count
+        sender.stdin.write(b"\n")
+        sender.stdin.flush()
         while left:
             if perf_counter() - began > TIME_LIMIT_S or sender.poll():
                 raise SystemExit(f"{left} of {count} tasks were not done")
@@ -78,7 +88,7 @@ class Place(NamedTuple):
             except BlockingIOError:
                 time.sleep(0.001)
         seconds = perf_counter() - began
-        sender.wait()
+        sender.communicate()
         return count / seconds
 
 

@@ -274,6 +274,11 @@ asyncio.run(main())
 """
 
 
+def _heed_interrupts() -> None:
+    """Should these tests run in the background of a shell, Ctrl-C is ignored, also by children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("program", [BLOCKING, ASYNCIO], ids=["blocking", "asyncio"])
 @pytest.mark.parametrize("busy", [True, False], ids=["busy", "idle"])
@@ -283,7 +288,11 @@ def test_a_signal_ends_it_in_order(
     queue.push("first")
     command = [sys.executable, "-c", program, broker.url, queue.name, "2"]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=_heed_interrupts,
     ) as running:
         assert running.stdout is not None
         assert running.stderr is not None

@@ -158,7 +158,8 @@ def test_no_more_than_the_prefetch(connection: Any, client: nexo.Client, name: s
 
 def test_what_is_rejected(connection: Any, client: nexo.Client, name: str) -> None:
     queue = queue_of(name)
-    publish(connection, queue, "a")
+    client.create_queue(name, dead_letter="{name}-dead")
+    publish(connection, queue, "a", priority=7)
     bound = queue(connection.default_channel)
     first = bound.get()
     assert not first.delivery_info.get("redelivered")
@@ -168,8 +169,9 @@ def test_what_is_rejected(connection: Any, client: nexo.Client, name: str) -> No
     assert again.delivery_info["redelivered"]
     again.reject()
     assert bound.get() is None
-    (dead,) = client.queue(f"{name}_dlq").peek()
+    (dead,) = client.queue(f"{name}-dead").peek()
     assert dead.attributes["reason"] == "rejected"
+    assert dead.priority == 7
     assert client.queue(name).info().depth == 0
 
 

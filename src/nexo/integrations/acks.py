@@ -1,4 +1,5 @@
-"""Acks that nobody waits for: what workers say of many messages, in one call."""
+"""What workers say of messages: acks that nobody waits for, many in one call, and the end of one
+that is not to be tried again."""
 
 from __future__ import annotations
 
@@ -13,6 +14,16 @@ import nexo
 _log = logging.getLogger("nexo.integrations")
 ACKED_MAX = 1_000  # together
 FLUSH_S = 30.0  # for what was said so far, at the end
+
+
+def bury(client: nexo.Client, message: nexo.Message, reason: str) -> None:
+    """Move a message to the dead letters at once, whatever attempts it has left. The copy comes
+    first: of a crash in between there are two, never none."""
+    template = client.queue(message.queue).info().settings.dead_letter
+    dead = client.queue(template.replace("{name}", message.queue), create=True)
+    attributes = {**message.attributes, "reason": reason}
+    dead.push(message.body, priority=message.priority, attributes=attributes)
+    message.ack()
 
 
 class Acks(threading.Thread):

@@ -28,7 +28,7 @@ from dramatiq.results.backend import DEFAULT_TIMEOUT, Missing
 
 import nexo
 from nexo.client.message import reason_of
-from nexo.integrations.acks import Acks
+from nexo.integrations.acks import Acks, bury
 from nexo.integrations.results import KIND, READ_EVENTS, TASK, TTL_S, ResultIndex, find
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ class _Consumer(dramatiq.Consumer):
             with contextlib.suppress(errors.DecodeError):
                 return _Proxy(dramatiq.Message.decode(delivery.body), delivery)
             self._broker.logger.error("Message %r cannot be decoded.", delivery.id)
-            self._bury(delivery, "invalid_body: no message of dramatiq")
+            bury(self._broker.client, delivery, "invalid_body: no message of dramatiq")
             return None
 
     def ack(self, message: Any) -> None:
@@ -238,7 +238,7 @@ class _Consumer(dramatiq.Consumer):
             if self._broker.retries == "nexo" and not is_unknown:
                 message.delivery.nack(reason=reason)
             else:
-                self._bury(message.delivery, reason)
+                bury(self._broker.client, message.delivery, reason)
 
     def requeue(self, messages: Iterable[Any]) -> None:
         """They were not begun, so this is no attempt."""
@@ -249,13 +249,6 @@ class _Consumer(dramatiq.Consumer):
         with contextlib.suppress(nexo.NexoError):
             self._subscription.close()
         self._broker.flush_acks()
-
-    def _bury(self, delivery: nexo.Message, reason: str) -> None:
-        """Move a message to the dead letters at once, whatever attempts it has left. The copy comes
-        first: of a crash in between there are two, never none."""
-        dead = self._broker.client.queue(f"{self._queue.name}_dlq", create=True)
-        dead.push(delivery.body, attributes={**delivery.attributes, "reason": reason})
-        delivery.ack()
 
 
 class NexoResults(ResultBackend):

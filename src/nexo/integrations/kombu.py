@@ -24,7 +24,7 @@ from kombu.transport import virtual as kombu_virtual
 from kombu.utils.json import dumps, loads
 
 import nexo
-from nexo.integrations.acks import Acks
+from nexo.integrations.acks import Acks, bury
 from nexo.integrations.kombu_names import delay_of, queue_name, topic_name, unescaped
 from nexo.integrations.kombu_threads import Bell, Pump
 
@@ -278,9 +278,7 @@ class Channel(virtual.Channel):
             if requeue:
                 message.nack(delay=0, reason="rejected, to be tried again")
                 return
-            dead = self.client.queue(f"{message.queue}_dlq", create=True)
-            dead.push(message.body, attributes={**message.attributes, "reason": "rejected"})
-            message.ack()
+            bury(self.client, message, "rejected")
 
     def _restore(self, message: Any) -> None:
         held = self._held.pop(message.delivery_tag, None)
