@@ -18,6 +18,7 @@ from bench import (
     cluster,
     console,
     durable,
+    frameworks,
     journal,
     operations,
     peers,
@@ -54,6 +55,7 @@ CASES = (
     "spark",
     "pipeline",
     "peers",
+    "frameworks",
 )
 
 
@@ -94,6 +96,8 @@ def measure(case: str, directory: Path, options: argparse.Namespace) -> Iterable
         return udp.run(directory)
     if case == "peers":
         return peers.run(directory)
+    if case == "frameworks":
+        return frameworks.run(directory, options.tasks)
     return rpc.run(directory)
 
 
@@ -104,6 +108,7 @@ def main() -> int:
     parser.add_argument("cases", nargs="*", metavar="case", help=f"of {', '.join(CASES)}")
     parser.add_argument("--directory", type=Path, default=Path(".bench"), help="where to write")
     parser.add_argument("--backlog", type=int, default=20_000_000, help="messages in the backlog")
+    parser.add_argument("--tasks", type=int, default=10_000, help="sent in a round of `frameworks`")
     parser.add_argument("--minutes", type=float, default=2, help="how long `steady` runs")
     parser.add_argument(
         "--memory-limit", metavar="SIZE", help="of the broker of `steady` (else its default)"

@@ -26,9 +26,9 @@ CYCLES = 4
 @pytest.fixture
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """However slow this machine is, the loops here are busy, and nothing is due by itself."""
-    for name in ("BUSY_S", "HOT_S", "KEPT_S", "LATE_S"):
+    for name in ("CLIENT_BUSY_S", "CLIENT_HOT_S", "CLIENT_AHEAD_S", "CLIENT_AHEAD_LATE_S"):
         monkeypatch.setattr(handle, name, LONG_S)
-    for name in ("HOT_S", "TICK_S"):
+    for name in ("CLIENT_HOT_S", "CLIENT_TICK_S"):
         monkeypatch.setattr(connection, name, LONG_S)
     return monkeypatch
 
@@ -123,9 +123,9 @@ def test_what_nobody_comes_for_goes_back_by_itself(
     quick: pytest.MonkeyPatch, client: nexo.Client, relay: Relay, other: Any
 ) -> None:
     """Though nothing else calls the keeper: it is not even time for a heartbeat."""
-    quick.setattr(handle, "KEPT_S", 0.005)
-    quick.setattr(connection, "HOT_S", 0.0)
-    quick.setattr(connection, "TICK_S", 0.005)
+    quick.setattr(handle, "CLIENT_AHEAD_S", 0.005)
+    quick.setattr(connection, "CLIENT_HOT_S", 0.0)
+    quick.setattr(connection, "CLIENT_TICK_S", 0.005)
     queue = _queue(client, 200)
     asked = _aheads(relay)
     taken = 0
@@ -139,7 +139,7 @@ def test_a_loop_with_long_work_does_not_ask_ahead(
     quick: pytest.MonkeyPatch, client: nexo.Client, relay: Relay
 ) -> None:
     """It would gain nothing."""
-    quick.setattr(handle, "HOT_S", 0.02)
+    quick.setattr(handle, "CLIENT_HOT_S", 0.02)
     queue = _queue(client, 20)
     asked = _aheads(relay)
     for _ in range(3 * CYCLES):
@@ -161,7 +161,7 @@ def test_a_broken_connection_returns_what_nobody_saw(
     relay.cut()
     eventually(lambda: bool(other.info().ready == 9))
     assert other.info().in_flight == 1  # what was popped and seen is still ours
-    quick.setattr(handle, "LATE_S", 0.05)
+    quick.setattr(handle, "CLIENT_AHEAD_LATE_S", 0.05)
     assert _work(queue, 9) == _numbers(11, 20)
     assert held is not None
     held.ack()
@@ -241,7 +241,7 @@ def test_what_waited_too_long_is_not_handed_out(
     """The process stood still: neither the user nor the keeper came in time."""
     queue = _queue(client, 20)
     _work(queue, 10)
-    quick.setattr(handle, "LATE_S", 0.05)
+    quick.setattr(handle, "CLIENT_AHEAD_LATE_S", 0.05)
     time.sleep(0.1)
     assert relay.requests[Kind.GIVE_BACK] == 0
     assert _work(queue, 1) == ["10"]

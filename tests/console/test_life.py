@@ -81,7 +81,7 @@ async def done(actor: QueueActor) -> str:
 def test_failures_are_found_among_the_events_of_others(
     open_broker: GuardedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(life, "WINDOW", LITTLE)
+    monkeypatch.setattr(life, "LIFE_EVENTS", LITTLE)
     engine = open_broker.engine
 
     async def lives() -> str:
@@ -110,7 +110,7 @@ def test_failures_are_found_among_the_events_of_others(
 def test_a_message_that_is_gone_is_found_among_the_newest_events(
     open_broker: GuardedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(life, "GONE_WINDOW", LITTLE)
+    monkeypatch.setattr(life, "LIFE_GONE_EVENTS", LITTLE)
     engine = open_broker.engine
 
     async def lives() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import urllib.request
 from typing import TYPE_CHECKING
@@ -61,7 +62,7 @@ def test_after_a_crash(served: ServedBroker) -> None:
     assert rig.queue(".fifo").bodies() == ["once", "twice"]
 
 
-def test_definitions_carry_subscriptions(served: ServedBroker, tmp_path: Path) -> None:
+def test_other_sides_tell_of_subscriptions(served: ServedBroker, tmp_path: Path) -> None:
     rig = Rig(served.endpoint, "news")
     topic, queue = rig.topic(), rig.queue()
     policy = json.dumps({"kind": ["a"]})
@@ -69,6 +70,9 @@ def test_definitions_carry_subscriptions(served: ServedBroker, tmp_path: Path) -
     url = f"{served.endpoint}/api/v1/definitions"
     with urllib.request.urlopen(url, timeout=10) as answer:
         document = answer.read()
+    with urllib.request.urlopen(f"{served.endpoint}/console/topics/news", timeout=20) as answer:
+        page = html.unescape(answer.read().decode())
+    assert policy in page
     (binding,) = json.loads(document)["bindings"]
     assert binding["sns"]["filter_policy"] == policy
     rig.sns.delete_topic(TopicArn=topic)

@@ -116,7 +116,12 @@ def test_a_policy_leads_into_bodies() -> None:
     assert takes(policy, BODY, a=[{"b": "y"}, {"b": "x", "c": [{"d": 2}, {"d": [0, 1]}]}])
     assert not takes(policy, BODY, a={"b": "x"})
     assert not takes(policy, BODY, a="x")
+    dotted = {"a.b": ["x"], "a.b.c": ["y"]}
     assert takes({"a.b": ["x"]}, BODY, a={"b": "x"})
+    assert takes({"a.b": ["x"]}, BODY, **{"a.b": "x"})
+    assert takes({"a": {"b": {"c": ["y"]}}}, BODY, **{"a.b": {"c": "y"}})
+    assert takes(dotted, BODY, a={"b": "x", "b.c": "y"})
+    assert not takes(dotted, BODY, a={"b": "x", "c": "y"})
 
 
 @pytest.mark.parametrize("body", [b"", b"text", b"[1]", b'"key"', b"\xff", b"[" * 200_000, b"{"])
@@ -129,10 +134,19 @@ def test_a_body_that_is_no_object_matches_nothing(body: bytes) -> None:
 def test_a_body_with_very_many_values_matches_nothing() -> None:
     policy = compiled('{"key": ["a"]}', BODY)
     assert policy is not None
-    few = json.dumps({"key": "a", "more": [0] * 99_000})
-    many = json.dumps({"key": "a", "more": [0] * 101_000})
-    assert policy.wants(Looked(few.encode(), None))
-    assert not policy.wants(Looked(many.encode(), None))
+    for count, expected in ((19_000, True), (21_000, False)):
+        body = json.dumps({"key": ["a", *[0] * count]}).encode()
+        assert policy.wants(Looked(body, None)) == expected
+    # What is not under a key of the policy does not count.
+    beside = json.dumps({"key": "a", "more": [0] * 100_000}).encode()
+    assert policy.wants(Looked(beside, None))
+
+
+def test_the_lists_of_a_body_are_looked_at_within_a_limit_for_all_policies() -> None:
+    body = json.dumps({f"k{number}": ["a", *[0] * 9_000] for number in range(3)}).encode()
+    looked = Looked(body, None)
+    found = [compiled(json.dumps({f"k{number}": ["a"]}), BODY) for number in (0, 0, 1, 2)]
+    assert [each is not None and each.wants(looked) for each in found] == [True, True, True, False]
 
 
 @pytest.mark.parametrize(("kind", "value"), [("String.Array", "["), ("Number", "many")])

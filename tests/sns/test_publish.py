@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from nexo.client.worker.event import event_of
+from nexo.client.worker.function import Function
 from nexo.vocabulary.sqs import attributes_digest
 
 if TYPE_CHECKING:
@@ -131,6 +133,25 @@ def test_native_consumers_see_the_message(broker: Broker, rig: Rig) -> None:
         message.ack()
         (event,) = client.topic(rig.name).read(offset=0)
         assert event.text == "hello"
+
+
+def test_a_worker_gets_what_sqs_would_give(broker: Broker, rig: Rig) -> None:
+    topic = rig.topic()
+    rig.subscribe(topic, rig.queue("-wrapped"))
+    rig.subscribe(topic, rig.queue("-raw"), RawMessageDelivery="true")
+    rig.sns.publish(TopicArn=topic, Message="hello", MessageAttributes=ATTRIBUTES)
+    records = {}
+    with broker.client() as client:
+        for kind in ("wrapped", "raw"):
+            name = f"{rig.name}-{kind}"
+            held = client.queue(name).pop_batch(1, wait=10.0)
+            (records[kind],) = event_of(held, name, Function("app.handler", 30.0), False)["Records"]
+            client.queue(name).ack_batch(held)
+    told = json.loads(records["wrapped"]["body"])
+    assert (told["Message"], told["TopicArn"]) == ("hello", topic)
+    assert records["wrapped"]["messageAttributes"] == {}
+    assert records["raw"]["body"] == "hello"
+    assert set(records["raw"]["messageAttributes"]) == set(ATTRIBUTES)
 
 
 def test_what_is_published_natively_arrives_as_it_is(broker: Broker, rig: Rig) -> None:

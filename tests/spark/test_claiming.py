@@ -328,3 +328,20 @@ def test_what_another_query_holds_is_said_at_the_start(
     assert f"queue {place.name} that the query {start['consumer']} holds" in told
     assert "does not get: 2, for 0s" in told
     assert f"nexo queue release {place.name} --consumer {start['consumer']}" in told
+
+
+def test_a_stream_waits_until_enough_is_there(place: Place) -> None:
+    place.queue.push_batch(["a", "b"])
+    reader = place.reader(minMessagesPerTrigger=3, maxTriggerDelay="1h")
+    start = reader.initialOffset()
+    assert reader.latestOffset(start, ALL) == start
+    assert place.queue.info().ready == 2, "nothing is claimed"
+    place.queue.push("c")
+    end, got = advance(reader, start)
+    assert got == ["a", "b", "c"]
+    place.queue.push("d")
+    assert reader.latestOffset(end, ALL) == end
+    info = place.queue.info()
+    assert (info.ready, info.acked) == (1, 3), "what is committed is acked all the same"
+    now = place.reader(minMessagesPerTrigger=3)
+    assert all_available(now) == ["d"], "an available-now run waits for nothing"

@@ -134,3 +134,14 @@ def test_other_rows_are_refused_by_the_broker(place: Place, to_topic: bool) -> N
         assert place.client.topic(place.name).info().end == 2
     else:
         assert place.queue.info().depth == 2
+
+
+def test_a_push_that_never_fits_fails_at_once(place: Place) -> None:
+    """Waiting helps only where the queue may become empty enough."""
+    small = place.client.create_queue(f"{place.name}-small", max_depth=3)
+    asked = read_options(place.options(queue=small.name, timeout="1h"))
+    task = writing._Writing(asked, to_topic=False, producer=f"p-{place.name}", first=0)
+    task.push(pa.table({"body": pa.array(["x"] * 4)}))
+    with pytest.raises(InvalidArgument, match=r"never holds more than 3 .*repartition.*max_depth"):
+        task.finish()
+    assert small.info().depth == 0

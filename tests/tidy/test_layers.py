@@ -26,6 +26,7 @@ ROOMS = (
     "doors/rpc_tcp",
     "doors/sqs_http",
     "engine",
+    "integrations",
     "journal",
     "machine",
     "pipeline",
@@ -42,7 +43,7 @@ LAYERS = "Rooms import downwards only"
 MACHINE = "The machine has no clock, no chance, no threads and no I/O"
 DOORS = "Doors see the engine, never the machine, the journal or a client"
 STRANGERS = "Doors do not know each other"
-CLIENT = "Client and Spark source speak to the broker over the wire alone"
+CLIENT = "Client, Spark source and adapters speak to the broker over the wire alone"
 SPARK = "pyspark lives in spark and pipeline, pyarrow there and in query"
 DUCKDB = "duckdb lives in query"
 SQLITE = "apsw lives in journal, and in simulation for its faults"
@@ -60,6 +61,7 @@ ALLOWED = (
     ("spark/source.py", "import pyspark, pyarrow, nexo.client, nexo.wire, nexo.query"),
     ("query/rows.py", "import duckdb, pyarrow, nexo.wire"),
     ("client/chosen.py", "import nexo.query"),
+    ("integrations/kombu.py", "import kombu, nexo.client"),
     ("client/__init__.py", "import asyncio, nexo.wire, nexo.vocabulary"),
     ("engine/__init__.py", "import nexo.machine.rules, nexo.journal"),
     ("engine/actor.py", "import asyncio, nexo.machine.rules, nexo.journal.sqlite, nexo.telemetry"),
@@ -97,6 +99,8 @@ FORBIDDEN = (
     (CLIENT, "client/__init__.py", "import nexo.access"),
     (CLIENT, "client/worker.py", "import nexo.machine"),
     (CLIENT, "spark/source.py", "import nexo.engine"),
+    (CLIENT, "integrations/kombu.py", "import nexo.engine"),
+    (LAYERS, "client/worker.py", "import nexo.integrations"),
     (SPARK, "engine/actor.py", "import pyarrow"),
     (SPARK, "client/__init__.py", "from pyspark.sql import SparkSession"),
     (SPARK, "query/rows.py", "from pyspark.sql import SparkSession"),

@@ -1,6 +1,7 @@
 """`nexo pipeline`: jobs on Spark with their own flags, what they say in the end, and how they are
 doing."""
 
+from collections import defaultdict
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -242,7 +243,12 @@ def replay(
     )
     lake = work.lake()
     asked.check()
-    found: dict[str, int] = {}
+    with work.session.client() as client:  # Spark takes seconds to start, and minutes on a cluster
+        if to_queue is not None:
+            client.queue(to_queue).info()
+        elif to_topic is not None:
+            client.topic(to_topic).info()
+    found: dict[str, int] = defaultdict(int)
 
     def do(job: Any) -> None:
         found.update(run(job, lake, asked))
@@ -292,7 +298,11 @@ def redrive(
     from nexo.pipeline.redrive import Redrive, run
 
     asked = Redrive(queue=queue, to=to, where=where, set_body=set_body, dry_run=dry_run)
-    found: dict[str, int] = {}
+    with work.session.client() as client:
+        for name in (queue, to):
+            if name is not None:
+                client.queue(name).info()
+    found: dict[str, int] = defaultdict(int)
 
     def do(job: Any) -> None:
         found.update(run(job, asked))
@@ -333,7 +343,7 @@ def compact(
 
     lake = work.lake()
     asked = Compact(target_bytes=target_bytes, files_min=files_min)
-    found: dict[str, int] = {}
+    found: dict[str, int] = defaultdict(int)
 
     def do(job: Any) -> None:
         found.update(run(job, lake, asked))

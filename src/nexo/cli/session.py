@@ -248,8 +248,10 @@ class Ending:
     length of a `with` block, the first signal only says that the end is near, so that a step under
     way is finished and counted. The second one interrupts."""
 
-    def __init__(self) -> None:
+    def __init__(self, tell: Callable[[], None] = lambda: None) -> None:
+        """`tell` is called with the first one, in the middle of whatever the program does."""
         self.is_near = False
+        self._also = tell
         self._before: dict[int, Any] = {}
 
     def sleep(self, seconds: float) -> None:
@@ -271,3 +273,4 @@ class Ending:
         if self.is_near:
             raise KeyboardInterrupt
         self.is_near = True
+        self._also()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from nexo.vocabulary.errors import InvalidArgument, InvalidBody
+from nexo.vocabulary.limits import CLIENT_DECODERS_KEPT, CLIENT_WRONG_CHARS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     Decode = Callable[[bytes], Any]
 
 Body = TypeVar("Body")
-KINDS_KEPT = 1_000  # decoders of so many types; a program has a few
-WHAT_CHARS_MAX = 300  # of what is wrong with a body
 
 
 def encoded(body: Any) -> bytes:
@@ -45,6 +44,11 @@ def encoded(body: Any) -> bytes:
             f"a body of type {type(body).__name__} is neither bytes, text nor JSON: {error}",
             "encode it yourself and push the bytes",
         ) from None
+
+
+def encoded_json(value: Any) -> bytes:
+    """Anything as JSON, texts too."""
+    return encoded([value])[1:-1]
 
 
 def decoded(body: bytes, kind: Any) -> Any:
@@ -185,7 +189,7 @@ def _is_union(kind: Any) -> bool:
     return typing.get_origin(kind) in (typing.Union, types.UnionType)
 
 
-@functools.lru_cache(KINDS_KEPT)
+@functools.lru_cache(CLIENT_DECODERS_KEPT)
 def _kept_decoder(kind: Any) -> Decode:
     return _new_decoder(kind)
 
@@ -221,7 +225,7 @@ _encode_json = msgspec.json.Encoder(enc_hook=_write_inner).encode
 
 def _invalid(kind: Any, what: str) -> InvalidBody:
     wanted = "JSON" if kind is Any else _name_of(kind)
-    return InvalidBody(f"the body is not {wanted}: {what[:WHAT_CHARS_MAX]}")
+    return InvalidBody(f"the body is not {wanted}: {what[:CLIENT_WRONG_CHARS_MAX]}")
 
 
 def _first_problem(error: Exception) -> str:

@@ -16,8 +16,8 @@ from nexo.client import requests
 from nexo.client.bodies import encoded
 from nexo.client.message import PeekedMessage, time_of
 from nexo.client.operation import Request
-from nexo.vocabulary.allowed import check_allowed
 from nexo.vocabulary.errors import InvalidArgument, MessageNotFound
+from nexo.vocabulary.fields import check_allowed
 from nexo.vocabulary.identity import message_id, priority_of
 from nexo.vocabulary.limits import (
     CLIENT_TASK_WAIT_MS,

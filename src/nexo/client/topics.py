@@ -16,9 +16,9 @@ import msgspec
 
 from nexo.client import requests
 from nexo.client.message import Content, HeldMessage, time_of
-from nexo.vocabulary.allowed import check_allowed
 from nexo.vocabulary.attributes import decode_attributes
 from nexo.vocabulary.errors import InvalidArgument, TopicNotFound
+from nexo.vocabulary.fields import check_allowed
 from nexo.vocabulary.limits import (
     BATCH_MESSAGES_MAX,
     CLIENT_READ_BYTES_MAX,

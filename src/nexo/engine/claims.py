@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from nexo.engine.actor import PartOf
 from nexo.machine import claims
 from nexo.vocabulary.errors import DataCorrupt, InvalidArgument
 from nexo.vocabulary.limits import POP_BYTES_MAX
@@ -34,9 +35,9 @@ class Claimant(msgspec.Struct, frozen=True):
     seen_ms: int
 
 
-class Claims:
+class Claims(PartOf["QueueActor"]):
     def __init__(self, actor: QueueActor) -> None:
-        self._actor = actor
+        super().__init__(actor)
         self.waiting: set[asyncio.Event] = set()  # of claims that found nothing
 
     def claimants(self) -> list[Claimant]:
@@ -162,9 +163,9 @@ class Claims:
                     claims.pass_over(actor.queue, consumer, number, passed)
                     await actor.changed(None)
                 else:
-                    unreadable |= await self._read_back(found.missing, pins)
+                    unreadable |= await self._read_back(actor, found.missing, pins)
 
-    async def _read_back(self, runs: list[Span], pins: Pins) -> set[Chunk]:
+    async def _read_back(self, actor: QueueActor, runs: list[Span], pins: Pins) -> set[Chunk]:
         """Wait until the contents of all these are in memory, and keep them there; returns the
         chunks that cannot be read. In the order of the log, so that one call to the journal brings
         what the next ones of them need."""
@@ -174,7 +175,7 @@ class Claims:
             if chunk.content is None and chunk not in unreadable:
                 await asyncio.sleep(0)  # a read that is quick would let nobody else have a turn
                 try:
-                    await self._actor.contents.read_back(chunk)
+                    await actor.contents.read_back(chunk)
                 except DataCorrupt:
                     if run.state is not State.SEALED:
                         raise

@@ -7,12 +7,13 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
+from nexo.engine.actor import PartOf
 from nexo.engine.outcome import outcome_of, report
 from nexo.machine.fail import give_back_lease
 from nexo.machine.pop import pop
 from nexo.vocabulary import limits
-from nexo.vocabulary.allowed import check_allowed
 from nexo.vocabulary.errors import NotReady
+from nexo.vocabulary.fields import check_allowed
 from nexo.vocabulary.limits import SERVE_STEP_PARTS, TIMEOUT_MS_MAX
 
 if TYPE_CHECKING:
@@ -22,21 +23,22 @@ if TYPE_CHECKING:
     from nexo.machine.pop import Delivery
 
 
-class Dispatcher:
-    __slots__ = ("_actor", "_context", "_is_serving", "_serves_later")
+class Dispatcher(PartOf["QueueActor"]):
+    __slots__ = ("_context", "_is_serving", "_serves_later")
 
     def __init__(self, context: Context, actor: QueueActor) -> None:
+        super().__init__(actor)
         self._context = context
-        self._actor = actor
         self._is_serving = False
         self._serves_later = False
 
     def serve(self) -> None:
         """Deliver what is ready. Called from within, it leaves that to whoever is at it."""
-        if self._is_serving or not self._actor.is_in_service:
+        actor = self._actor
+        if self._is_serving or not actor.is_in_service:
             return
         self._is_serving = True
-        self._context.supervisor.guard(self._actor, self._serve)
+        self._context.supervisor.guard(actor, self._serve)
         self._is_serving = False
 
     def take(
@@ -73,7 +75,8 @@ class Dispatcher:
         return cast("Delivery", delivery)
 
     def _serve(self) -> None:
-        actor, queue, room = self._actor, self._actor.queue, self._actor.room
+        actor = self._actor
+        queue, room = actor.queue, actor.room
         parts = 0
         while len(room) and queue.ready and actor.is_in_service:
             if parts >= SERVE_STEP_PARTS:
@@ -110,11 +113,11 @@ class Dispatcher:
         """Others get their turn of the event loop before it goes on."""
         if not self._serves_later:
             self._serves_later = True
-            asyncio.get_running_loop().call_soon(self._serve_now)
+            asyncio.get_running_loop().call_soon(self._serve_now, self._actor)
 
-    def _serve_now(self) -> None:
+    def _serve_now(self, actor: QueueActor) -> None:
         self._serves_later = False
-        self._actor.serve()
+        actor.serve()
 
     def _give_up(self, waiter: Waiter, delivery: Delivery, error: Exception) -> None:
         """A consumer could not take its messages: they go to the others, and it leaves."""

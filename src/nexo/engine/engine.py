@@ -20,7 +20,8 @@ from nexo.engine.context import Context
 from nexo.engine.desk import AdaptiveRunner, Desk
 from nexo.engine.hands import Hands
 from nexo.engine.memory import Memory
-from nexo.engine.moves import Mover, MoveTask, MoveTasks
+from nexo.engine.move_tasks import MoveTasks
+from nexo.engine.moves import Mover, MoveTask
 from nexo.engine.outcome import report
 from nexo.engine.queue_actor import QueueActor
 from nexo.engine.queues import Queues
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from nexo.engine.desk import Runner
     from nexo.engine.followers import Found
     from nexo.engine.listing import Named
-    from nexo.engine.moves import Chosen
+    from nexo.engine.moves import Chosen, Resumed
     from nexo.journal.port import Journal
     from nexo.vocabulary.changes import QueueDefined
     from nexo.vocabulary.errors import NexoError
@@ -92,7 +93,7 @@ class Engine:
         self._topics = context.topics = Topics(context, events)
         self.tokens = Tokens(context)
         self.committer, self.memory, self.meters = context.committer, context.memory, context.meters
-        self.tasks = MoveTasks(self.redrive)
+        self.tasks = MoveTasks(context, self._redrive_all, new_incarnation)
         self.hands = Hands(self, context)
         self.connections = Connections()
         self.backups = Backups(context)
@@ -109,6 +110,7 @@ class Engine:
             raise
         self._topics.define_events()
         self._context.supervisor.begin()
+        await self.tasks.resume()
         return self
 
     async def close(self) -> None:
@@ -193,6 +195,11 @@ class Engine:
         """How far the clock of queues is ahead of the wall clock; below 0: behind."""
         return self.now_ms() - self.wall_ms()
 
+    @property
+    def events_waiting(self) -> int:
+        """How many events are true and not told yet."""
+        return self._topics.events_waiting
+
     def topics_of(self, queue: str) -> list[str]:
         """The topics that a queue is bound to."""
         return self._catalog.catalog.topics_of(queue)
@@ -232,6 +239,7 @@ class Engine:
         to: str | None = None,
         rate: float | None = None,
         chosen: Chosen | None = None,
+        resumed: Resumed | None = None,
     ) -> MoveTask:
         """Send dead letters back to their source, or to another queue."""
         self._context.check_writable()
@@ -246,7 +254,13 @@ class Engine:
                 target.check_in_service()
             return target
 
-        return self.tasks.started(MoveTask(self._context, source, target_of, rate, to, chosen))
+        task = MoveTask(self._context, source, target_of, rate, to, chosen, resumed)
+        return self.tasks.started(task)
+
+    async def _redrive_all(
+        self, name: str, to: str | None, rate: float | None, resumed: Resumed | None
+    ) -> MoveTask:
+        return await self.redrive(name, to, rate, resumed=resumed)
 
     def check_target(self, name: str, to: str | None) -> None:
         """Refuse a redrive that leads nowhere."""

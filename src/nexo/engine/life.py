@@ -15,7 +15,12 @@ import msgspec
 
 from nexo.vocabulary.events import Event, decode_event
 from nexo.vocabulary.identity import parse_message_id
-from nexo.vocabulary.limits import LIFE_EVENTS_MAX
+from nexo.vocabulary.limits import (
+    LIFE_EVENTS,
+    LIFE_EVENTS_SHOWN_MAX,
+    LIFE_GONE_EVENTS,
+    LIFE_STEP_EVENTS,
+)
 from nexo.vocabulary.names import EVENTS_TOPIC
 from nexo.vocabulary.start import Start
 
@@ -26,9 +31,6 @@ if TYPE_CHECKING:
     from nexo.engine.topic_actor import TopicActor
     from nexo.vocabulary.message import Message
 
-WINDOW = 20_000  # events that are looked at around a time
-GONE_WINDOW = 100_000  # of a message that is gone and cannot say when: the newest
-_STEP = 2_000  # events that are looked at before others get their turn
 _AROUND = "around its birth, its deliveries and failures, and the newest"
 
 
@@ -75,7 +77,7 @@ async def timeline(
     why = _why(topic, message, ranges, found)
     if lives.hidden:
         why += " Your token may not peek into the queue in which it began."
-    return Timeline(found[:LIFE_EVENTS_MAX], why.strip())
+    return Timeline(found[:LIFE_EVENTS_SHOWN_MAX], why.strip())
 
 
 def _lives(
@@ -111,17 +113,17 @@ async def _ranges(topic: TopicActor, message: Message | None) -> list[tuple[int,
     """The offsets to look at, in order and without a part twice."""
     info = topic.info()
     if message is None:
-        return [(max(info.start, info.end - GONE_WINDOW), info.end)]
+        return [(max(info.start, info.end - LIFE_GONE_EVENTS), info.end)]
     letter = message.dead_letter
     times = [message.first_delivered_ms]
     if letter is not None:
         times += [letter.first_failed_ms, letter.last_failed_ms]
     born = await topic.offset_of(Start(time_ms=max(1, message.created_ms - 1)))
-    wanted = [(born, born + WINDOW), (info.end - WINDOW, info.end)]
+    wanted = [(born, born + LIFE_EVENTS), (info.end - LIFE_EVENTS, info.end)]
     for time_ms in filter(None, times):
         # An event is published when it has happened, and what led to it shortly before.
         offset = await topic.offset_of(Start(time_ms=time_ms))
-        wanted.append((offset - WINDOW // 2, offset + WINDOW // 2))
+        wanted.append((offset - LIFE_EVENTS // 2, offset + LIFE_EVENTS // 2))
     ranges: list[tuple[int, int]] = []
     for start, end in sorted((max(born, start), min(info.end, end)) for start, end in wanted):
         if ranges and start <= ranges[-1][1]:
@@ -137,7 +139,7 @@ async def _read(
     found: list[Event] = []
     marks = [f'"queue":"{name}"'.encode() for name, _ in lives]
     while offset < end:
-        reading = await topic.read(offset, min(_STEP, end - offset))
+        reading = await topic.read(offset, min(LIFE_STEP_EVENTS, end - offset))
         if not reading.parts:
             break
         for part in reading.parts:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from nexo.machine import peek as rules
-from nexo.machine.pop import message_at
 from nexo.vocabulary.batch import OFFSET_TYPE, Batch
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.identity import message_id, parse_message_id
@@ -99,23 +98,11 @@ def _chosen(queue: Queue, limit: int, bytes_max: int, after: int | None) -> list
 
 def glimpse_of(queue: Queue, seen: Glance, seq: int) -> Glimpse:
     """One message of a run whose content is in memory."""
-    chunk, span = seen.chunk, seen.span
-    assert chunk.content is not None
-    index = chunk.index(seq)
-    offsets = chunk.content.offsets
-    message = message_at(
-        queue.incarnation,
-        _head(chunk.content, index),
-        0,
-        seq,
-        chunk.created_ms(seq),
-        seen.state,
-        span.history,
-        visible_ms=span.deadline_ms if seen.lease else 0,
-        lease=seen.lease,
-        delayed_until_ms=seen.due_ms,
-    )
-    size = offsets[index + 1] - offsets[index]
+    content = seen.chunk.content
+    assert content is not None
+    index = seen.chunk.index(seq)
+    message = rules.shown(queue, seen, seq, _head(content, index))
+    size = content.offsets[index + 1] - content.offsets[index]
     return Glimpse(message, size, message_id(queue.incarnation, seq))
 
 

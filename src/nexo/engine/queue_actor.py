@@ -189,6 +189,21 @@ class QueueActor(Actor):
         """What is ready now, if nobody waits for it; None: `pop` has to wait for something."""
         return self._dispatcher.take(count, bytes_max, consumer, visibility_ms, one_ack)
 
+    def receive_at_once(self, count: int, visibility_ms: int | None = None) -> Delivery | None:
+        """What a pop with one ack finds without waiting for anything; None if there is something
+        that it has to wait for, as `pop` does."""
+        self.catch_up()
+        if self._gone is not None:
+            raise self._gone.anew()
+        if self._groups_are_opening():
+            return None
+        delivery = pop(self.queue, count, self.now_ms(), visibility_ms=visibility_ms, one_ack=True)
+        if delivery.parts:
+            self.delivered(delivery)
+        elif delivery.missing is not None:
+            return None
+        return delivery
+
     def subscribe(
         self,
         prefetch: int,
@@ -317,6 +332,10 @@ class QueueActor(Actor):
         """What is left on a lease."""
         return self.queue.leases.get(lease, [])
 
+    def delivered_ms(self, lease: int, seq: int) -> int | None:
+        """When a delivery of a message began; None if it is no longer on this lease."""
+        return late_receipts.delivered_ms(self.queue, lease, seq)
+
     def messages(self, delivery: Delivery) -> list[Message]:
         """The messages of a delivery one by one."""
         return messages(self.queue, delivery)
@@ -370,13 +389,16 @@ class QueueActor(Actor):
     async def groups_opened(self) -> bool:
         """Wait for the commit that opens the groups of a FIFO queue which came back; False at once
         if there are none, or the disk takes nothing."""
-        queue = self.queue
-        if queue.busy is None or not queue.settings.fifo or not self.is_writable:
-            return False
-        if queue.busy.total == queue.in_flight:  # else some landed, and that is not on disk yet
+        if not self._groups_are_opening():
             return False
         await self.changed(None)
         return True
+
+    def _groups_are_opening(self) -> bool:
+        queue = self.queue
+        if queue.busy is None or not queue.settings.fifo or not self.is_writable:
+            return False
+        return queue.busy.total != queue.in_flight  # some landed, and that is not on disk yet
 
     # -- The engine's side --------------------------------------------------------------------
 
@@ -402,7 +424,7 @@ class QueueActor(Actor):
         draft.rows += collected.rows
         draft.dropped_rows += collected.dropped_rows
         if self._recorder.write(draft, collected.changes, lambda: QueueSnapshot(queue)):
-            asyncio.get_running_loop().call_soon(self._copy_forward.begin)
+            asyncio.get_running_loop().call_soon(self._begin_copying)
         # Not before: what cannot be written must not take the archive along.
         for flushed in collected.flushed:
             self._context.topics.archive(self, flushed.batch, Place(flushed.row))
@@ -411,11 +433,15 @@ class QueueActor(Actor):
             self._context.topics.publish_events(events, late=False)
         return collected.mark
 
+    def _begin_copying(self) -> None:
+        self._copy_forward.begin()
+
     def settle(self, mark: Mark) -> None:
         settle.settle(self.queue, mark)
-        self._timer.at(next_ms(self.queue))
-        self.serve()
-        self._context.memory.note(self)
+        if self._gone is None:  # else the memory of what is deleted would be counted, and kept
+            self._timer.at(next_ms(self.queue))
+            self.serve()
+            self._context.memory.note(self)
 
     def tick(self) -> None:
         """The timer: do what time has made due."""

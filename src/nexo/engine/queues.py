@@ -74,12 +74,15 @@ class Queues:
         actor.close(QueueNotFound(f"queue {name!r} was deleted"))
         context.memory.forget(actor)
 
-    def dead_letters_of(self, source: QueueActor) -> QueueActor:
-        """The dead-letter queue of a queue, created on first need."""
+    def dead_letters_of(self, source: QueueActor) -> QueueActor | None:
+        """The dead-letter queue of a queue, created on first need. None if it was deleted: it
+        would come back with other settings."""
         settings = source.settings
         name = dead_letter_name(source.name, settings.dead_letter)
         actor = self.actors.get(name)
         if actor is None:
+            if name in self._context.catalog.catalog.retired:
+                return None
             wanted = msgspec.structs.replace(_DEAD_LETTERS, fifo=settings.fifo)
             actor = self.define(name, wanted)
         return actor

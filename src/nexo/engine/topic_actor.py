@@ -56,7 +56,7 @@ class TopicActor(Actor):
         self.topic = topic
         self.rank = rank
         self._now_ms = context.clock.now_ms
-        self._contents = Contents(context.memory, self, lambda _: 0)
+        self._contents = Contents(context.memory, self)
         self._recorder = Recorder(context.recorders, owner, self)
         self._listeners: set[Callable[[], None]] = set()
 
@@ -257,7 +257,8 @@ class TopicActor(Actor):
         self._trim()
         if end > seen:
             self._tell(seen)
-        self._context.memory.note(self)
+        if self._gone is None:
+            self._context.memory.note(self)
 
     def tick(self) -> None:
         if self._gone is None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from nexo.engine.actor import PartOf
 from nexo.machine.peek import everything
 from nexo.machine.pop import Part
 from nexo.machine.span import History
@@ -111,11 +112,11 @@ class View:
         return self.runs[first:last]
 
 
-class Views:
+class Views(PartOf["QueueActor"]):
     """The views of one queue."""
 
     def __init__(self, actor: QueueActor) -> None:
-        self._actor = actor
+        super().__init__(actor)
         self._views: dict[str, View] = {}  # the longest unread first
         self._opened = 0
         self._scans: dict[str, str] = {}  # the views of scans, by their name
@@ -177,16 +178,17 @@ class Views:
         bytes, but at least one if there is any. `next` is where to go on."""
         if start < 0 or count < 1:
             raise InvalidArgument("a read takes a start from 0 on and at least one message")
+        actor = self._actor
         view = self._views.get(name)
-        if view is None or view.queue is not self._actor.queue:
+        if view is None or view.queue is not actor.queue:
             if scan:  # before a restart: what others of this scan opened since is another moment
                 self._end_scan(scan)
             raise self._over(f"{name!r:.40}")
         self._touch(name, view)
         stop = min(start + count, view.count)
-        with self._actor.contents.pins() as pins:
+        with actor.contents.pins() as pins:
             runs = view.expected(start, stop, bytes_max)
-            await self._actor.contents.read_all_back(_unread(runs), pins)
+            await actor.contents.read_all_back(_unread(runs), pins)
             reading = _assembled(view, start, runs, stop, bytes_max)
         view.read += reading.next - start
         self._touch(name, view)

@@ -25,7 +25,6 @@ from nexo.machine.pop import Part, lease_out, part_of
 from nexo.machine.span import attempted, by_first, ranges_of
 from nexo.machine.unreadable import set_aside
 from nexo.vocabulary import limits
-from nexo.vocabulary.allowed import check_allowed
 from nexo.vocabulary.batch import fitting, size_of
 from nexo.vocabulary.changes import (
     ClaimAcked,
@@ -38,6 +37,7 @@ from nexo.vocabulary.changes import (
     Sealed,
 )
 from nexo.vocabulary.errors import Fenced, InvalidArgument, LeaseLost
+from nexo.vocabulary.fields import check_allowed
 from nexo.vocabulary.identity import priority_of
 from nexo.vocabulary.states import Cause, EventKind, State
 

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from nexo.machine import life
-from nexo.machine.ack import attach, detach, holding
+from nexo.machine.ack import attach, detach, holding, index_of
 from nexo.machine.events import add_event
 from nexo.machine.groups import END
 from nexo.machine.queue import Doomed
@@ -109,6 +109,16 @@ def mark_doomed(
     queue.changes.append(overdue)
     attach(queue, lease, span)
     queue.doomed.append(Doomed(lease, span, reason, now_ms))
+
+
+def spare(queue: Queue, doomed: Doomed, now_ms: int) -> None:
+    """Out of attempts, and nowhere to go: back in line, to be delivered again."""
+    lease, span = doomed.lease, doomed.span
+    assert span.state in life.SPARED, f"{span} is out of attempts"
+    held = queue.leases.get(lease)
+    if held is not None and held[index_of(held, span.first)] is span:  # else a purge came first
+        detach(queue, lease, [span])
+        come_back(queue, lease, span, queue.advance(now_ms), Cause.RELEASED, 0)
 
 
 def come_back(

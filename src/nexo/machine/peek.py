@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from nexo.machine.queue import Lane, Queue
+    from nexo.vocabulary.batch import Batch
     from nexo.vocabulary.message import Message
 
 
@@ -146,16 +147,18 @@ def _by_first(place: tuple[Span, State, int, int]) -> int:
 
 def show(queue: Queue, glances: list[Glance]) -> list[Message]:
     """The messages of a glance; their contents are in memory."""
-    return [_message(queue, each, seq) for each in glances for seq in range(each.first, each.end)]
+    return [shown(queue, each, seq) for each in glances for seq in range(each.first, each.end)]
 
 
-def _message(queue: Queue, seen: Glance, seq: int) -> Message:
+def shown(queue: Queue, seen: Glance, seq: int, alone: Batch | None = None) -> Message:
+    """One message of a glance. `alone` is the batch of it alone, where not all of it is shown."""
     chunk, span = seen.chunk, seen.span
-    assert chunk.content is not None
+    content = alone if alone is not None else chunk.content
+    assert content is not None
     return message_at(
         queue.incarnation,
-        chunk.content,
-        chunk.index(seq),
+        content,
+        0 if alone is not None else chunk.index(seq),
         seq,
         chunk.created_ms(seq),
         seen.state,

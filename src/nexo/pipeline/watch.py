@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import _thread
+import contextlib
 import json
 import threading
 import time
@@ -9,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from nexo.pipeline.failures import explained
+from nexo.pipeline.failures import SPARK_ERRORS, explained
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -73,6 +75,20 @@ class Watch(StreamingQueryListener):
             error = query.exception()
             if error is not None:
                 raise explained(error)
+
+    def stop_soon(self) -> None:
+        """Stop all queries calmly, from a thread of its own: whoever calls this may be in the
+        middle of a call to Spark. If there are none, the main thread is interrupted."""
+
+        def stop() -> None:
+            with contextlib.suppress(*SPARK_ERRORS):
+                active = list(self._spark.streams.active)
+                if active:
+                    _stop_calmly(active)
+                    return
+            _thread.interrupt_main()
+
+        threading.Thread(target=stop, name="nexo-stop", daemon=True).start()
 
     def close(self) -> None:
         """Others have started queries, and are done: those that still run are stopped, and all of

@@ -120,12 +120,12 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _FIELDS = {field.name: field for field in msgspec.structs.fields(Configuration)}
+_HINTS = get_type_hints(Configuration, include_extras=True)  # once: it evaluates all of them
 
 
 def describe(name: str) -> str:
     """What a setting does, in the words of this page."""
-    annotation = get_type_hints(Configuration, include_extras=True)[name]
-    (description,) = [each.description for each in annotation.__metadata__ if each.description]
+    (description,) = [each.description for each in _HINTS[name].__metadata__ if each.description]
     return str(description)
 
 

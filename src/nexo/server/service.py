@@ -32,7 +32,6 @@ from nexo.vocabulary.limits import (
     DESCRIPTORS_MAX,
     DISK_WATCH_S,
     LAST_WORDS_S,
-    QUIET_S,
     STOP_S,
 )
 
@@ -129,7 +128,7 @@ async def _serve(
         notify("READY=1")
         stopping.doing = "serve clients"
         collector.begin()
-        await _watch(broker, asked, collector)
+        await _watch(broker, asked)
     finally:
         collector.end()
         began = time.perf_counter()
@@ -151,10 +150,9 @@ def write_ports(file: str, ports: Ports) -> None:
         ) from None
 
 
-async def _watch(broker: Broker, stopping: asyncio.Future[str], collector: Collector) -> None:
+async def _watch(broker: Broker, stopping: asyncio.Future[str]) -> None:
     """Wait for the signal, and tell when the disk fails or stalls and when it is back."""
     said = stalled = None
-    committer, commits, quiet_s = broker.engine.committer, -1, 0.0
     unreadable: set[tuple[str, int]] = set()
     ahead_ms = 0
     while not stopping.done():
@@ -172,10 +170,6 @@ async def _watch(broker: Broker, stopping: asyncio.Future[str], collector: Colle
         stalled = stall
         unreadable = _tell_unreadable(broker, unreadable)
         ahead_ms = tell_clock(broker.engine.clock_ahead_ms(), ahead_ms)
-        is_quiet = committer.idle and committer.commits == commits
-        quiet_s, commits = quiet_s + DISK_WATCH_S if is_quiet else 0.0, committer.commits
-        if quiet_s >= QUIET_S:
-            collector.idle()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(stopping), DISK_WATCH_S)
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from nexo.engine.topic_actor import TopicActor
     from nexo.simulation.plan import Plan
     from nexo.simulation.records import Copy, Letter
-    from nexo.simulation.workload.cast import Cast
     from nexo.simulation.workload.stage import Stage
+    from nexo.simulation.world import Cast
     from nexo.vocabulary.events import Event
 
 _RECOVERY_S = 30  # by then a healed disk must be in use again

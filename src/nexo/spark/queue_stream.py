@@ -27,6 +27,7 @@ from pyspark.sql.streaming.datasource import (
 
 from nexo.spark.claims import CLAIM_TIMEOUT_MS, Claims, empty
 from nexo.spark.link import link_to, raw_call
+from nexo.spark.patience import Patience
 from nexo.spark.slices import READ_BYTES, READ_MESSAGES, cut, slice_count
 from nexo.vocabulary.errors import LeaseLost
 from nexo.vocabulary.units import show_duration
@@ -76,6 +77,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._left: int | None = None  # messages that an available-now run may still take
         self._counted = 0  # the last batch that was taken off them
         self._wait_ms = WAIT_MS
+        self._patience = Patience(options)
 
     def __getstate__(self) -> dict[str, Any]:
         """What executors need: threads and epochs stay with the driver."""
@@ -133,6 +135,10 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     claims.ack(after)
                     return start
                 count = min(count, self._left)
+            elif self._patience.is_asked and self._patience.waits(self._info().ready):
+                claims.ack(after)
+                time.sleep(WAIT_MS / 1000)
+                return start
             got = claims.claim(after, count, bytes_max, self._wait_ms)
             if not got.number and self._left is not None:
                 got = self._wait_for_lapses(claims, after, count, bytes_max)
@@ -142,6 +148,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._begin_anew(claims, count, bytes_max) or start
         if not got.number:
             return start
+        self._patience.begin()
         if self._left is not None and got.number > self._counted:
             self._left -= got.messages
             self._counted = got.number

@@ -38,6 +38,7 @@ from nexo.spark.write_names import done_writes, micro_batch_of, note_done, place
 from nexo.vocabulary.attributes import encode_attributes
 from nexo.vocabulary.batch import OFFSET_TYPE, Batch
 from nexo.vocabulary.errors import (
+    Forbidden,
     InvalidArgument,
     NexoError,
     NumberReused,
@@ -46,6 +47,7 @@ from nexo.vocabulary.errors import (
     ReadOnly,
 )
 from nexo.vocabulary.limits import BATCH_MESSAGES_MAX, DELAY_MS_MAX, PRIORITY_MAX
+from nexo.wire import calls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -148,18 +150,35 @@ class _Writing:
         self.pushes += 1
 
     def _brought(self, request: Operation, name: str, rows: pa.Table, number: int) -> int | None:
-        until = time.monotonic() + TIMEOUT_S
+        until = time.monotonic() + (self._options.timeout_s or TIMEOUT_S)
         while True:
             try:
                 brought: int | None = self._link.wait(request)
                 return brought
             except NumberReused:
                 raise self._other_rows(name, rows.num_rows) from None
-            except (QueueFull, RateLimited, ReadOnly):
+            except (QueueFull, RateLimited, ReadOnly) as refused:
+                if isinstance(refused, QueueFull):
+                    self._check_fits(name, rows.num_rows)
                 if time.monotonic() > until:
                     raise
             time.sleep(_PAUSE_S)  # nobody tells when there is room
             request = self._link.begin(self._request(name, rows, number))
+
+    def _check_fits(self, name: str, count: int) -> None:
+        """Waiting helps only if this push fits an empty queue. It cannot be cut: its number stands
+        for these rows."""
+        try:
+            depth_max = self._link.call(calls.DescribeQueue(name)).settings.get("max_depth")
+        except Forbidden:  # who may push need not be allowed to look
+            return
+        if depth_max is not None and count > depth_max:
+            raise InvalidArgument(
+                f"{count} rows are one push to queue {name!r}, which never holds more than "
+                f"{depth_max} messages (max_depth)",
+                f"write fewer rows to a partition: repartition(n) with {depth_max} rows or fewer "
+                "in each; or raise max_depth",
+            )
 
     def _other_rows(self, name: str, count: int) -> InvalidArgument:
         """The broker has other rows under this name; these are not written."""

@@ -105,6 +105,14 @@ OUT_OF_SERVICE = Family(
 UNREADABLE = Family(
     "nexo_unreadable_messages", "gauge", "Messages that could not be read when last asked for."
 )
+EVENTS_WAITING = Family(
+    "nexo_events_waiting", "gauge", "Events that are true and not in nexo.events yet."
+)
+EVENTS_DROPPED = Family(
+    "nexo_events_dropped_total",
+    "counter",
+    "Events that nexo.events will never tell, since too many waited.",
+)
 CLOCK_AHEAD = Family(
     "nexo_clock_ahead_seconds",
     "gauge",

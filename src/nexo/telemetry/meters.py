@@ -73,6 +73,7 @@ class Meters:
         self.commit_s = Histogram(INNER_BOUNDS_S)
         self.sync_s = Histogram(INNER_BOUNDS_S)
         self.loop_lag_s = Histogram(INNER_BOUNDS_S)
+        self.events_dropped = 0  # never told in `nexo.events`
         self._queues: dict[str, QueueMeters] = {}
         self._told: list[list[Event]] = []  # not counted yet …
         self._told_count = 0  # … and how many these are

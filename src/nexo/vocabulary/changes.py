@@ -227,6 +227,29 @@ class TokenRevoked(msgspec.Struct, frozen=True, array_like=True, tag=36):
     name: str
 
 
+class MoveNoted(msgspec.Struct, frozen=True, array_like=True, tag=37):
+    """How far a redrive is, or how it ended. `source` is the owner number of its queue; `status` is
+    in the words of SQS; what stopped it is told by the code and the words of the error."""
+
+    number: int
+    id: str
+    source: int
+    to: str | None
+    rate: float | None
+    started_ms: int
+    total: int
+    moved: int
+    skipped: int
+    status: str
+    error_code: str = ""
+    error_message: str = ""
+    error_hint: str = ""
+
+    @property
+    def is_under_way(self) -> bool:
+        return self.status in ("RUNNING", "CANCELLING")
+
+
 QueueChange = (
     Pushed
     | Delivered
@@ -247,7 +270,14 @@ QueueChange = (
 )
 TopicChange = Published | Trimmed | Produced | Remembered | Rewritten
 CatalogChange = (
-    QueueDefined | TopicDefined | Dropped | Bound | Unbound | TokenDefined | TokenRevoked
+    QueueDefined
+    | TopicDefined
+    | Dropped
+    | Bound
+    | Unbound
+    | TokenDefined
+    | TokenRevoked
+    | MoveNoted
 )
 
 _encoder = msgspec.msgpack.Encoder()

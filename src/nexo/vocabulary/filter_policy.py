@@ -17,6 +17,7 @@ import msgspec
 from nexo.vocabulary import limits
 from nexo.vocabulary.attributes import decode_typed
 from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.limits import FILTER_POLICIES_KEPT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,7 +28,6 @@ Scope = Literal["MessageAttributes", "MessageBody"]
 ATTRIBUTES: Scope = "MessageAttributes"
 BODY: Scope = "MessageBody"
 
-_COMPILED_MAX = 4_096
 _EXACT_MAX, _DIGITS = 1e9, 1e6  # up to which numbers, and how exactly they are looked at
 _OR = "$or"
 _ARRAY = "String.Array"
@@ -50,23 +50,54 @@ Branch = list[tuple[str, list[Condition]]]
 class Looked:
     """A message as policies see it: read at the first look, however many policies there are."""
 
-    __slots__ = ("_attributes", "_body", "_encoded", "_fields")
+    __slots__ = ("_attributes", "_body", "_encoded", "_found", "_left")
 
     def __init__(self, body: bytes, encoded: bytes | None) -> None:
-        self._body = body
+        self._body: Any = body
         self._encoded = encoded
-        self._attributes: dict[str, list[Any]] | None = None
-        self._fields: dict[str, list[Any]] | None = None
+        self._attributes: dict[str, Typed] | None = None
+        self._found: dict[str, list[Any] | None] | None = None  # of the body, by the way to it
+        self._left = limits.FILTERED_ELEMENTS_MAX
 
-    def values(self, scope: str) -> dict[str, list[Any]]:
-        if scope == BODY:
-            if self._fields is None:
-                self._fields = _fields_of(self._body)
-            return self._fields
+    def attribute(self, name: str) -> list[Any] | None:
+        """The values of an attribute; None: there is no such attribute."""
         if self._attributes is None:
-            typed = decode_typed(self._encoded)
-            self._attributes = {name: _values_of(each) for name, each in typed.items()}
-        return self._attributes
+            self._attributes = decode_typed(self._encoded)
+        typed = self._attributes.get(name)
+        return None if typed is None else _values_of(typed)
+
+    def field(self, way: str) -> list[Any] | None:
+        """The values of the body under a key; None: there is no such key."""
+        if self._found is None:
+            self._found = {}
+            try:
+                self._body = _decode(self._body)
+            except _UNREADABLE:
+                self._body = None
+        if way not in self._found:
+            self._found[way] = self._values_under(way) or None
+        return self._found[way]
+
+    def _values_under(self, way: str) -> list[Any]:
+        """The values that `a.b.c` leads to; of a list on the way all of its elements count. A key
+        may have dots itself. No part of the body is come to twice, and no more elements of lists
+        are looked at than may be, whatever the policies are: beyond, nothing is found."""
+        steps = _steps_of(way)
+        values: list[Any] = []
+        left: list[tuple[Any, int]] = [(self._body, 0)] if isinstance(self._body, dict) else []
+        while left:
+            value, at = left.pop()
+            if isinstance(value, dict):
+                if at < len(steps):
+                    left += [(value[key], stop) for key, stop in steps[at] if key in value]
+            elif isinstance(value, list):
+                self._left -= len(value)
+                if self._left < 0:
+                    return []
+                left += [(each, at) for each in value]
+            elif at == len(steps):
+                values.append(value)
+        return values
 
 
 class Policy:
@@ -79,9 +110,9 @@ class Policy:
         self._scope = scope
 
     def wants(self, looked: Looked) -> bool:
-        values = looked.values(self._scope)
+        values = looked.field if self._scope == BODY else looked.attribute
         return any(
-            all(_meets(values.get(key), conditions) for key, conditions in branch)
+            all(_meets(values(key), conditions) for key, conditions in branch)
             for branch in self._branches
         )
 
@@ -119,31 +150,20 @@ def _values_of(typed: Typed) -> list[Any]:
     return [value]
 
 
-def _fields_of(body: bytes) -> dict[str, list[Any]]:
-    """The values of a JSON body by the way to them, `a.b.c`; lists have all of theirs there."""
-    try:
-        found = _decode(body)
-    except _UNREADABLE:
-        return {}
-    fields: dict[str, list[Any]] = {}
-    left: list[tuple[str, Any]] = [("", found)] if isinstance(found, dict) else []
-    for _ in range(limits.FILTERED_BODY_VALUES_MAX):
-        if not left:
-            return fields
-        way, value = left.pop()
-        if isinstance(value, dict):
-            left += [(f"{way}.{key}" if way else key, each) for key, each in value.items()]
-        elif isinstance(value, list):
-            left += [(way, each) for each in value]
-        else:
-            fields.setdefault(way, []).append(value)
-    return {} if left else fields
+@lru_cache(maxsize=FILTER_POLICIES_KEPT)
+def _steps_of(way: str) -> list[list[tuple[str, int]]]:
+    """From each part of a way the keys that may come next, and the part behind them."""
+    parts = way.split(".", limits.FILTER_POLICY_DEPTH_MAX)
+    return [
+        [(".".join(parts[at:stop]), stop) for stop in range(at + 1, len(parts) + 1)]
+        for at in range(len(parts))
+    ]
 
 
 # -- Compiling --------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=_COMPILED_MAX)
+@lru_cache(maxsize=FILTER_POLICIES_KEPT)
 def compiled(text: str, scope: str = ATTRIBUTES) -> Policy | None:
     """The policy that a text stands for; None wants everything. What SNS refuses is an
     `InvalidArgument` in its words."""

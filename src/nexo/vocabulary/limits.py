@@ -122,7 +122,6 @@ MOVE_MESSAGES = 1_000  # messages moved to another queue in one transaction …
 MOVE_RUNS = 200  # … if they lie in no more runs than this
 REDRIVES_KEPT = 1_000  # ended redrives that can still be asked about
 REDRIVE_BURST_MS = 100  # a rate is kept by moving what this long allows, then waiting
-LIFE_EVENTS_MAX = 200  # of one message, that are told
 SEARCH_STEP_MESSAGES = 1_000  # that a search looks at in one step: about 3 ms …
 SEARCH_STEP_RUNS = 500  # … in no more runs than this …
 SEARCH_STEP_BYTES = 4 * 1024 * 1024  # … and of no more bytes
@@ -172,6 +171,11 @@ EVENTS_PUBLISHED_MAX = 2_500  # events in one commit: telling them is a part of 
 EVENTS_RESIDENT_BYTES = 8 * 1024 * 1024  # of `nexo.events`, for those who follow it
 EVENTS_RETENTION_MS = 24 * 3_600_000  # default of `events_retention` …
 EVENTS_RETENTION_BYTES = 256 * 1024 * 1024  # … and of `events_retention_bytes`
+LIFE_EVENTS = 20_000  # events that are looked at around a time for the life of a message
+LIFE_GONE_EVENTS = 100_000  # of a message that is gone and cannot say when: the newest
+LIFE_EVENTS_SHOWN_MAX = 200  # of the life of one message
+LIFE_STEP_EVENTS = 2_000  # events that are looked at before others get their turn
+FILTER_POLICIES_KEPT = 4_096  # of those that are compiled: a broker has a few of them
 
 # -- The RPC door -----------------------------------------------------------------------------
 
@@ -193,6 +197,7 @@ FRAME_BYTES_MAX = BATCH_BYTES_MAX + 16 * 1024 * 1024  # the largest batch with a
 AHEAD_KEPT_MS = 1_000  # what was sent ahead is kept for a client that was cut off
 JOINED_BYTES_MAX = 64 * 1024  # of frames in one write; above it a copy costs more than pieces do
 HEARTBEATS_MISSED_MAX = 3  # before the other side of a connection counts as gone
+CLAIM_WAIT_MS_MAX = 20_000  # that a claim waits for messages: as long as a pop waits on SQS
 
 # -- The UDP door -----------------------------------------------------------------------------
 
@@ -242,6 +247,9 @@ HTTP_LEAVING_S = 2.0  # how long a refused client may go on sending before it is
 # off at once loses the answer, and tries again
 HTTP_STALLED_S = 1.0  # when connections run out, who has kept us waiting for this long goes first
 HTTP_TOLD_S = 10.0  # between two lines in the log about connections that were refused
+HTTP_BODY_AHEAD_BYTES = 64 * 1024  # of a body that nobody has taken yet; then no more is read
+HTTP_TURN_REQUESTS = 16  # of one connection in a row; then others get their turn: it may send
+# thousands at once
 HTTP_JSON_PLAIN_BYTES = 64 * 1024  # what is shorter cannot hold enough values to matter
 
 SQS_BODY_BYTES_MAX = 8 * 1024 * 1024  # a message of 1 MiB is up to six times as long in JSON …
@@ -257,18 +265,23 @@ SNS_RETENTION_MS = 3_600_000  # what a topic made by SNS keeps for those who rea
 SNS_RETENTION_BYTES = 64 * 1024 * 1024  # … SNS itself keeps nothing, so it is not to fill a disk
 SQS_TOLD_CHARS_MAX = 1_000  # of what a request said, in the error that names it
 SQS_POLICY_DEPTH_MAX = 16  # levels of a policy; real ones have five
-
+HTTP_GOODBYE_S = 3  # requests under way may take this long when the broker stops
+HTTP_HANDSHAKE_S = 10.0  # of TLS; until it is done nobody knows of the connection
+HTTP_BACKLOG = 1_024  # connections that the system takes while we are busy
+HTTP_ROUND_S = 1.0  # how often the date in answers is written anew, and who is late is sent away
+HTTP_ONE_PART_BYTES = 64 * 1024  # a longer body is written for itself: to copy it would cost more
+HTTP_ORIGIN_BYTES_MAX = 300  # a name has at most 253 characters; strangers fill no memory
+HTTP_FORM_DEPTH_MAX = 8  # levels in the name of a form's field; a batch of SNS has eight
 
 # -- The process ------------------------------------------------------------------------------
 
 DESCRIPTORS_MAX = 1_048_576  # the limit is raised to the hard one, which may be absurdly high
-COLLECTED_OBJECTS_MAX = 100_000  # that one search for garbage looks at: about 15 ms
+COLLECTED_OBJECTS_MAX = 10_000  # that a search for garbage looks at again and again: about 2 ms
 DESCRIPTORS_RESERVED = 64  # kept back from connections, for the journal, backups and logs
 MMAP_THRESHOLD_BYTES = 512 * 1024  # of a buffer whose memory is kept: above what a socket brings
 GOODBYE_S = 5.0  # how long clients may take to hang up when the broker stops
 SECURITY_ROUND_S = 1.0  # how often expiries and the files of the certificate are looked at
 DISK_WATCH_S = 0.5  # how often the broker is asked whether its disk is well
-QUIET_S = 30.0  # without a commit: nobody is likely to come in the next second
 STOP_S = 20.0  # from the signal to the end, at most; the systemd unit allows a little more
 LAST_WORDS_S = 1.0  # for the log: whoever reads it may be what is stuck
 
@@ -285,7 +298,7 @@ FILTER_POLICY_BYTES_MAX = 256 * 1024  # as on SNS, like the next two
 FILTER_POLICY_KEYS_MAX = 5
 FILTER_POLICY_COMBINATIONS_MAX = 150
 FILTER_POLICY_DEPTH_MAX = 20  # levels of a policy on bodies; with depth the combinations grow
-FILTERED_BODY_VALUES_MAX = 100_000  # a body with more matches no policy, so that none takes long
+FILTERED_ELEMENTS_MAX = 20_000  # of lists in a body, looked at for all policies: about 20 ms
 WHERE_MAX = 20  # attributes that a binding asks for
 WHERE_NAME_CHARS_MAX = 256
 WHERE_VALUE_CHARS_MAX = 1_024
@@ -313,6 +326,9 @@ METRICS_CLAIMS_MAX = 1_000  # consumers of Spark that hold messages, each with s
 LOOP_TICK_S = 0.25  # how often the event loop is asked how late it is
 METERS_COMMITS = 64  # commits whose events are counted at once …
 METERS_EVENTS = 1_000  # … or fewer that have so many of them, which is a step of work by itself
+METRICS_STEP_QUEUES = 250  # queues that are rendered before others get their turn …
+METRICS_STEP_LINES = 2_000  # … and lines that are put together
+METRICS_RANKED_STEP = 250  # queues by which those that are shown are found anew
 
 # -- Access ------------------------------------------------------------------------------------
 
@@ -335,6 +351,9 @@ TOKEN_CHARS_MAX = 128  # what is longer is not looked at
 SIGNED_CONSTANTS_MAX = 1024  # what is remembered of clients that sign alike all day
 SIGNED_CONSTANT_CHARS_MAX = 1024  # longer ones are read each time: strangers fill no memory
 PRESIGNED_URL_S_MAX = 7 * 24 * 3600  # the longest life of a presigned URL, as on AWS
+SIGNATURE_SKEW_MS = 15 * 60_000  # how far the clock of a client that signs may be off, as on AWS
+SIGNING_KEYS_MAX = 1024  # a key is of one secret, day, region and service
+SIGNED_CREDENTIAL_BYTES_MAX = 512  # an access key id of 128 characters, twice encoded, and a scope
 
 # -- The console -------------------------------------------------------------------------------
 
@@ -362,6 +381,7 @@ CONSOLE_TOPICS_SHOWN = 500  # topics on one page
 CONSOLE_TOPIC_MESSAGES_SHOWN = 20  # of one topic
 CONSOLE_TAIL_READ_MAX = 50  # messages that a tick of a tail shows; the page counts the others
 CONSOLE_TAIL_BYTES_MAX = 1024 * 1024  # that such a tick reads
+CONSOLE_POLICY_CHARS_SHOWN = 200  # of a filter policy, which may be very long
 CONSOLE_NOTICES_MAX = 200  # that wait for the next page of somebody; the oldest goes first
 CONSOLE_NOTICE_CHARS_MAX = 500  # a notice may name what somebody typed
 CONSOLE_COOKIE_S = 12 * 3_600  # a working day; then the token is asked for again
@@ -372,6 +392,23 @@ CONSOLE_RATE_OVER_MS = 60_000  # the rate of a query is that of the last minute
 CONSOLE_RATE_OVER_MS_MIN = 1_000  # a rate over less is noise
 CONSOLE_AUDIT_SHOWN = 100  # entries of the audit log, unless more are asked for …
 CONSOLE_AUDIT_SHOWN_MAX = 1_000  # … and at most
+CONSOLE_TICK_S = 0.8  # a change is seen within a second
+CONSOLE_REST_TICKS = 10  # rest ten times as long as a tick: pages take a tenth of the time
+CONSOLE_ALIVE_TICKS = 18  # silent ticks before a word of life: proxies keep the connection then
+CONSOLE_IDLE_S = 10.0  # between two samples while nobody looks
+CONSOLE_USAGE_S = 5.0  # between two looks at the size of the journal
+CONSOLE_POINTS_MAX = 2_400  # of one line
+CONSOLE_POINTS_SHOWN = 600  # that a page is sent: more than it has pixels to tell apart
+CONSOLE_LINES_MAX = 100  # queues with lines of their own; the longest not looked at goes first
+CONSOLE_LINE_KEPT_MS = 600_000  # a queue's line goes on for this long after the last look
+CONSOLE_FRESH_MS = 900  # totals that are older are taken anew for a page
+CONSOLE_NAMES_KEPT_MS = 5_000  # for this long it is known which queues hold dead letters
+CONSOLE_RATE_S_MIN = 0.5  # between two points: a rate over less is noise
+CONSOLE_STEP_QUEUES = 1_000  # that are looked at in one step; more of them in several
+CONSOLE_DEEPEST_SHOWN = 8  # queues on the overview
+CONSOLE_BODY_SHOWN_BYTES = 64 * 1024  # the rest is for the download
+CONSOLE_HEX_SHOWN_BYTES = 4 * 1024  # of a body that is no text
+CONSOLE_PREVIEW_CHARS = 120  # of a body in a list
 
 # -- The client --------------------------------------------------------------------------------
 
@@ -394,3 +431,20 @@ WORKER_STUCK_MAX = 32  # handlers left to themselves before the worker takes no 
 WORKER_BATCH_MAX = 10_000  # messages of one call of a handler: Lambda's limit
 WORKER_CONCURRENCY_MAX = 1_000  # subscriptions of one connection; a FIFO queue needs one each
 WORKER_TIMEOUT_S = 900.0  # the longest that Lambda lets a function take
+CLIENT_CONNECT_S = 5.0  # one try to connect
+CLIENT_STEADY_S = 1.0  # a connection that lasted this long was a good one
+CLIENT_UNACKED_MS = 20_000  # bytes that are not confirmed for this long: the other side is gone
+CLIENT_CLOSE_S = 1.0  # the last bytes of a connection may take this long
+CLIENT_DECODERS_KEPT = 1_000  # one for each type of body; a program has a few
+CLIENT_WRONG_CHARS_MAX = 300  # of what is wrong with a body
+CLIENT_BUSY_S = 0.005  # from an ack to the next pop, in a busy loop
+CLIENT_AHEAD_S = 0.005  # how long a message that came ahead waits for the user
+CLIENT_AHEAD_LATE_S = 0.05  # after this long it is not handed out: this process stood still
+CLIENT_CANCEL_S = 1.0  # how long an answer that is not wanted any more is waited for
+CLIENT_RECEIVE_S = 1.0  # a read that brings nothing for this long looks around
+CLIENT_BUFFER_BYTES = 256 * 1024  # that one read from a socket may bring
+CLIENT_RECORD_BYTES = 64 * 1024  # sealed by TLS or read from the network at once
+CLIENT_HOT_S = 0.05  # receptions that follow each other closer travel with what comes next …
+CLIENT_TICK_S = 0.005  # … or at the latest after this long
+CLIENT_SLACK_S = 0.001  # nobody is woken to come by this little earlier
+CLIENT_IDLE_READ_S = 0.25  # how often a thread reads for subscriptions that nobody reads for

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from base64 import b64encode
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 from nexo.vocabulary import limits
 from nexo.vocabulary.attributes import SYSTEM_PREFIX, decode_typed
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from nexo.vocabulary.attributes import Typed
 
 MARK = f"{SYSTEM_PREFIX}SNS"  # the attribute that a message which came by SNS has
-_MARK_BYTES = MARK.encode()
+MARK_BYTES = MARK.encode()
 _ALL, _BUT = "*", "!"
 _FIRST_SEQUENCE = 10_000_000_000_000_000_000  # so that all sequence numbers have twenty digits
 _encode = msgspec.json.Encoder().encode
@@ -39,7 +39,7 @@ class Subscription(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `aws` are attributes that have no effect, kept for clients that read them."""
 
     raw: bool = False
-    filter_policy: str = ""
+    filter_policy: Annotated[str, Meta(max_length=limits.FILTER_POLICY_BYTES_MAX)] = ""
     filter_scope: Scope = ATTRIBUTES
     aws: dict[str, str] = {}
 
@@ -127,7 +127,7 @@ def envelope_of(
 ) -> bytes | None:
     """The document in which SNS gives a message to a queue; None if it gives it raw, or if it did
     not come by SNS. `origin` is where the reader finds the broker."""
-    if encoded is None or _MARK_BYTES not in encoded:
+    if encoded is None or MARK_BYTES not in encoded:
         return None
     attributes = decode_typed(encoded)
     mark = mark_of(attributes)
@@ -147,7 +147,7 @@ def envelope_of(
     told["SigningCertURL"] = f"{origin}/SimpleNotificationService.pem"
     told["UnsubscribeURL"] = (
         f"{origin}/?Action=Unsubscribe&SubscriptionArn="
-        f"{quote(f'{mark.topic_arn}:{_subscription_of(queue_message_id)}', safe=':')}"
+        f"{mark.topic_arn}:{_subscription_of(queue_message_id)}"
     )
     shown = {
         name: {"Type": kind, "Value": _text(value)}
@@ -171,5 +171,6 @@ def _text(value: str | bytes) -> str:
 
 
 def _time(at_ms: int) -> str:
-    at = datetime.fromtimestamp(at_ms / 1000, UTC)
-    return f"{at:%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03d}Z"
+    seconds, rest = divmod(at_ms, 1000)
+    at = datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)
+    return f"{at.isoformat()}.{rest:03d}Z"

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nexo.vocabulary import allowed, limits
-from nexo.vocabulary.allowed import check_allowed, check_chars
+from nexo.vocabulary import fields, limits
 from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.fields import check_allowed, check_chars
 from nexo.wire.frame import ProtocolError
 
 if TYPE_CHECKING:
@@ -44,10 +44,10 @@ AHEAD = 2  # nobody has come for it yet: without a reception ack it ends with th
 class Hello(msgspec.Struct, frozen=True, array_like=True):
     magic: str
     versions: tuple[int, int]  # the lowest and the highest that the client speaks
-    client: allowed.ClientName
+    client: fields.ClientName
     token: str | None = None
     heartbeat_ms: int = 10_000
-    software: allowed.ClientName = ""  # the client library and its version
+    software: fields.ClientName = ""  # the client library and its version
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True):
@@ -75,42 +75,42 @@ class Ended(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Nack(msgspec.Struct, frozen=True, array_like=True):
-    queue: allowed.Name
-    ranges: allowed.RangeList
-    delay_ms: allowed.DelayMs | None = None
+    queue: fields.Name
+    ranges: fields.RangeList
+    delay_ms: fields.DelayMs | None = None
     reason: str = ""
 
 
 class Extend(msgspec.Struct, frozen=True, array_like=True):
-    queue: allowed.Name
-    ranges: allowed.RangeList
-    timeout_ms: allowed.TimeoutMs
+    queue: fields.Name
+    ranges: fields.RangeList
+    timeout_ms: fields.TimeoutMs
 
 
 class Subscribe(msgspec.Struct, frozen=True, array_like=True):
-    queue: allowed.Name
-    subscription: allowed.SubscriptionNumber
-    prefetch: allowed.Prefetch
-    consumer: allowed.ClientName = ""
-    visibility_ms: allowed.TimeoutMs | None = None
+    queue: fields.Name
+    subscription: fields.SubscriptionNumber
+    prefetch: fields.Prefetch
+    consumer: fields.ClientName = ""
+    visibility_ms: fields.TimeoutMs | None = None
     one_ack: bool = False
 
 
 class Publish(msgspec.Struct, frozen=True, array_like=True):
-    topic: allowed.Name
-    producer: allowed.ProducerName = ""
-    number: allowed.Number = 0
-    checksum: allowed.Number = 0
+    topic: fields.Name
+    producer: fields.ProducerName = ""
+    number: fields.Number = 0
+    checksum: fields.Number = 0
 
 
 class Read(msgspec.Struct, frozen=True, array_like=True):
-    topic: allowed.Name
-    offset: allowed.Number
-    count: allowed.ReadCount
-    bytes_max: allowed.ReadBytes
+    topic: fields.Name
+    offset: fields.Number
+    count: fields.ReadCount
+    bytes_max: fields.ReadBytes
     strict: bool = False
-    wait_ms: allowed.WaitMs = 0
-    time_ms: allowed.TimeMs | None = (
+    wait_ms: fields.WaitMs = 0
+    time_ms: fields.TimeMs | None = (
         None  # in place of the offset: the first message at or after a time
     )
 
@@ -118,11 +118,11 @@ class Read(msgspec.Struct, frozen=True, array_like=True):
 class Follow(msgspec.Struct, frozen=True, array_like=True):
     """The topics that match a pattern: a topic without an offset is read from its beginning."""
 
-    pattern: allowed.PatternText
-    offsets: allowed.Offsets
-    count: allowed.ReadCount
-    bytes_max: allowed.ReadBytes
-    wait_ms: allowed.WaitMs = 0
+    pattern: fields.PatternText
+    offsets: fields.Offsets
+    count: fields.ReadCount
+    bytes_max: fields.ReadBytes
+    wait_ms: fields.WaitMs = 0
 
 
 class FollowedTopic(msgspec.Struct, frozen=True, array_like=True):
@@ -147,7 +147,7 @@ class Call(msgspec.Struct, frozen=True, array_like=True):
 class Called(msgspec.Struct, frozen=True, array_like=True):
     """A call as it arrives: what its parameters may be, its method says."""
 
-    method: allowed.CallName
+    method: fields.CallName
     params: msgspec.Raw = msgspec.Raw(b"\x80")  # an empty map
 
 
@@ -218,7 +218,7 @@ def unpack(head: bytes | memoryview, kind: type[Any]) -> Any:
         return _decoders[kind].decode(head)
     except msgspec.ValidationError as error:
         if kind in _REQUESTS:
-            raise allowed.refused(error, kind) from None
+            raise fields.refused(error, kind) from None
         raise _unreadable(kind, error) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _unreadable(kind, error) from None

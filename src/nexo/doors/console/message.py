@@ -19,16 +19,18 @@ from nexo.vocabulary.attributes import decode_attributes, encode_attributes
 from nexo.vocabulary.batch import Batch, batch_of
 from nexo.vocabulary.errors import InvalidArgument, MessageNotFound
 from nexo.vocabulary.identity import message_id, parse_message_id
-from nexo.vocabulary.limits import PEEK_HEAD_BYTES
+from nexo.vocabulary.limits import (
+    CONSOLE_BODY_SHOWN_BYTES,
+    CONSOLE_HEX_SHOWN_BYTES,
+    CONSOLE_PREVIEW_CHARS,
+    PEEK_HEAD_BYTES,
+)
 
 if TYPE_CHECKING:
     from nexo.doors.console.request import Call
     from nexo.vocabulary.message import Message
 
 _SEQ_MAX = 2**60
-BODY_SHOWN_BYTES = 64 * 1024  # the rest is for the download
-HEX_SHOWN_BYTES = 4 * 1024
-PREVIEW_CHARS = 120
 _UTF8_TAIL_BYTES = 3  # of a character that was cut in two
 _HEX_ROW = 16
 
@@ -141,15 +143,15 @@ class ShownBody(msgspec.Struct, frozen=True):
 
 
 def shown_body(body: bytes, wanted: str = "") -> ShownBody:
-    head = body[:BODY_SHOWN_BYTES]
-    pretty = _pretty(body) if len(body) <= BODY_SHOWN_BYTES else None
+    head = body[:CONSOLE_BODY_SHOWN_BYTES]
+    pretty = _pretty(body) if len(body) <= CONSOLE_BODY_SHOWN_BYTES else None
     text = _text(head, is_cut=len(head) < len(body))
     found = {"json": pretty, "text": text}
     views = tuple(each for each in VIEWS if each == "hex" or found[each] is not None)
     view = next((each for each in views if each == wanted), views[0])
     shown = found.get(view)
     if shown is None:
-        head = body[:HEX_SHOWN_BYTES]
+        head = body[:CONSOLE_HEX_SHOWN_BYTES]
         return ShownBody("hex", views, hex_rows(head), len(body), len(body) - len(head))
     return ShownBody(view, views, visible(shown), len(body), len(body) - len(head))
 
@@ -164,7 +166,7 @@ class Editable(msgspec.Struct, frozen=True):
 
 def editable(body: bytes) -> Editable | None:
     """None if it is too long for a form."""
-    if len(body) > BODY_SHOWN_BYTES:
+    if len(body) > CONSOLE_BODY_SHOWN_BYTES:
         return None
     text = _text(body, is_cut=False)
     if text is None or "\r" in text:
@@ -178,8 +180,8 @@ def preview(body: bytes, size: int | None = None) -> str:
     is_head = len(head) < (len(body) if size is None else size)
     text = _text(head, is_cut=is_head)
     line = head[:32].hex(" ") if text is None else visible(" ".join(text.split()))
-    is_cut = len(line) > PREVIEW_CHARS or is_head
-    return line[:PREVIEW_CHARS] + ("…" if is_cut else "")
+    is_cut = len(line) > CONSOLE_PREVIEW_CHARS or is_head
+    return line[:CONSOLE_PREVIEW_CHARS] + ("…" if is_cut else "")
 
 
 def hex_rows(body: bytes) -> str:

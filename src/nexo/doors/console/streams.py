@@ -16,10 +16,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from starlette.responses import StreamingResponse
 
-from nexo.doors.console.history import IDLE_S
 from nexo.doors.console.pages import HEADERS
 from nexo.vocabulary.errors import NexoError
-from nexo.vocabulary.limits import CONSOLE_STREAMS_MAX
+from nexo.vocabulary.limits import (
+    CONSOLE_ALIVE_TICKS,
+    CONSOLE_IDLE_S,
+    CONSOLE_REST_TICKS,
+    CONSOLE_STREAMS_MAX,
+    CONSOLE_TICK_S,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -31,9 +36,6 @@ if TYPE_CHECKING:
 
     Frames = Callable[[], "Frame | Awaitable[Frame | None] | None"]
 
-TICK_S = 0.8  # a change is seen within a second
-REST = 10  # after a tick comes ten times as long a rest, so that pages take a tenth of the time
-ALIVE_TICKS = 18  # silent ticks before a word of life, so that proxies keep the connection
 
 encode = msgspec.json.Encoder().encode
 
@@ -94,7 +96,7 @@ class Pulse:
                 if changed or others or now.point is not None or now.items:
                     silent = 0
                     yield _event(msgspec.structs.replace(now, set=changed, parts=others))
-                elif (silent := silent + 1) % ALIVE_TICKS == 0:
+                elif (silent := silent + 1) % CONSOLE_ALIVE_TICKS == 0:
                     yield b": still here\n\n"
                 await self._beat.wait()
         finally:
@@ -122,10 +124,10 @@ class Pulse:
             self._arrived.clear()
             spent_s, self._spent_s = self._spent_s, 0.0
             if self._viewers:
-                await asyncio.sleep(max(TICK_S, spent_s * REST))
+                await asyncio.sleep(max(CONSOLE_TICK_S, spent_s * CONSOLE_REST_TICKS))
             else:
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(IDLE_S):
+                    async with asyncio.timeout(CONSOLE_IDLE_S):
                         await self._arrived.wait()
 
 

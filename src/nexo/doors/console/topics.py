@@ -21,6 +21,7 @@ from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.limits import (
     CONSOLE_CHOSEN_MS,
     CONSOLE_FILTER_CHARS_MAX,
+    CONSOLE_POLICY_CHARS_SHOWN,
     CONSOLE_TAIL_BYTES_MAX,
     CONSOLE_TAIL_READ_MAX,
     CONSOLE_TOPIC_MESSAGES_SHOWN,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from nexo.doors.console.request import Call
     from nexo.engine.topic_actor import TopicInfo
+    from nexo.vocabulary.changes import Bound
     from nexo.vocabulary.errors import NexoError
 
 BINDS = READ | {Action.MANAGE}  # one of these on a topic, and `manage` on the queue
@@ -188,16 +190,28 @@ async def _page(call: Call, refused: NexoError | None = None) -> Response:
 
 
 def groups_of(call: Call, actor: TopicActor) -> Groups:
-    bindings = dict(actor.bindings())
+    bindings = {queue.name: how for queue, how in actor.bound_queues()}
     seen = []
     for name in call.known(bindings):
         bound = call.engine.queues[name]
         info = bound.info()
-        told = ", ".join(f"{key}={value}" for key, value in (bindings[name] or {}).items())
+        told = _filter(bindings[name])
         may_manage = call.caller.may(Action.MANAGE, name)
         consumers = counts(bound).consumers
         seen.append(Group(name, told, info.depth, info.oldest_age_ms, consumers, may_manage))
     return Groups(seen, len(bindings) - len(seen))
+
+
+def _filter(bound: Bound) -> str:
+    """What a binding asks for: attributes, or the filter policy of SNS's subscription."""
+    if bound.sns is None:
+        return ", ".join(f"{key}={value}" for key, value in (bound.where or {}).items())
+    policy = bound.sns.filter_policy
+    return (
+        policy
+        if len(policy) <= CONSOLE_POLICY_CHARS_SHOWN
+        else policy[:CONSOLE_POLICY_CHARS_SHOWN] + "…"
+    )
 
 
 async def _newest(actor: TopicActor, start: int, end: int) -> list[Published]:

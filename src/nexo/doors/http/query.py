@@ -12,11 +12,11 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.limits import HTTP_FORM_DEPTH_MAX
 
 if TYPE_CHECKING:
     from nexo.access.caller import Caller
 
-_DEPTH_MAX = 8
 _MARKUP = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "\r": "&#xD;"}
 # Native messages may hold what XML has no way to say.
 _SPECIAL = re.compile('[&<>"\r\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]')
@@ -61,7 +61,7 @@ def tree_of(fields: dict[str, str]) -> dict[str, Any]:
     """Fields parted at their dots."""
     tree: dict[str, Any] = {}
     for name, value in fields.items():
-        if name.count(".") >= _DEPTH_MAX:
+        if name.count(".") >= HTTP_FORM_DEPTH_MAX:
             raise InvalidArgument(f"The parameter {name:.80} is nested too deep.")
         node, parts = tree, name.split(".")
         for part in parts[:-1]:

@@ -4,6 +4,7 @@ asked and what is answered; what does not fit is refused before anything happens
 from __future__ import annotations
 
 import asyncio
+from functools import cache
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,9 +24,9 @@ from nexo.engine.definitions import (
 )
 from nexo.engine.listing import steps
 from nexo.engine.views import Wanted
-from nexo.vocabulary import allowed
+from nexo.vocabulary import fields
 from nexo.vocabulary.errors import InvalidArgument
-from nexo.vocabulary.limits import RPC_CALL_BYTES_MAX
+from nexo.vocabulary.limits import CLAIM_WAIT_MS_MAX, RPC_CALL_BYTES_MAX
 from nexo.vocabulary.settings import QueueSettings
 from nexo.wire import calls, commands
 from nexo.wire.columns import encode_parts
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     Knows = Callable[[str], bool]
     Listed = list[bytes | memoryview]
 
-CLAIM_WAIT_MS_MAX = 20_000  # as long as a pop waits on SQS
 # Bodies, and whole brokers.
 LARGE_CALLS = frozenset({"redrive_chosen", "resend", "import_definitions"})
 _ARRAY_HEAD = Struct(">BI")  # in msgpack, in the form that fits any number
@@ -89,8 +89,7 @@ async def call(connection: Connection, correlation: int, wanted: commands.Called
 def _decoded(wanted: commands.Called) -> Any:
     """The parameters, if there is such a call and they fit it."""
     method = wanted.method
-    decoder = _DECODERS.get(method)
-    if decoder is None:
+    if not any(method in known for known in (CALLS, LISTING_CALLS, CALLERS_CALLS)):
         raise InvalidArgument(
             f"there is no call {method!r}", "is the client newer than the broker?"
         )
@@ -99,10 +98,10 @@ def _decoded(wanted: commands.Called) -> Any:
             f"{method}: {len(wanted.params)} bytes of parameters, allowed are {RPC_CALL_BYTES_MAX}"
         )
     try:
-        return decoder.decode(wanted.params)
+        return _decoder_of(method).decode(wanted.params)
     except msgspec.ValidationError as error:
         kind = calls.CALLS[method].request
-        raise InvalidArgument(f"{method}: {allowed.refused(error, kind).message}") from None
+        raise InvalidArgument(f"{method}: {fields.refused(error, kind).message}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidArgument(f"{method}: the parameters cannot be read: {error}") from None
 
@@ -167,7 +166,7 @@ async def _edit_queue(engine: Engine, wanted: calls.EditQueue) -> calls.QueueFig
         settings = msgspec.convert({**now, **wanted.settings}, QueueSettings)
     except msgspec.ValidationError as error:
         raise InvalidArgument(
-            f"edit_queue: {allowed.refused(error, QueueSettings).message}"
+            f"edit_queue: {fields.refused(error, QueueSettings).message}"
         ) from None
     await engine.edit_queue(wanted.name, settings)
     return _queue_figures(engine.find_queue(wanted.name))
@@ -455,7 +454,9 @@ CALLERS_CALLS: dict[str, Callable[[Connection, Any], Awaitable[Any]]] = {
     "message": chosen_calls.message,
     "audit": _audit,
 }
-_DECODERS: dict[str, msgspec.msgpack.Decoder[Any]] = {
-    method: msgspec.msgpack.Decoder(calls.CALLS[method].request)
-    for method in (*CALLS, *LISTING_CALLS, *CALLERS_CALLS)
-}
+
+
+@cache
+def _decoder_of(method: str) -> msgspec.msgpack.Decoder[Any]:
+    """Made when it is first wanted: all of them together are a tenth of a start."""
+    return msgspec.msgpack.Decoder(calls.CALLS[method].request)

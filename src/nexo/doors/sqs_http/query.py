@@ -31,6 +31,8 @@ _LISTS_IN = {
     "AWSAccountId": "AWSAccountIds",
     "ActionName": "Actions",
     "TagKey": "TagKeys",
+    "StringListValue": "StringListValues",
+    "BinaryListValue": "BinaryListValues",
     "SendMessageBatchRequestEntry": "Entries",
     "DeleteMessageBatchRequestEntry": "Entries",
     "ChangeMessageVisibilityBatchRequestEntry": "Entries",
