@@ -103,7 +103,7 @@ lock: $(BIN)/uv ## write requirements/ anew from pyproject.toml; ARGS go to uv
 	@$(COMPILE) --output-file requirements/base.txt
 	@$(COMPILE) --group dev --constraints requirements/base.txt \
 		--output-file requirements/dev.txt
-	@$(COMPILE) --extra spark --constraints requirements/dev.txt \
+	@$(COMPILE) --extra spark --extra sql --constraints requirements/dev.txt \
 		--output-file requirements/spark.txt
 	@wc -l $(LOCKS)
 

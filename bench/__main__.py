@@ -15,14 +15,17 @@ from typing import TYPE_CHECKING
 
 from bench import (
     backlog,
+    cluster,
     console,
     durable,
+    frameworks,
     journal,
     operations,
     peers,
     restart,
     rpc,
     rules,
+    sql,
     sqs,
     steady,
     topics,
@@ -46,10 +49,13 @@ CASES = (
     "topics",
     "operations",
     "steady",
+    "cluster",
     "console",
+    "sql",
     "spark",
     "pipeline",
     "peers",
+    "frameworks",
 )
 
 
@@ -78,14 +84,20 @@ def measure(case: str, directory: Path, options: argparse.Namespace) -> Iterable
         return topics.run(directory)
     if case == "console":
         return console.run(directory)
+    if case == "sql":
+        return sql.run(directory)
     if case == "operations":
         return operations.run(directory)
     if case == "steady":
         return steady.run(directory, options.minutes, options.memory_limit)
+    if case == "cluster":
+        return cluster.run(directory)
     if case == "udp":
         return udp.run(directory)
     if case == "peers":
         return peers.run(directory)
+    if case == "frameworks":
+        return frameworks.run(directory, options.tasks)
     return rpc.run(directory)
 
 
@@ -96,6 +108,7 @@ def main() -> int:
     parser.add_argument("cases", nargs="*", metavar="case", help=f"of {', '.join(CASES)}")
     parser.add_argument("--directory", type=Path, default=Path(".bench"), help="where to write")
     parser.add_argument("--backlog", type=int, default=20_000_000, help="messages in the backlog")
+    parser.add_argument("--tasks", type=int, default=10_000, help="sent in a round of `frameworks`")
     parser.add_argument("--minutes", type=float, default=2, help="how long `steady` runs")
     parser.add_argument(
         "--memory-limit", metavar="SIZE", help="of the broker of `steady` (else its default)"

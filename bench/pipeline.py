@@ -36,8 +36,8 @@ from nexo.pipeline.parts import columns_of
 from nexo.pipeline.replay import Found, Replay
 from nexo.pipeline.status import Teller
 from nexo.pipeline.tables import Tables
+from nexo.query.rows import TOPIC_SCHEMA
 from nexo.spark import session
-from nexo.spark.rows import TOPIC_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,8 +14,8 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 import nexo
 from bench.result import Result
 from bench.rpc import running_broker
+from nexo.query.rows import declared, queue_rows
 from nexo.spark import session
-from nexo.spark.rows import declared, queue_rows
 from nexo.vocabulary.batch import batch_of
 from nexo.wire.columns import WirePart, encode_parts, raw_parts
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 MESSAGES = 1_000_000
 BODY = b"fifteen letters"
@@ -32,6 +33,10 @@ PUSHED_AT_ONCE = 50_000
 ROWS = 32_768  # of one Arrow batch, as many as the connector hands over at once
 ROUNDS = 3  # the best of them counts: the machine may be busy with something else
 SMALL_BATCHES = 40
+PUSHED_SMALL = 200  # at once, where it matters in how many pieces a backlog lies
+ASKED_FOR = 200_000  # messages of a micro-batch
+LARGE_BODY = b"x" * 1024
+LARGE_MESSAGES = 200_000
 
 
 def run(directory: Path) -> list[Result]:
@@ -44,8 +49,11 @@ def run(directory: Path) -> list[Result]:
                 *_reading(spark, client, broker.url, directory),
                 _writing(spark, client, broker.url),
                 _latency(spark, client, broker.url, directory),
+                _large(spark, client, broker.url, directory),
+                _two_queries(spark, client, broker.url, directory),
             ]
             client.close()
+        results += _after_a_restart(spark, directory)
     finally:
         spark.stop()
     shutil.rmtree(directory, ignore_errors=True)
@@ -104,16 +112,28 @@ def _drained(rows: DataFrame, checkpoint: Path, sink: str, out: Path) -> float:
     """Seconds that Spark took for all micro-batches of what is there, start and end left out."""
     shutil.rmtree(checkpoint, ignore_errors=True)
     shutil.rmtree(out, ignore_errors=True)
-    query = (
+    query = _started(rows, checkpoint, sink, out)
+    query.awaitTermination()
+    worked = _worked(query)
+    assert sum(each["numInputRows"] for each in worked) == MESSAGES
+    return _seconds(worked)
+
+
+def _started(rows: DataFrame, checkpoint: Path, sink: str, out: Path) -> StreamingQuery:
+    return (
         rows.writeStream.format(sink)
         .option("path", str(out))
         .option("checkpointLocation", str(checkpoint))
         .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination()
-    worked = [each for each in query.recentProgress if each["numInputRows"]]
-    assert sum(each["numInputRows"] for each in worked) == MESSAGES
+
+
+def _worked(query: StreamingQuery) -> list[Any]:
+    return [each for each in query.recentProgress if each["numInputRows"]]
+
+
+def _seconds(worked: list[Any]) -> float:
     return float(sum(each["durationMs"]["triggerExecution"] for each in worked)) / 1000
 
 
@@ -175,3 +195,83 @@ def _latency(spark: SparkSession, client: nexo.Client, url: str, directory: Path
     return Result(
         "micro-batch of one message, above the bare source", took[1] - took[0], "ms", 30, "most"
     )
+
+
+def _large(spark: SparkSession, client: nexo.Client, url: str, directory: Path) -> Result:
+    """Messages of 1 KiB: what counts is the bytes."""
+    queue = client.queue("large", create=True)
+    rows = spark.readStream.format("nexo").options(endpoint=url, queue="large").load()
+    best = 0.0
+    for number in range(ROUNDS):
+        for _ in range(LARGE_MESSAGES // 10_000):
+            queue.push_batch([LARGE_BODY] * 10_000)
+        checkpoint = directory / f"checkpoint-large-{number}"
+        query = _started(rows, checkpoint, "noop", directory / "out")
+        query.awaitTermination()
+        best = max(best, LARGE_MESSAGES / _seconds(_worked(query)))
+    return Result("queue of 1 KiB messages to noop", best, "msg/s")
+
+
+def _two_queries(spark: SparkSession, client: nexo.Client, url: str, directory: Path) -> Result:
+    """At once, each on a queue of its own, from the start of the first to the end of the last."""
+    names = ("left", "right")
+    best = 0.0
+    for number in range(ROUNDS):
+        for name in names:
+            queue = client.queue(name, create=True)
+            for _ in range(MESSAGES // 2 // PUSHED_AT_ONCE):
+                queue.push_batch([BODY] * PUSHED_AT_ONCE)
+        queries = []
+        began = perf_counter()
+        for name in names:
+            rows = spark.readStream.format("nexo").options(endpoint=url, queue=name).load()
+            checkpoint = directory / f"checkpoint-{name}-{number}"
+            queries.append(_started(rows, checkpoint, "noop", directory / "out"))
+        for query in queries:
+            query.awaitTermination()
+        best = max(best, MESSAGES / (perf_counter() - began))
+    return Result("two queries on two queues to noop, starts included", best, "msg/s")
+
+
+def _after_a_restart(spark: SparkSession, directory: Path) -> Iterator[Result]:
+    """A backlog of small pushes, drained by the broker that took it, and by one that was started
+    since and has none of it in memory; in turns."""
+    rates = {"kept": 0.0, "restarted": 0.0}
+    smallest = MESSAGES
+    for number in range(ROUNDS):
+        for name in rates:
+            data = directory / f"{name}-{number}"
+            with running_broker(data) as broker:
+                _push_small(broker.url)
+                if name == "kept":
+                    took = _drain_sized(spark, broker.url, data)[1]
+                    rates[name] = max(rates[name], MESSAGES / took)
+            if name == "restarted":
+                with running_broker(data, fresh=False) as broker:
+                    sizes, took = _drain_sized(spark, broker.url, data)
+                rates[name] = max(rates[name], MESSAGES / took)
+                smallest = min(smallest, *sizes[:-1])
+            shutil.rmtree(data, ignore_errors=True)
+    yield Result(f"queue of pushes of {PUSHED_SMALL} to noop", rates["kept"], "msg/s")
+    bar = 0.7 * rates["kept"]
+    yield Result("the same after a restart of the broker", rates["restarted"], "msg/s", bar)
+    yield Result(f"its smallest micro-batch of {ASKED_FOR:,}", smallest, "messages", ASKED_FOR)
+
+
+def _push_small(url: str) -> None:
+    with nexo.connect(url) as client:
+        queue = client.queue("backlog", create=True)
+        for _ in range(MESSAGES // PUSHED_SMALL):
+            queue.push_batch([BODY] * PUSHED_SMALL)
+
+
+def _drain_sized(spark: SparkSession, url: str, data: Path) -> tuple[list[int], float]:
+    """The sizes of the micro-batches, and the seconds that all of them took."""
+    options = {"endpoint": url, "queue": "backlog", "maxMessagesPerTrigger": str(ASKED_FOR)}
+    rows = spark.readStream.format("nexo").options(**options).load()
+    query = _started(rows, data / "checkpoint", "noop", data / "out")
+    query.awaitTermination()
+    worked = _worked(query)
+    sizes = [each["numInputRows"] for each in worked]
+    assert sum(sizes) == MESSAGES
+    return sizes, _seconds(worked)

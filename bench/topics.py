@@ -10,15 +10,19 @@ from __future__ import annotations
 import asyncio
 import shutil
 from time import perf_counter
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import nexo
 from bench.durable import engine_on
 from bench.result import Result
 from bench.rpc import ROUNDS, running_broker, together
 from nexo.engine import process
+from nexo.spark.link import Link, raw_call
 from nexo.vocabulary.batch import batch_of
 from nexo.vocabulary.settings import QueueSettings
+from nexo.wire import calls
+from nexo.wire.columns import raw_parts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,6 +37,7 @@ KEPT = 1_000_000  # messages of the topic that is read
 READERS = 4  # reads under way at the same time
 TURN_SECONDS = 1.5  # of pushing with events, then without, and so on
 TURNS = 4
+SINGLES = 20_000  # messages that were published one by one
 QUEUES = ("bench.one", "bench.two")
 
 
@@ -44,6 +49,10 @@ def run(directory: Path) -> list[Result]:
     )
     rate = max(_read_kept(directory) for _ in range(ROUNDS))
     results.append(Result("read a kept topic, batches of 1,000", rate, "msg/s", 1e6))
+    rate, cpu_us = max(_claim_after_restart(directory) for _ in range(ROUNDS))
+    claimed = f"claim and read {SINGLES:,} published singles after a restart"
+    results.append(Result(claimed, rate, "rows/s", 46e3))
+    results.append(Result("  … CPU of the broker", cpu_us, "us a row"))
     process.tune_process()
     for pushers, size in ((64, 1), (4, 100), (2, 1_000)):
         shutil.rmtree(directory, ignore_errors=True)
@@ -55,6 +64,58 @@ def run(directory: Path) -> list[Result]:
         results.append(Result(f"  … with events, {pushers}x{size}", told, "msg/s"))
     shutil.rmtree(directory, ignore_errors=True)
     return results
+
+
+# -- Claims -------------------------------------------------------------------------------------
+
+
+def _claim_after_restart(directory: Path) -> tuple[float, float]:
+    """Rows a second as a streaming query of Spark gets them, and what one costs the broker:
+    messages that were published one by one lie in as many rows of the journal, and none of them is
+    in memory."""
+    with running_broker(directory) as broker, nexo.connect(broker.url) as client:
+        topic = client.create_topic("bench")
+        topic.bind("bench.claimed")
+        for _ in range(SINGLES):  # each waits for its commit, so that each is a row
+            topic.publish(BODY)
+    with running_broker(directory, fresh=False) as broker:
+        options = SimpleNamespace(endpoint=broker.url, token=None, tls_ca=None, tls_verify=True)
+        link = Link(cast("Any", options))
+        before_s, started = broker.usage()[0], perf_counter()
+        rows = _claim_all(link)
+        took_s, used_s = perf_counter() - started, broker.usage()[0] - before_s
+        link.close()
+    assert rows == SINGLES, rows
+    return rows / took_s, 1e6 * used_s / rows
+
+
+def _claim_all(link: Link) -> int:
+    """Batch after batch, each acked by the claim of the next."""
+    queue, consumer = "bench.claimed", "bench"
+    epoch = link.call(calls.OpenClaims(queue, consumer))
+    rows = number = 0
+    while True:
+        claim = calls.Claim(
+            name=queue,
+            consumer=consumer,
+            epoch=epoch,
+            after=number,
+            count=SINGLES,
+            timeout_ms=30_000,
+        )
+        number = link.call(claim).number
+        if not number:
+            return rows
+        link.call(calls.SealClaim(queue, consumer, epoch, number))
+        start = 0
+        while True:
+            request = calls.ReadClaim(queue, consumer, epoch, number, start)
+            answer = link.wait(link.begin(raw_call(request)))
+            read = sum(part.count for part in raw_parts(answer.body))
+            if not read:
+                break
+            start += read
+        rows += start
 
 
 # -- Fan-out ------------------------------------------------------------------------------------

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from tests.postgresql import PostgresqlServer
+
 HERE = Path(__file__).parent
 WITH_SPARK = ("demo", "pipeline", "spark")
 SPARK_TIMEOUT_S = 240  # a session takes seconds to start, and many more on a busy machine
@@ -48,6 +50,15 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_report_header(config: pytest.Config) -> str:
     seed = config.option.hypothesis_seed
     return f"hypothesis seed: {seed} (repeat: --hypothesis-seed={seed})"
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[PostgresqlServer]:
+    """A PostgreSQL that tests share; each takes a schema or a database of its own."""
+    from tests.postgresql import postgresql_server  # this file alone is copied by a test
+
+    with postgresql_server() as server:
+        yield server
 
 
 @pytest.fixture(scope="session", autouse=True)

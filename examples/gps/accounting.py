@@ -39,7 +39,7 @@ class Positions(msgspec.Struct, frozen=True):
 
 
 class Alerts(msgspec.Struct, frozen=True):
-    """`pushed` to `expired` are the broker's own totals. `expired` counts deadlines that were
+    """`pushed` to `timed_out` are the broker's own totals. `timed_out` counts deadlines that were
     missed, such as by a worker whose broker was killed: these come back. `lost` were pushed by
     the pipeline, and nobody has them."""
 
@@ -48,7 +48,7 @@ class Alerts(msgspec.Struct, frozen=True):
     acked: int
     waiting: int
     dead_letters: int
-    expired: int
+    timed_out: int
     lost: list[str]
 
     @property
@@ -118,7 +118,7 @@ def account_alerts(
         acked=queue.acked,
         waiting=queue.depth,
         dead_letters=dead,
-        expired=queue.expired,
+        timed_out=queue.timed_out,
         lost=sorted(set(found) - handled - with_broker),
     )
 

@@ -75,8 +75,8 @@ class Pipeline:
         )
 
     def keep_windows(self, batch: DataFrame, number: int) -> None:
-        """A batch that is run again writes the same files, and its push counts once by its name:
-        what is done twice is there once."""
+        """A batch that is run again writes the same files, and its push counts once, because the
+        connector names it after the query and the batch: what is done twice is there once."""
         moves = batch.coalesce(1).persist()
         try:
             if moves.isEmpty():
@@ -87,7 +87,6 @@ class Pipeline:
                 due.write.format("nexo")
                 .option("endpoint", self._url)
                 .option("queue", ALERTS)
-                .option("writeId", f"alerts/{number}")
                 .mode("append")
                 .save()
             )

@@ -20,22 +20,29 @@ if TYPE_CHECKING:
     from nexo.client.blocking.message import Message
     from nexo.client.blocking.queue import Queue
     from nexo.client.blocking.topic import Topic
+    from nexo.client.chosen import LifeEvent, MessageDetails, ReasonGroup
     from nexo.client.connect import connect, connect_async
-    from nexo.client.info import Progress, QueueInfo, TopicInfo
+    from nexo.client.info import ConnectionInfo, ConsumerInfo, Progress, QueueInfo, TopicInfo
     from nexo.client.message import DeadLetter, Messages, PeekedMessage
+    from nexo.client.middleware import Middleware
+    from nexo.client.sql import sql
     from nexo.client.tokens import NewToken, TokenInfo
     from nexo.client.topics import Event
     from nexo.client.worker.worker import Worker
     from nexo.vocabulary.definitions import Definitions, Imported
     from nexo.vocabulary.errors import (
+        ConnectionNotFound,
         DataCorrupt,
         Fenced,
         Forbidden,
         InvalidArgument,
+        InvalidBody,
         LeaseLost,
+        MessageNotFound,
         MessageTooLarge,
         NexoError,
         NotReady,
+        NumberReused,
         OffsetExpired,
         QueueExists,
         QueueFull,
@@ -64,6 +71,9 @@ __all__ = [
     "AsyncTopic",
     "Backoff",
     "Client",
+    "ConnectionInfo",
+    "ConnectionNotFound",
+    "ConsumerInfo",
     "DataCorrupt",
     "DeadLetter",
     "Definitions",
@@ -72,13 +82,19 @@ __all__ = [
     "Forbidden",
     "Imported",
     "InvalidArgument",
+    "InvalidBody",
     "LeaseLost",
+    "LifeEvent",
     "Message",
+    "MessageDetails",
+    "MessageNotFound",
     "MessageTooLarge",
     "Messages",
+    "Middleware",
     "NewToken",
     "NexoError",
     "NotReady",
+    "NumberReused",
     "OffsetExpired",
     "PeekedMessage",
     "Progress",
@@ -90,6 +106,7 @@ __all__ = [
     "QueueSettings",
     "RateLimited",
     "ReadOnly",
+    "ReasonGroup",
     "RedriveNotFound",
     "StaleReceipt",
     "State",
@@ -109,6 +126,7 @@ __all__ = [
     "WrongState",
     "connect",
     "connect_async",
+    "sql",
 ]
 
 # Where each name that is not an error lives; the errors are all in one module.
@@ -119,12 +137,18 @@ _HOMES = {
     "AsyncTopic": "client.aio.topic",
     "Backoff": "vocabulary.user_settings",
     "Client": "client.blocking.client",
+    "ConnectionInfo": "client.info",
+    "ConsumerInfo": "client.info",
     "DeadLetter": "client.message",
     "Definitions": "vocabulary.definitions",
     "Event": "client.topics",
     "Imported": "vocabulary.definitions",
+    "LifeEvent": "client.chosen",
+    "MessageDetails": "client.chosen",
+    "ReasonGroup": "client.chosen",
     "Message": "client.blocking.message",
     "Messages": "client.message",
+    "Middleware": "client.middleware",
     "NewToken": "client.tokens",
     "PeekedMessage": "client.message",
     "Progress": "client.info",
@@ -139,6 +163,7 @@ _HOMES = {
     "Worker": "client.worker.worker",
     "connect": "client.connect",
     "connect_async": "client.connect",
+    "sql": "client.sql",
 }
 
 

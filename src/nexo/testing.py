@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import secrets
 import threading
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
@@ -32,14 +33,13 @@ from nexo import connect
 from nexo.doors.http.front import Front
 from nexo.doors.http.server import HttpDoor
 from nexo.doors.rpc_tcp.door import RpcDoor
+from nexo.doors.sns_http.app import SnsApi
 from nexo.doors.sqs_http.app import SqsApp
 from nexo.engine.engine import Engine
-from nexo.journal.memory import MemoryJournal
-from nexo.journal.sqlite import SqliteJournal
+from nexo.server.broker import IN_MEMORY, is_postgresql, journal_of
 from nexo.vocabulary.errors import NotReady
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Awaitable, Callable, Coroutine
 
     from nexo import Client
@@ -117,7 +117,7 @@ class Broker:
         self.url = f"nexo://127.0.0.1:{port}"
 
     async def _open_sqs(self) -> str:
-        self._sqs = SqsApp(self.engine)
+        self._sqs = SqsApp(self.engine, others=[SnsApi(self.engine)])
         self._http = HttpDoor(Front(self._sqs, {}, lambda: self.engine.trouble))
         return f"http://127.0.0.1:{await self._http.open('127.0.0.1', 0)}"
 
@@ -142,5 +142,6 @@ class Broker:
 
 def broker(data: str | os.PathLike[str] | None = None) -> Broker:
     """A broker for the length of a `with` block; it keeps nothing, unless in the directory `data`,
-    where the next broker finds it."""
-    return Broker(MemoryJournal() if data is None else SqliteJournal(data))
+    or the PostgreSQL database of such a URL, where the next broker finds it."""
+    place = IN_MEMORY if data is None else os.fspath(data)
+    return Broker(journal_of(place, place if is_postgresql(place) else None))

@@ -26,4 +26,4 @@ def broker() -> Iterator[GuardedBroker]:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Failures of this machine are not counted: a table of them would be too many."""
-    monkeypatch.setattr("nexo.access.guard.FAILURES_MAX", 10**9)
+    monkeypatch.setattr("nexo.access.guard.ACCESS_FAILURES_MAX", 10**9)

@@ -9,20 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nexo.access import audit as audit_module
 from nexo.access import sigv4, tokens
 from nexo.access.audit import AUDIT_FILE, Audit, AuditEntry, read_audit
 from nexo.access.caller import Caller
-from nexo.access.guard import (
-    ADDRESSES_MAX,
-    FAILURES_MAX,
-    FAILURES_WINDOW_MS,
-    Failures,
-    Guard,
-    bearer_of,
-)
+from nexo.access.guard import Failures, Guard, bearer_of
 from nexo.access.tokens import mint
+from nexo.vocabulary import limits
 from nexo.vocabulary.errors import Forbidden, NexoError, RateLimited, Unauthorized
+from nexo.vocabulary.limits import ACCESS_ADDRESSES_MAX, ACCESS_FAILURES_MAX, ACCESS_FAILURES_MS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,14 +49,14 @@ def test_many_failures_are_told_to_wait_and_leave_no_lines(
     guard: Guard, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        for _ in range(FAILURES_MAX):
+        for _ in range(ACCESS_FAILURES_MAX):
             assert isinstance(fail(guard), Unauthorized)
         said = len(caplog.records)
         for _ in range(50):
             assert isinstance(fail(guard), RateLimited)
         assert len(caplog.records) == said
         assert isinstance(fail(guard, "10.0.0.2"), Unauthorized), "another address is not meant"
-    clock.now_ms += FAILURES_WINDOW_MS
+    clock.now_ms += ACCESS_FAILURES_MS
     assert isinstance(fail(guard), Unauthorized)
 
 
@@ -71,16 +65,16 @@ def test_a_right_token_is_admitted_after_any_number_of_wrong_ones(
 ) -> None:
     minted = mint("t", ["a:push"], clock.now_ms)
     guard.adopt({"t": minted.defined})
-    for _ in range(3 * FAILURES_MAX):
+    for _ in range(3 * ACCESS_FAILURES_MAX):
         fail(guard)
     assert guard.admit(minted.token, "10.0.0.1", "test").name == "t"
 
 
 def test_the_table_of_failures_is_bounded(clock: Clock) -> None:
     failures = Failures(clock)
-    for number in range(ADDRESSES_MAX + 1_000):
+    for number in range(ACCESS_ADDRESSES_MAX + 1_000):
         failures.count(f"address-{number}")
-    assert len(failures) == ADDRESSES_MAX
+    assert len(failures) == ACCESS_ADDRESSES_MAX
 
 
 def test_an_access_key_is_no_bearer_token(guard: Guard, clock: Clock) -> None:
@@ -189,10 +183,10 @@ def test_lines_of_an_earlier_version_come_before_all_others(tmp_path: Path) -> N
 
 def test_without_a_directory_the_last_entries_are_in_memory() -> None:
     audit = Audit(None)
-    for number in range(audit_module.ENTRIES_IN_MEMORY + 10):
+    for number in range(limits.AUDIT_ENTRIES_IN_MEMORY + 10):
         audit.write(entry(number))
     assert [each.at_ms for each in audit.read(2)] == [1_009, 1_008]
-    assert len(audit.read(10_000)) == audit_module.ENTRIES_IN_MEMORY
+    assert len(audit.read(10_000)) == limits.AUDIT_ENTRIES_IN_MEMORY
 
 
 def test_a_log_whose_directory_is_gone_says_so_once(
@@ -237,14 +231,14 @@ def test_a_flood_of_refusals_pushes_out_nothing_that_was_done(
 
 def test_refusals_that_are_alike_are_counted_and_others_are_told_apart() -> None:
     audit = Audit(None)
-    lines = audit_module.REFUSED_LINES_MAX
+    lines = limits.AUDIT_REFUSED_LINES_MAX
     for number in range(lines + 5):
         audit.write_refused(refused(number))
     audit.write_refused(refused(50, peer="10.0.0.2"))
     assert len(audit.read(100)) == lines + 1  # the five are only counted so far
-    audit.flush(audit_module.REFUSED_WINDOW_MS - 1)
+    audit.flush(limits.AUDIT_REFUSED_WINDOW_MS - 1)
     assert len(audit.read(100)) == lines + 1
-    audit.flush(audit_module.REFUSED_WINDOW_MS)
+    audit.flush(limits.AUDIT_REFUSED_WINDOW_MS)
     (counted,) = [each for each in audit.read(100) if each.count > 1]
     assert (counted.count, counted.resource) == (5, f"queue-{lines + 4}")
     audit.write_refused(refused(70_000))  # a minute later it has a line again
@@ -253,7 +247,7 @@ def test_refusals_that_are_alike_are_counted_and_others_are_told_apart() -> None
 
 def test_whoever_varies_what_they_are_refused_gets_one_line_for_the_rest() -> None:
     audit = Audit(None)
-    kinds = audit_module.REFUSED_KINDS_MAX
+    kinds = limits.AUDIT_REFUSED_KINDS_MAX
     for number in range(3 * kinds):
         audit.write_refused(refused(number, peer=f"10.0.{number >> 8}.{number & 255}"))
     audit.flush()
@@ -277,4 +271,4 @@ def test_refusals_are_folded_and_what_may_have_been_done_is_not(guard: Guard) ->
             raise RuntimeError  # such as a client that went away: nobody knows how it ended
     outcomes = [each.outcome for each in guard.audit.read(1_000)]
     assert outcomes.count("interrupted") == 100
-    assert outcomes.count("forbidden") == audit_module.REFUSED_LINES_MAX
+    assert outcomes.count("forbidden") == limits.AUDIT_REFUSED_LINES_MAX

@@ -16,9 +16,9 @@ from nexo.access.operations import (
     dead_letters_elsewhere,
     operation_of,
 )
-from nexo.access.operations_page import REGENERATE, with_tables
 from nexo.access.permissions import Permissions, parse_permission
 from nexo.vocabulary.errors import Forbidden, RedriveNotFound, Unauthorized
+from scripts.access_page import REGENERATE, with_tables
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "access.md"
 
@@ -36,7 +36,7 @@ def test_the_manual_shows_the_table() -> None:
 
 def test_what_changes_something_is_audited_and_nothing_else() -> None:
     words = ("create", "edit", "delete", "revoke", "purge", "pause", "resume", "release", "bind")
-    others = {"unbind", "backup", "import_definitions"}
+    others = {"unbind", "backup", "import_definitions", "discard", "resend", "close_connection"}
     for name, operation in OPERATIONS.items():
         begins = name.startswith((*words, "redrive")) and name != "redrive_progress"
         assert operation.is_audited == (begins or name in others), name

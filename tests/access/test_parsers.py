@@ -9,10 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nexo.access.caller import ANYONE, DECISIONS_MAX, Caller
+from nexo.access.caller import ANYONE, Caller
 from nexo.access.permissions import (
     ANY,
-    PERMISSIONS_MAX,
     Action,
     Permissions,
     matches,
@@ -21,6 +20,7 @@ from nexo.access.permissions import (
 )
 from nexo.access.tokens import digest, mint, parse_access_key_id, parse_token, proves
 from nexo.vocabulary.errors import Forbidden, InvalidArgument, Unauthorized
+from nexo.vocabulary.limits import ACCESS_DECISIONS_MAX, TOKEN_PERMISSIONS_MAX
 
 NAMES = st.text("ab.", min_size=0, max_size=12)
 PATTERNS = st.text("ab.*?", min_size=1, max_size=12)
@@ -76,7 +76,7 @@ def test_everything_allows_everything() -> None:
 
 
 def test_a_token_has_some_permissions_but_not_too_many() -> None:
-    for count in (0, PERMISSIONS_MAX + 1):
+    for count in (0, TOKEN_PERMISSIONS_MAX + 1):
         with pytest.raises(InvalidArgument):
             parse_permissions(["a:push"] * count)
 
@@ -130,9 +130,9 @@ def test_a_token_expires_in_the_future(expires_ms: int) -> None:
 
 def test_decisions_that_are_remembered_are_bounded() -> None:
     caller = Caller("t", Permissions([parse_permission("a*:push")]))
-    for number in range(2 * DECISIONS_MAX + 5):
+    for number in range(2 * ACCESS_DECISIONS_MAX + 5):
         assert caller.may(Action.PUSH, f"a{number}")
-    assert len(caller._decisions) <= DECISIONS_MAX
+    assert len(caller._decisions) <= ACCESS_DECISIONS_MAX
     before = len(caller._decisions)
     assert caller.may(Action.PUSH, "a" * 10_000)
     assert len(caller._decisions) == before, "a long name is not kept"

@@ -14,7 +14,7 @@ import pytest
 from nexo.access.operations import OPERATIONS
 from nexo.access.permissions import Action
 from nexo.doors.rpc_tcp import access
-from nexo.doors.rpc_tcp.calls import CALLS, LISTING_CALLS
+from nexo.doors.rpc_tcp.calls import CALLERS_CALLS, CALLS, LISTING_CALLS
 from nexo.doors.rpc_tcp.handlers import HANDLERS
 from nexo.vocabulary.batch import batch_of
 from nexo.wire import calls
@@ -64,6 +64,11 @@ CALL_ROWS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "peek": (ON, {"peek"}),
     "redrive": (ON, {"manage"}),
     "redrive_chosen": ({**ON, "incarnation": 1, "seqs": [1]}, {"manage"}),
+    "discard": ({**ON, "choice": {"ids": ["x"]}}, {"manage"}),
+    "search": (ON, {"peek"}),
+    "reasons": (ON, {"peek"}),
+    "message": ({**ON, "id": "x"}, {"peek"}),
+    "resend": ({**ON, "id": "x", "to": "other"}, {"manage"}),
     "redrive_progress": ({"task": 1}, {"manage"}),
     "redrive_cancel": ({"task": 1}, {"manage"}),
     "release": ({**ON, "consumer": "c"}, {"manage"}),
@@ -87,6 +92,8 @@ CALL_ROWS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "backup_end": ({"backup": 1}, {ADMIN}),
     "export_definitions": ({}, {ADMIN}),
     "import_definitions": ({"definitions": {"version": 1}, "dry_run": True}, {ADMIN}),
+    "list_connections": ({}, {ADMIN}),
+    "close_connection": ({"number": 9_999_999}, {ADMIN}),
     "create_token": ({"name": "t", "allow": ["x:push"]}, {ADMIN}),
     "list_tokens": ({}, {ADMIN}),
     "revoke_token": ({"name": "none"}, {ADMIN}),
@@ -109,7 +116,8 @@ def allow(actions: str) -> list[str]:
 
 def test_every_request_has_a_row_here_and_in_the_door() -> None:
     assert {*FRAMES, *OWN_FRAMES} == set(HANDLERS) == set(access.FRAMES)
-    assert {*CALL_ROWS, *KNOWING_CALLS} == {*CALLS, *LISTING_CALLS} == set(calls.CALLS)
+    assert {*CALL_ROWS, *KNOWING_CALLS} == {*CALLS, *LISTING_CALLS, *CALLERS_CALLS}
+    assert {*CALL_ROWS, *KNOWING_CALLS} == set(calls.CALLS)
     assert set(calls.CALLS) <= set(OPERATIONS)
 
 
@@ -238,6 +246,8 @@ def test_forbidden_does_not_tell_whether_a_queue_is_there(broker: GuardedBroker)
             "redrive_chosen",
             {"name": "orders_dlq", "incarnation": 1, "seqs": [1], "bodies": [b"x"]},
         ),
+        ("resend", {"name": "mine", "id": "x", "to": "orders"}),
+        ("resend", {"name": "orders_dlq", "id": "x"}),
         ("bind", {"topic": "news", "queue": "mine"}),
         ("bind", {"topic": "mine", "queue": "orders"}),
     ],

@@ -42,6 +42,11 @@ ROWS = {
     "peek": Row("/queues/orders/messages", {"peek"}),
     "push": Row("/queues/orders/messages", {"push"}, {"messages": [{"body": "x"}]}),
     "redrive": Row("/queues/orders/redrive", {"manage"}, {}),
+    "search": Row("/queues/orders/search", {"peek"}, {"text": "x"}),
+    "reasons": Row("/queues/orders/reasons", {"peek"}),
+    "message": Row("/queues/orders/messages/00000000-0000-8000-8000-000000000000", {"peek"}),
+    "discard": Row("/queues/orders/discard", {"manage"}, {"ids": ["x"]}),
+    "resend": Row("/queues/orders/messages/x/resend", {"manage"}, {"to": "other"}),
     "redrive_progress": Row("/redrives/1", {"manage"}),
     "redrive_cancel": Row("/redrives/1", {"manage"}),
     "create_topic": Row("/topics", {"manage"}, {"name": "news"}),
@@ -53,6 +58,8 @@ ROWS = {
     "unbind": Row("/topics/news/bindings?queue=orders", {"manage"}),
     "read": Row("/topics/news/messages", {"pop", "peek"}),
     "publish": Row("/topics/news/messages", {"push"}, {"messages": [{"body": "x"}]}),
+    "list_connections": Row("/connections", {ADMIN}),
+    "close_connection": Row("/connections/9999999", {ADMIN}),
     "list_tokens": Row("/tokens", {ADMIN}),
     "create_token": Row("/tokens", {ADMIN}, {"name": "made", "allow": ["x:push"]}),
     "revoke_token": Row("/tokens/none", {ADMIN}),
@@ -61,6 +68,8 @@ ROWS = {
     "import_definitions": Row("/definitions", {ADMIN}, {}),
 }
 KNOWING = {"list_queues": "/queues", "list_topics": "/topics"}  # they show what the token knows
+# What is named is not there; and who sends a message again has to be allowed to push it, too.
+NOT_DONE = {"revoke_token": 404, "message": 404, "close_connection": 404, "resend": 403}
 METHODS = {each.name: each.method for each in OPERATIONS}
 
 pytestmark = pytest.mark.usefixtures("patient")
@@ -130,7 +139,7 @@ def test_what_is_allowed_is_done(broker: GuardedBroker, name: str) -> None:
     for action in sorted(row.needed):
         api = Api(broker.ports.http, broker.token(*just(action)))
         status = api(METHODS[name], row.path, row.body).status
-        assert status < 300 or (name == "revoke_token" and status == 404), action
+        assert status < 300 or status == NOT_DONE.get(name), action
 
 
 def test_lists_show_what_the_token_knows(broker: GuardedBroker) -> None:

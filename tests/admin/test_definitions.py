@@ -86,8 +86,8 @@ def test_import_export_and_import_again(admin: Api) -> None:
         "backoff": {"initial": 1.5, "factor": 2.0, "max": 60.0, "jitter": 0.0},
     }
     assert exported["bindings"] == [
-        {"topic": "news", "queue": "orders", "where": {"tenant": "a"}},
-        {"topic": "plain", "queue": "orders", "where": None},
+        {"topic": "news", "queue": "orders", "where": {"tenant": "a"}, "sns": None},
+        {"topic": "plain", "queue": "orders", "where": None, "sns": None},
     ]
     for again in (DOCUMENT, exported):
         done = admin("PUT", "/definitions", again, status=200).json

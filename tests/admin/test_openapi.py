@@ -12,7 +12,7 @@ import nexo
 from nexo.access.operations import operation_of
 from nexo.doors.admin_http.app import OPERATIONS
 from nexo.doors.admin_http.openapi import openapi_document
-from nexo.doors.admin_http.reference_page import REGENERATE, reference_page
+from scripts.admin_page import REGENERATE, reference_page
 
 if TYPE_CHECKING:
     from tests.admin.api import Api

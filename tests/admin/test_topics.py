@@ -71,7 +71,7 @@ def test_bindings_with_their_conditions(admin: Api, topic: str, queue: str) -> N
     path = f"/topics/{topic}/bindings"
     assert admin("POST", path, {"queue": "not-there"}, status=404).code == "queue_not_found"
     bound = admin("POST", path, {"queue": queue, "where": {"tenant": "a"}}, status=200).json
-    assert bound == {"bindings": [{"queue": queue, "where": {"tenant": "a"}}]}
+    assert bound == {"bindings": [{"queue": queue, "where": {"tenant": "a"}, "sns": None}]}
     publish(admin, topic, {"body": "a", "attributes": {"tenant": "a"}}, {"body": "no"})
     assert depth(admin, queue) == 1
     made = {"queue": f"{queue}-made", "create": True, "kept": True}
@@ -80,7 +80,7 @@ def test_bindings_with_their_conditions(admin: Api, topic: str, queue: str) -> N
     assert depth(admin, f"{queue}-made") == 3
     admin("DELETE", f"{path}?queue={queue}", status=204)
     left = admin("GET", path, status=200).json
-    assert left == {"bindings": [{"queue": f"{queue}-made", "where": None}]}
+    assert left == {"bindings": [{"queue": f"{queue}-made", "where": None, "sns": None}]}
     assert admin("DELETE", path, status=400).code == "invalid_argument"
 
 

@@ -34,7 +34,7 @@ def seem_slow(runner: AdaptiveRunner, _: float) -> None:
 
 
 def main(how: str, data: Path, ports: str) -> None:
-    service.STOP_S = STOP_S
+    replace(service, "STOP_S", STOP_S)
     commit, begin = SqliteJournal.commit, Committer._begin
 
     def stuck_commit(journal: SqliteJournal, wanted: Any) -> float:

@@ -91,9 +91,16 @@ def test_list_and_info(nexo, queue):
     (info,) = [each for each in nexo("queue", "list", "--json").json() if each["name"] == queue]
     assert (info["depth"], info["ready"], info["scheduled"], info["in_flight"]) == (2, 1, 1, 0)
     assert info["oldest_age"] > 0
-    assert {"consumers", "pushed", "delivered", "acked", "nacked", "expired", "dead_lettered"} <= (
-        info.keys()
-    )
+    assert {
+        "consumers",
+        "pushed",
+        "delivered",
+        "acked",
+        "nacked",
+        "timed_out",
+        "expired",
+        "dead_lettered",
+    } <= (info.keys())
     page = nexo("queue", "info", queue).out
     assert "2 messages" in page
     assert "visibility-timeout" in page

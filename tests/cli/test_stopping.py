@@ -18,7 +18,8 @@ from nexo.engine.engine import Engine
 from nexo.journal.sqlite import SqliteJournal
 from nexo.server.broker import Broker
 from nexo.server.configuration import Configuration
-from nexo.server.service import LAST_WORDS_S, STOP_S, STUCK
+from nexo.server.service import STUCK
+from nexo.vocabulary.limits import LAST_WORDS_S, STOP_S
 
 if TYPE_CHECKING:
     import pytest

@@ -30,6 +30,10 @@ def test_create_list_info_delete(nexo, topic):
         "retention_seconds": 3_600.0,
         "retention_bytes": 65_536,
         "max_message_bytes": 1_048_576,
+        "deduplication": "off",
+        "deduplication_scope": "topic",
+        "tags": {},
+        "aws": {},
     }
     assert nexo("topic", "create", topic, *flags).lines == [f"topic {topic} is there"]
     assert "topic_exists" in nexo("topic", "create", topic, "--json", status=1).err

@@ -279,3 +279,42 @@ def test_what_a_handler_prints_and_a_live_line(nexo, queue, folder):
     assert "in flight" in shown.decode()
     assert out.splitlines()[0] == "hello from app.chatter"
     assert out.splitlines()[1].startswith("handled 1 in ")
+
+
+def test_several_queues(nexo, queue, folder):
+    nexo("push", "orders", "--create", "a")
+    nexo("push", "returns", "--create", "b")
+    done = nexo(
+        "worker", "app:note", "--queue", "orders", "--queue", "returns", "--idle", "0.3", "--json"
+    ).json()
+    assert (done["queue"], done["handled"], done["batches"]) == ("orders, returns", 2, 2)
+    assert sorted(noted(folder)) == ["a", "b"]
+    for name in ("orders", "returns"):
+        assert nexo("queue", "info", name, "--json").json()["depth"] == 0
+
+
+def test_it_starts_again_when_its_file_changes(nexo, queue, folder):
+    def await_notes(count: int) -> None:
+        ends = time.monotonic() + TIME_LIMIT_S
+        while not (folder / "noted").exists() or len(noted(folder)) < count:
+            assert time.monotonic() < ends, noted(folder)
+            time.sleep(0.02)
+
+    nexo("push", "orders", "--create", "one")
+    running = nexo.start("worker", "app:note", "--queue", "orders", "--reload")
+    try:
+        await_notes(1)
+        (folder / "app.py").write_text("def note(event, context)\n")  # it cannot be imported
+        time.sleep(1)
+        nexo("push", "orders", "two")
+        assert running.poll() is None
+        (folder / "app.py").write_text(APP.replace('" ".join(', '"new " + " ".join('))
+        await_notes(2)
+        assert noted(folder) == ["one", "new two"]
+        running.send_signal(signal.SIGTERM)
+        _, err = running.communicate(timeout=TIME_LIMIT_S)
+        assert running.returncode == 0
+        assert "app.py has changed: starting again" in err
+    finally:
+        running.kill()
+        running.communicate()

@@ -12,9 +12,10 @@ import pytest
 
 import nexo
 from nexo.vocabulary.batch import batch_of
+from nexo.vocabulary.limits import FRAME_BYTES_MAX
 from nexo.wire import commands
 from nexo.wire.columns import encode_batch
-from nexo.wire.frame import FRAME_BYTES_MAX, FrameReader, Kind, frame, frame_parts
+from nexo.wire.frame import FrameReader, Kind, frame, frame_parts
 from tests.client.eventually import eventually
 from tests.client.running import RunningBroker
 

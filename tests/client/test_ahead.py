@@ -10,6 +10,7 @@ import pytest
 
 import nexo
 from nexo.client.blocking import connection, handle
+from nexo.vocabulary import limits
 from nexo.wire import commands
 from nexo.wire.frame import Kind
 from tests.client.eventually import eventually
@@ -25,9 +26,9 @@ CYCLES = 4
 @pytest.fixture
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """However slow this machine is, the loops here are busy, and nothing is due by itself."""
-    for name in ("BUSY_S", "HOT_S", "KEPT_S", "LATE_S"):
+    for name in ("CLIENT_BUSY_S", "CLIENT_HOT_S", "CLIENT_AHEAD_S", "CLIENT_AHEAD_LATE_S"):
         monkeypatch.setattr(handle, name, LONG_S)
-    for name in ("HOT_S", "TICK_S"):
+    for name in ("CLIENT_HOT_S", "CLIENT_TICK_S"):
         monkeypatch.setattr(connection, name, LONG_S)
     return monkeypatch
 
@@ -122,9 +123,9 @@ def test_what_nobody_comes_for_goes_back_by_itself(
     quick: pytest.MonkeyPatch, client: nexo.Client, relay: Relay, other: Any
 ) -> None:
     """Though nothing else calls the keeper: it is not even time for a heartbeat."""
-    quick.setattr(handle, "KEPT_S", 0.005)
-    quick.setattr(connection, "HOT_S", 0.0)
-    quick.setattr(connection, "TICK_S", 0.005)
+    quick.setattr(handle, "CLIENT_AHEAD_S", 0.005)
+    quick.setattr(connection, "CLIENT_HOT_S", 0.0)
+    quick.setattr(connection, "CLIENT_TICK_S", 0.005)
     queue = _queue(client, 200)
     asked = _aheads(relay)
     taken = 0
@@ -138,7 +139,7 @@ def test_a_loop_with_long_work_does_not_ask_ahead(
     quick: pytest.MonkeyPatch, client: nexo.Client, relay: Relay
 ) -> None:
     """It would gain nothing."""
-    quick.setattr(handle, "HOT_S", 0.02)
+    quick.setattr(handle, "CLIENT_HOT_S", 0.02)
     queue = _queue(client, 20)
     asked = _aheads(relay)
     for _ in range(3 * CYCLES):
@@ -152,7 +153,7 @@ def test_a_loop_with_long_work_does_not_ask_ahead(
 def test_a_broken_connection_returns_what_nobody_saw(
     quick: pytest.MonkeyPatch, client: nexo.Client, relay: Relay, other: Any
 ) -> None:
-    quick.setattr(commands, "AHEAD_KEPT_MS", 50)
+    quick.setattr(limits, "AHEAD_KEPT_MS", 50)
     queue = _queue(client, 20)
     held = queue.pop()
     assert _work(queue, 10) == _numbers(1, 11)
@@ -160,7 +161,7 @@ def test_a_broken_connection_returns_what_nobody_saw(
     relay.cut()
     eventually(lambda: bool(other.info().ready == 9))
     assert other.info().in_flight == 1  # what was popped and seen is still ours
-    quick.setattr(handle, "LATE_S", 0.05)
+    quick.setattr(handle, "CLIENT_AHEAD_LATE_S", 0.05)
     assert _work(queue, 9) == _numbers(11, 20)
     assert held is not None
     held.ack()
@@ -172,7 +173,7 @@ def test_a_client_that_comes_back_goes_on(
     quick: pytest.MonkeyPatch, client: nexo.Client, relay: Relay, kind: Kind | None
 ) -> None:
     """Whatever was under way when the connection broke."""
-    quick.setattr(commands, "AHEAD_KEPT_MS", 1000 * LONG_S)
+    quick.setattr(limits, "AHEAD_KEPT_MS", 1000 * LONG_S)
     queue = _queue(client, 20)
     _work(queue, 10)
     eventually(lambda: _has_come(queue))
@@ -188,7 +189,7 @@ def test_a_client_that_comes_back_goes_on(
 def test_an_ack_whose_answer_was_lost_is_done(
     quick: pytest.MonkeyPatch, client: nexo.Client, relay: Relay
 ) -> None:
-    quick.setattr(commands, "AHEAD_KEPT_MS", 1000 * LONG_S)
+    quick.setattr(limits, "AHEAD_KEPT_MS", 1000 * LONG_S)
     queue = _queue(client, 20)
     _work(queue, 10)
     message = queue.pop()
@@ -240,7 +241,7 @@ def test_what_waited_too_long_is_not_handed_out(
     """The process stood still: neither the user nor the keeper came in time."""
     queue = _queue(client, 20)
     _work(queue, 10)
-    quick.setattr(handle, "LATE_S", 0.05)
+    quick.setattr(handle, "CLIENT_AHEAD_LATE_S", 0.05)
     time.sleep(0.1)
     assert relay.requests[Kind.GIVE_BACK] == 0
     assert _work(queue, 1) == ["10"]
@@ -266,7 +267,7 @@ def test_an_ack_that_was_lost_with_its_reception_is_told(
     quick: pytest.MonkeyPatch, client: nexo.Client, relay: Relay
 ) -> None:
     """The broker has taken the message back: it must not count as acked."""
-    quick.setattr(commands, "AHEAD_KEPT_MS", 0)
+    quick.setattr(limits, "AHEAD_KEPT_MS", 0)
     queue = _queue(client, 20)
     _work(queue, 10)
     message = queue.pop()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from nexo.vocabulary.message import Message
     from nexo.wire.frame import Frame
 
 ON = {"name": "orders"}
@@ -89,8 +90,12 @@ def _ask_about_queues(running: RunningBroker, ask: Asking) -> None:
     (seen,) = ask("peek", name="orders_dlq")
     assert (seen.body, seen.dead_letter is None) == (b"dead", False)
     incarnation = ask("snapshot_open", name="orders_dlq").incarnation
+    _ask_about_chosen(ask, seen)
     chosen = {"name": "orders_dlq", "incarnation": incarnation, "seqs": [seen.seq, seen.seq + 1]}
     assert ask("redrive_chosen", **chosen) == calls.Redriven(moved=1, skipped=0, missing=1)
+    (back,) = ask("peek", **ON)
+    sent: calls.Resent = ask("resend", **ON, id=back.id, body=b"mended")
+    assert (sent.queue, sent.id == back.id) == ("orders", False)
     task = ask("redrive", name="orders_dlq")
     assert ask("redrive_progress", task=task, wait_ms=10_000).finished
     assert ask("redrive_cancel", task=task).finished
@@ -98,6 +103,18 @@ def _ask_about_queues(running: RunningBroker, ask: Asking) -> None:
     assert ask("resume", **ON) is None
     assert ask("purge", **ON) == 1
     assert ask("delete_queue", name="orders_dlq") is None
+
+
+def _ask_about_chosen(ask: Asking, seen: Message) -> None:
+    at = {"name": "orders_dlq"}
+    found: calls.Found = ask("search", **at, choice={"text": "dea"})
+    assert (found.messages, found.matched, found.next) == ([seen], 1, None)
+    told: calls.CountedReasons = ask("reasons", **at)
+    assert [(each.reason, each.count) for each in told.groups] == [("bad", 1)]
+    life: calls.MessageLife = ask("message", **at, id=seen.id)
+    assert life.message == seen
+    task = ask("discard", **at, choice={"ids": ["not-there"]})
+    assert ask("redrive_progress", task=task, wait_ms=10_000).moved == 0
 
 
 def _ask_as_spark(running: RunningBroker, ask: Asking) -> None:
@@ -133,6 +150,10 @@ def _ask_about_topics(ask: Asking) -> None:
 
 
 def _ask_about_the_broker(ask: Asking) -> None:
+    (me,) = ask("list_connections")
+    assert me.address == "127.0.0.1"
+    with pytest.raises(AssertionError, match="no connection"):
+        ask("close_connection", number=9_999_999)
     made: calls.TokenFigures = ask("create_token", name="shop", allow=["orders:push"])
     key: calls.TokenFigures = ask("create_token", name="key", allow=["orders:pop"], aws=True)
     assert isinstance(made.token, str)

@@ -265,7 +265,12 @@ def test_parameters_of_calls(witness: Witness, method: str) -> None:
 MORE: dict[str, dict[str, Any]] = {
     "create_queue": {"exist_ok": True, "settings": {"delay_ms": 1}},
     "peek": {"limit": 1},
-    "redrive": {"to": "bound", "rate": 1.0},
+    "redrive": {"to": "bound", "rate": 1.0, "choice": {"reason": "x", "source": "orders"}},
+    "discard": {"incarnation": 1, "seqs": None},
+    "search": {"choice": {"text": "x", "ids": ["y"]}, "limit": 1, "after": 0, "whole": True},
+    "list_connections": {"after": 0},
+    "reasons": {"choice": {"source": "x"}, "after": 0},
+    "resend": {"body": b"x", "attributes": {"a": "b", "c": None}},
     "redrive_chosen": {"to": "bound", "bodies": [b"x"]},
     "redrive_progress": {"wait_ms": 0},
     "release": {"dead_letter": False},

@@ -16,9 +16,10 @@ from nexo.doors.rpc_tcp import connection as connections
 from nexo.doors.rpc_tcp import door as doors
 from nexo.vocabulary import limits
 from nexo.vocabulary.batch import batch_of
+from nexo.vocabulary.limits import FRAME_BYTES_MAX
 from nexo.wire import commands as c
 from nexo.wire.columns import encode_batch
-from nexo.wire.frame import FRAME_BYTES_MAX, Kind, frame, frame_parts
+from nexo.wire.frame import Kind, frame, frame_parts
 from tests.client.eventually import eventually
 from tests.client.running import RunningBroker
 from tests.client.test_abuse import MIB, Raw

@@ -9,9 +9,10 @@ import pytest
 import nexo
 from nexo.client import requests
 from nexo.client.handshake import Backoff
-from nexo.client.session import AGAIN_S, Session
+from nexo.client.session import Session
 from nexo.client.subscriptions import SubscriptionState
 from nexo.vocabulary.batch import batch_of
+from nexo.vocabulary.limits import CLIENT_AGAIN_S
 from nexo.wire import commands as c
 from nexo.wire.columns import WirePart, encode_parts
 from nexo.wire.frame import FrameReader, Kind, frame, frame_parts
@@ -152,9 +153,9 @@ def test_a_broker_that_is_not_ready_is_asked_again() -> None:
     refusal = c.pack(c.Refusal("not_ready", "soon", "", True))
     session.receive(frame(Kind.ERROR, sent.correlation, refusal))
     assert not asked.done
-    assert session.due <= clock.now + AGAIN_S
+    assert session.due <= clock.now + CLIENT_AGAIN_S
     assert _written(session) == []
-    clock.now += AGAIN_S
+    clock.now += CLIENT_AGAIN_S
     session.tick()
     (again,) = _written(session)
     assert again.body == sent.body

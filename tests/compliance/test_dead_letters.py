@@ -235,3 +235,23 @@ def test_wrong_permissions(dead: Queue, wrong: dict[str, Any]) -> None:
     assert error["Code"] in (INVALID_VALUE, "InvalidAttributeValue")
     assert "RedriveAllowPolicy" in error["Message"]
     assert "RedriveAllowPolicy" not in dead.attributes("All")
+
+
+def test_a_deleted_dead_letter_queue_stays_deleted(sqs: Any, queue: Queue, dead: Queue) -> None:
+    """Messages that are out of receives stay where they are, and are received again."""
+    queue.redrive_to(dead, attempts=1)
+    dead.set(VisibilityTimeout="77")
+    queue.send("poison")
+    sqs.delete_queue(QueueUrl=dead.url)
+    counts = [fail_once(queue)["Attributes"]["ApproximateReceiveCount"] for _ in range(3)]
+    assert counts == ["1", "2", "3"]
+    assert json.loads(queue.attributes("RedrivePolicy")["RedrivePolicy"]) == {
+        "deadLetterTargetArn": queue.arn.replace(queue.name, dead.name),
+        "maxReceiveCount": 1,
+    }
+    with refused("AWS.SimpleQueueService.NonExistentQueue"):
+        sqs.get_queue_url(QueueName=dead.name)
+    sqs.create_queue(QueueName=dead.name)
+    fail_once(queue)
+    assert queue.receive() == []
+    assert dead.one(wait=5)["Body"] == "poison"

@@ -110,3 +110,33 @@ def test_fifo(restarted: Restarted) -> None:
     third = fifo.send("c", MessageGroupId="g")
     assert third["SequenceNumber"] > first["SequenceNumber"]
     assert fifo.bodies() == ["a", "b", "c"]
+
+
+def test_move_tasks_go_on(restarted: Restarted) -> None:
+    """A handle stands for its task and for no other, however often the broker starts."""
+    dead = restarted.queue("dead", VisibilityTimeout="30")
+    arn = dead.arn
+    policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 1})
+    restarted.queue("live", RedrivePolicy=policy)
+    restarted.queue("other", VisibilityTimeout="30")
+    for each in range(30):
+        dead.send(str(each))
+    other = arn.replace(":dead", ":other")
+    given = {"SourceArn": arn, "DestinationArn": other, "MaxNumberOfMessagesPerSecond": 1}
+    handle = restarted.sqs.start_message_move_task(**given)["TaskHandle"]
+    restarted.kill_and_start()
+    (task,) = restarted.sqs.list_message_move_tasks(SourceArn=arn)["Results"]
+    assert (task["Status"], task["TaskHandle"]) == ("RUNNING", handle)
+    assert task["ApproximateNumberOfMessagesToMove"] == 30
+    restarted.sqs.cancel_message_move_task(TaskHandle=handle)
+    while restarted.sqs.list_message_move_tasks(SourceArn=arn)["Results"][0]["Status"] != (
+        "CANCELLED"
+    ):
+        pass
+    second = restarted.sqs.start_message_move_task(**given)["TaskHandle"]
+    restarted.kill_and_start()
+    with pytest.raises(restarted.sqs.exceptions.ResourceNotFoundException):
+        restarted.sqs.cancel_message_move_task(TaskHandle=handle)
+    listed = restarted.sqs.list_message_move_tasks(SourceArn=arn, MaxResults=10)["Results"]
+    assert [each["Status"] for each in listed] == ["RUNNING", "CANCELLED"]
+    assert listed[0]["TaskHandle"] == second != handle

@@ -3,8 +3,6 @@
 import json
 from typing import Any
 
-import pytest
-
 from tests.compliance.broker import ACCOUNT
 from tests.compliance.queue import Queue
 from tests.compliance.refusals import INVALID_VALUE, refused
@@ -47,9 +45,24 @@ def test_fifty_tags(sqs: Any, queue: Queue) -> None:
     fifty = {f"key{number}": "v" for number in range(50)}
     sqs.tag_queue(QueueUrl=queue.url, Tags=fifty)
     assert tags(queue) == fifty
-    with pytest.raises(sqs.exceptions.ClientError):
+    with refused(INVALID_VALUE, f"Too many tags added for queue {queue.name}."):
         sqs.tag_queue(QueueUrl=queue.url, Tags={"one more": "v"})
     assert tags(queue) == fifty
+
+
+def test_tags_that_are_none(sqs: Any, queue: Queue) -> None:
+    length = "Tag keys must be between 1 and 128 characters in length."
+    reserved = "aws: prefixed tag key names are not allowed for external use."
+    with refused("MissingParameter", "The request must contain the parameter Tags."):
+        sqs.tag_queue(QueueUrl=queue.url, Tags={})
+    with refused(INVALID_VALUE, length):
+        sqs.untag_queue(QueueUrl=queue.url, TagKeys=[])
+    for key, why in (("", length), ("k" * 129, length), ("aws:x", reserved), ("AWS:x", reserved)):
+        with refused(INVALID_VALUE, why):
+            sqs.tag_queue(QueueUrl=queue.url, Tags={"good": "v", key: "v"})
+    with refused(INVALID_VALUE, reserved):
+        sqs.create_queue(QueueName=f"{queue.name}-2", tags={"aws:x": "v"})
+    assert tags(queue) == {}
 
 
 def test_tags_go_with_the_queue(sqs: Any, queue: Queue) -> None:
@@ -117,6 +130,14 @@ def test_labels(sqs: Any, queue: Queue) -> None:
 def test_wrong_permissions(queue: Queue) -> None:
     with refused(INVALID_VALUE):
         permit(queue, "label", "MakeCoffee")
+    with refused("MissingParameter", "The request must contain the parameter Actions."):
+        permit(queue, "label")
+    with refused(
+        INVALID_VALUE,
+        "Value SQS:DeleteQueue for parameter ActionName is invalid. Reason: Only the queue owner "
+        "is allowed to invoke this action.",
+    ):
+        permit(queue, "label", "SendMessage", "DeleteQueue")
     # "An Amazon SQS policy can have a maximum of seven actions per statement."
     seven = (
         "SendMessage",

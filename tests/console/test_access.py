@@ -159,7 +159,7 @@ def test_a_token_of_few_rights_does_what_it_may(tab: Looking, guarded: GuardedBr
     page.get_by_role("link", name="failing_dlq").click()
     page.locator("#letters tbody input").first.check()
     page.get_by_role("button", name="Redrive 1 selected").click()
-    assert page.locator(".notice").inner_text() == "1 of 1 messages went back."
+    assert page.locator(".notice").inner_text() == "1 of 1 message went back."
     assert guarded.run(lambda: guarded.engine.queue("failing").info().depth) == 1
     tab.at("/queues/failing_dlq")
     assert page.locator("#send").count() == 0, "it may not push"

@@ -125,7 +125,7 @@ def test_fail_find_redrive_and_watch_it_drain(looking: Looking, client: Client) 
     page.locator(".timeline li.dead_lettered").wait_for()
     assert page.locator(".timeline li.nacked").count() == 5
     page.get_by_role("button", name="Redrive this message").click()
-    assert notice(page) == "1 of 1 messages went back."
+    assert notice(page) == "1 of 1 message went back."
     looking.live("/queues/nightly")
     looking.wait_for_text("q.nightly.depth", "1")
     page.locator("#glimpses tbody tr").wait_for()
@@ -141,13 +141,13 @@ def test_redrive_one_then_a_selection(looking: Looking, client: Client) -> None:
     page = looking.at("/dead-letters/choosy_dlq")
     page.locator("#letters tbody th a").nth(4).click()
     page.get_by_role("button", name="Redrive this message").click()
-    assert notice(page) == "1 of 1 messages went back."
+    assert notice(page) == "1 of 1 message went back."
     back = client.queue("choosy").pop()
     assert back is not None
     assert (back.text, back.attempts) == ("choosy 4", 1)
     back.ack()
 
-    button = page.locator("[data-needs-selection]")
+    button = page.locator("[data-needs-selection]").first
     assert button.is_disabled()
     page.locator("#letters tbody input").nth(0).check()
     page.locator("#letters tbody input").nth(2).check()
@@ -159,6 +159,57 @@ def test_redrive_one_then_a_selection(looking: Looking, client: Client) -> None:
         "choosy 2",
     ]
     assert page.locator("#letters tbody tr").count() == 2
+
+
+def test_a_group_is_redriven_or_discarded_and_nothing_else(
+    looking: Looking, client: Client
+) -> None:
+    """Three are shown, three are in the question, three move."""
+    queue = client.create_queue("grouped", max_attempts=1)
+    queue.push_batch([f"late {number}" for number in range(3)] + [f"bad {n}" for n in range(7)])
+    for message in queue.pop_batch(10):
+        number = message.text.split()[1]
+        late = message.text.startswith("late")
+        message.nack(reason=f"timeout after {number} s" if late else f"order {number} is bad")
+    page = looking.at("/dead-letters/grouped_dlq")
+    page.get_by_role("link", name="timeout after # s").click()
+    assert page.locator("#letters tbody tr").count() == 3
+    page.get_by_role("button", name="Redrive these 3").click()
+    question = page.locator("#redrive-filtered")
+    assert "Redrive 3 messages?" in question.inner_text()
+    assert "late 0" in question.inner_text()
+    question.get_by_role("button", name="Redrive 3").click()
+    page.locator(".tasks .tag").first.filter(has_text="completed").wait_for(timeout=10_000)
+    assert sorted(each.text for each in queue.peek(100)) == ["late 0", "late 1", "late 2"]
+    assert client.queue("grouped_dlq").info().depth == 7
+
+    page = looking.at("/dead-letters/grouped_dlq?text=bad+5")
+    assert page.locator("#letters tbody tr").count() == 1
+    page.get_by_role("button", name="Discard these 1").click()
+    page.locator("#discard-filtered").get_by_role("button", name="Discard 1").click()
+    page.locator(".tasks .tag").first.filter(has_text="completed").wait_for(timeout=10_000)
+    assert client.queue("grouped_dlq").info().depth == 6
+    page.locator("#letters tbody input").nth(0).check()
+    page.get_by_role("button", name=re.compile("Discard 1 selected")).click()
+    page.locator("#discard-selected").get_by_role("button", name="Discard").click()
+    assert notice(page) == "1 of 1 message is gone for good."
+    assert client.queue("grouped_dlq").info().depth == 5
+
+
+def test_change_and_resend_one(looking: Looking, client: Client) -> None:
+    dead(client, "mended", 1)
+    page = looking.at("/dead-letters/mended_dlq")
+    page.locator("#letters tbody th a").click()
+    page.get_by_role("button", name="Change and resend").click()
+    form = page.locator("#resend")
+    assert form.locator("textarea[name=body]").input_value() == "mended 0"
+    form.locator("textarea[name=body]").fill("whole again")
+    form.locator("textarea[name=attributes]").fill("by=ann")
+    form.get_by_role("button", name="Resend").click()
+    assert "is in mended, in place of the old one" in notice(page)
+    (message,) = client.queue("mended").peek(10)
+    assert (message.text, message.attributes["by"]) == ("whole again", "ann")
+    assert client.queue("mended_dlq").info().depth == 0
 
 
 def test_redrive_all_at_a_rate_with_progress(looking: Looking, client: Client) -> None:

@@ -10,9 +10,11 @@ from urllib.parse import urlencode
 
 import pytest
 
-from nexo.doors.console import dead_letters, message, spark
+from nexo.doors.console import dead_letters, spark
 from nexo.doors.console.history import Sampler
 from nexo.doors.console.spark import Batches
+from nexo.engine import life
+from nexo.vocabulary import limits
 from nexo.vocabulary.batch import batch_of
 from nexo.vocabulary.identity import message_id, parse_message_id
 from nexo.vocabulary.limits import PEEK_MESSAGES_MAX
@@ -79,7 +81,7 @@ async def done(actor: QueueActor) -> str:
 def test_failures_are_found_among_the_events_of_others(
     open_broker: GuardedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(message, "WINDOW", LITTLE)
+    monkeypatch.setattr(life, "LIFE_EVENTS", LITTLE)
     engine = open_broker.engine
 
     async def lives() -> str:
@@ -108,7 +110,7 @@ def test_failures_are_found_among_the_events_of_others(
 def test_a_message_that_is_gone_is_found_among_the_newest_events(
     open_broker: GuardedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(message, "GONE_WINDOW", LITTLE)
+    monkeypatch.setattr(life, "LIFE_GONE_EVENTS", LITTLE)
     engine = open_broker.engine
 
     async def lives() -> str:
@@ -168,10 +170,12 @@ def test_messages_further_back_are_found_and_redriven(open_broker: GuardedBroker
     assert len(links) == 20
     assert letter in links[-1]
     assert "Why it failed" in page(open_broker, links[-1])
-    assert "None of the 1,000 letters" in page(open_broker, "/dead-letters/deep_dlq?reason=x")
+    assert "None of the 1,020 letters matches" in page(
+        open_broker, "/dead-letters/deep_dlq?reason=x"
+    )
 
     marked = selectable(text)[-1]
-    assert "1 of 1 messages went back." in redrive(open_broker, "deep_dlq", text, [marked])
+    assert "1 of 1 message went back." in redrive(open_broker, "deep_dlq", text, [marked])
 
 
 def test_what_was_selected_before_a_queue_was_created_anew_is_left_alone(
@@ -238,7 +242,7 @@ def test_no_reason_is_a_reason_to_choose_too(open_broker: GuardedBroker) -> None
 def test_many_dead_letter_queues_are_shown_page_by_page(
     open_broker: GuardedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dead_letters, "ROWS_SHOWN", 2)
+    monkeypatch.setattr(dead_letters, "CONSOLE_ROWS_SHOWN", 2)
     engine = open_broker.engine
 
     async def fill() -> None:
@@ -284,11 +288,11 @@ def test_the_rate_of_a_query_is_over_the_time_that_was_read(
             await claim(actor, epoch, after)
         await engine.drain()
         await followed.read()
-        monkeypatch.setattr(spark, "COVERED_MS_MIN", 10**9)
+        monkeypatch.setattr(spark, "CONSOLE_RATE_OVER_MS_MIN", 10**9)
         too_soon = followed.rate("claimed", "q")
         # Only as many events are read as a busy broker tells within a moment.
-        monkeypatch.setattr(spark, "COVERED_MS_MIN", 1)
-        monkeypatch.setattr(spark, "EVENTS_READ", 4)
+        monkeypatch.setattr(spark, "CONSOLE_RATE_OVER_MS_MIN", 1)
+        monkeypatch.setattr(spark, "CONSOLE_EVENTS_READ", 4)
         busy = Batches(engine)
         await busy.read()
         await asyncio.sleep(0.002)
@@ -298,5 +302,5 @@ def test_the_rate_of_a_query_is_over_the_time_that_was_read(
 
     too_soon, rate, count = open_broker.wait_for(run())
     assert too_soon is None, "a rate over next to nothing is noise"
-    assert rate > 50 * 1_000 / spark.RATE_OVER_MS, "it is not of a whole minute"
+    assert rate > 50 * 1_000 / limits.CONSOLE_RATE_OVER_MS, "it is not of a whole minute"
     assert count == 5

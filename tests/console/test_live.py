@@ -6,7 +6,7 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from nexo.doors.console.streams import TICK_S
+from nexo.vocabulary.limits import CONSOLE_TICK_S
 from tests.console.looking import Looking
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def test_the_empty_state_teaches_and_gives_way_to_figures(looking: Looking, clie
 
 
 def test_a_changed_depth_shows_within_a_second(looking: Looking, client: Client) -> None:
-    assert TICK_S < SEEN_WITHIN_S
+    assert CONSOLE_TICK_S < SEEN_WITHIN_S
     queue = client.create_queue("live")
     looking.live("")
     before = int(looking.text("depth"))

@@ -146,6 +146,7 @@ def test_spark_shows_who_holds_which_batch(looking: Looking) -> None:
     cells = page.locator("section").first.locator("tbody tr").first.locator("th, td")
     assert cells.all_inner_texts()[:2] == ["lake-feed", "orders-to-lake"]
     assert looking.text("spark.lake-feed.orders-to-lake.held") == "40"
+    assert looking.text("spark.lake-feed.orders-to-lake.age") != "\N{EN DASH}"
     assert looking.text("spark.lake-feed.orders-to-lake.batches") == "2"
     done = page.locator("section").nth(1).locator("tbody tr").first.locator("td")
     assert done.all_inner_texts()[2] == "40"

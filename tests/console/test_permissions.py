@@ -56,11 +56,13 @@ ROWS = {
     "POST /queues/{name}/act/delete": Row({"manage"}, {}),
     "GET /queues/{name}/messages/{id}": Row({"peek"}),
     "GET /queues/{name}/messages/{id}/body": Row({"peek"}),
+    "POST /queues/{name}/messages/{id}/resend": Row({"manage"}, {"body": "x", "to": "spare"}),
     "GET /dead-letters": Row(OPEN),
     "GET /live/dead-letters": Row(OPEN),
     "GET /dead-letters/{name}": Row({"peek"}),
     "GET /live/dead-letters/{name}": Row({"peek"}),
     "POST /dead-letters/{name}/redrive": Row({"manage"}, {"which": "all"}),
+    "POST /dead-letters/{name}/discard": Row({"manage"}, {"which": "filtered", "text": "x"}),
     "POST /dead-letters/{name}/cancel": Row({"manage"}, {"task": "1"}),
     "GET /topics": Row(OPEN),
     "GET /live/topics": Row(OPEN),
@@ -104,6 +106,7 @@ class Pages:
             engine = self.broker.engine
             if "orders" not in engine.queues:
                 await engine.create_queue("orders")
+            await engine.create_queue("spare")
             if "news" not in engine.topics:
                 await engine.create_topic("news")
             if "made" not in {each.name for each in engine.tokens.all()}:
@@ -158,7 +161,9 @@ def all_but(actions: set[str]) -> list[str]:
 
 
 def just(action: str) -> list[str]:
-    return ["*:admin"] if action == ADMIN else [f"{name}:{action}" for name in NAMES]
+    if action == ADMIN:
+        return ["*:admin"]
+    return [*[f"{name}:{action}" for name in NAMES], "spare:push"]
 
 
 def test_every_address_has_a_row_and_an_operation() -> None:

@@ -8,13 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nexo.doors.console.formatting import number, rate, size, span, visible
-from nexo.doors.console.history import POINTS_MAX, POINTS_SHOWN, Points
-from nexo.doors.console.message import (
-    BODY_SHOWN_BYTES,
-    HEX_SHOWN_BYTES,
-    PREVIEW_CHARS,
-    preview,
-    shown_body,
+from nexo.doors.console.history import Points
+from nexo.doors.console.message import preview, shown_body
+from nexo.vocabulary.limits import (
+    CONSOLE_BODY_SHOWN_BYTES,
+    CONSOLE_HEX_SHOWN_BYTES,
+    CONSOLE_POINTS_MAX,
+    CONSOLE_POINTS_SHOWN,
+    CONSOLE_PREVIEW_CHARS,
 )
 from tests.console.looking import LINES_BYTES_MAX
 
@@ -27,7 +28,7 @@ def test_any_body_can_be_shown(body: bytes, wanted: str) -> None:
     assert shown.view == wanted or wanted not in shown.views
     assert (shown.size, shown.cut) == (len(body), 0)
     assert visible(shown.text) == shown.text
-    assert len(preview(body)) <= PREVIEW_CHARS + 1
+    assert len(preview(body)) <= CONSOLE_PREVIEW_CHARS + 1
 
 
 def test_json_is_laid_out_and_not_read() -> None:
@@ -42,12 +43,12 @@ def test_what_is_no_json_document_is_text_or_hex(body: bytes) -> None:
 
 
 def test_long_bodies_are_cut_at_a_whole_character() -> None:
-    shown = shown_body("é".encode() * BODY_SHOWN_BYTES)
+    shown = shown_body("é".encode() * CONSOLE_BODY_SHOWN_BYTES)
     assert shown.view == "text"
-    assert shown.cut == BODY_SHOWN_BYTES
-    odd = shown_body(b"x" + "é".encode() * BODY_SHOWN_BYTES)
+    assert shown.cut == CONSOLE_BODY_SHOWN_BYTES
+    odd = shown_body(b"x" + "é".encode() * CONSOLE_BODY_SHOWN_BYTES)
     assert odd.text.endswith("é")
-    assert shown_body(b"\xff" * 10_000).cut == 10_000 - HEX_SHOWN_BYTES
+    assert shown_body(b"\xff" * 10_000).cut == 10_000 - CONSOLE_HEX_SHOWN_BYTES
 
 
 def test_what_acts_is_written_out() -> None:
@@ -67,12 +68,12 @@ def test_numbers_for_people() -> None:
 
 def test_lines_are_bounded() -> None:
     points = Points(2)
-    for at in range(POINTS_MAX + 1_000):
+    for at in range(CONSOLE_POINTS_MAX + 1_000):
         points.add(at, at * 2)
     times, values = points.columns()
-    assert POINTS_SHOWN * 0.8 < len(times) <= POINTS_SHOWN
+    assert CONSOLE_POINTS_SHOWN * 0.8 < len(times) <= CONSOLE_POINTS_SHOWN
     assert times[0] <= 1_000 + 100
-    assert (times[-1], values[-1]) == (POINTS_MAX + 999, 2 * (POINTS_MAX + 999))
+    assert (times[-1], values[-1]) == (CONSOLE_POINTS_MAX + 999, 2 * (CONSOLE_POINTS_MAX + 999))
     assert points.last == [times[-1], values[-1]]
     assert all(isinstance(each, int) for each in times), "a whole number is written short"
 
@@ -80,6 +81,6 @@ def test_lines_are_bounded() -> None:
 def test_the_longest_lines_fit_into_a_page() -> None:
     """Eight of them are on the overview; with all else a page has 250 KB."""
     points = Points(8)
-    for at in range(POINTS_MAX + 99):
+    for at in range(CONSOLE_POINTS_MAX + 99):
         points.add(1.8e9 + at * 0.8, 12_345.678, 12_345.678, 1e7, 1_234.567, 1e4, 1e6, 1e12 + at)
     assert len(msgspec.json.encode(points.columns())) < LINES_BYTES_MAX

@@ -210,7 +210,6 @@ def test_an_address_of_many_parameters(guarded: GuardedBroker) -> None:
 
 def test_pages_look_one_after_the_other() -> None:
     """Two hundred open pages wake up together; the broker must get its turns in between."""
-    engine: Any = SimpleNamespace(refusal=object())  # so that nobody asks for the disk
     sampler: Any = SimpleNamespace(sample=lambda: None)
     turns, looked_in = 0, []
 
@@ -225,7 +224,7 @@ def test_pages_look_one_after_the_other() -> None:
         return Frame({"a": str(len(looked_in))})
 
     async def look() -> None:
-        pulse = Pulse(engine, sampler)
+        pulse = Pulse(sampler)
         pages = [pulse.stream(ANYONE, frame) for _ in range(50)]
         counting = asyncio.ensure_future(count())
         for _ in range(2):  # what comes first, and what there is to see

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SENT = {"a": True, "b": True, "c": False}
-BALANCED = Alerts(found=10, pushed=10, acked=7, waiting=2, dead_letters=1, expired=0, lost=[])
+BALANCED = Alerts(found=10, pushed=10, acked=7, waiting=2, dead_letters=1, timed_out=0, lost=[])
 
 
 def test_all_is_there() -> None:
@@ -67,8 +67,8 @@ def test_alerts_must_balance(change: dict[str, Any]) -> None:
 
 def test_a_deadline_that_was_missed_is_no_loss() -> None:
     """It came back, and was acked or waits. What retention takes is missing in the balance."""
-    assert msgspec.structs.replace(BALANCED, expired=3).holds
-    assert not msgspec.structs.replace(BALANCED, expired=1, waiting=1).holds
+    assert msgspec.structs.replace(BALANCED, timed_out=3).holds
+    assert not msgspec.structs.replace(BALANCED, timed_out=1, waiting=1).holds
 
 
 def test_the_verdict_names_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:

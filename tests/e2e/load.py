@@ -1,6 +1,6 @@
 """A broker under load in a process of its own, which tells what was confirmed until it is killed.
 
-    python -m tests.e2e.load DIRECTORY LIFE SEED NEXT
+    python -m tests.e2e.load PLACE LIFE SEED NEXT
 
 Each line on its standard output is a fact, written after (or, for `acking`, before) it became one.
 The body of a message follows from its key, so whoever reads it can tell if it is intact.
@@ -15,8 +15,10 @@ from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING
 
+from nexo.engine.desk import AdaptiveRunner
 from nexo.engine.engine import Engine
 from nexo.journal.sqlite import SqliteJournal
+from nexo.server.broker import is_postgresql, journal_of
 from nexo.vocabulary import limits
 from nexo.vocabulary.batch import batch_of
 from nexo.vocabulary.errors import StaleReceipt
@@ -139,12 +141,16 @@ class Load:
         tell(f"acked-{queue.name}", *acked)
 
 
-async def main(directory: str, life: int, seed: int, next_number: int) -> None:
+async def main(place: str, life: int, seed: int, next_number: int) -> None:
     limits.UNFOLDED_BYTES_MAX = 20_000
     random = Random(f"{seed}/{life}")
-    journal = SqliteJournal(directory, reserve_bytes=RESERVE_BYTES)
+    if is_postgresql(place):
+        journal, runner = journal_of(place, place), AdaptiveRunner(inline_ms=0)
+    else:
+        journal, runner = SqliteJournal(place, reserve_bytes=RESERVE_BYTES), AdaptiveRunner()
     engine = Engine(
         journal,
+        runner=runner,
         memory_limit_bytes=MEMORY_LIMIT_BYTES,
         new_incarnation=lambda: random.getrandbits(64),
     )

@@ -23,10 +23,11 @@ from nexo.testing import broker
 from tests.e2e.load import WORK, key_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from nexo.engine.engine import Engine
     from nexo.vocabulary.message import Message
+    from tests.postgresql import PostgresqlServer
 
 ROOT = Path(__file__).resolve().parents[2]
 LIVES = 8
@@ -66,9 +67,9 @@ class Ledger:
             self.returned.append(f"{queue}: {key}")
 
 
-def live(directory: Path, life: int, seed: int, ledger: Ledger, life_s: float) -> None:
+def live(place: str, life: int, seed: int, ledger: Ledger, life_s: float) -> None:
     """One life of the broker, ended by `kill -9`; what it told stands in the ledger then."""
-    arguments = [str(directory), str(life), str(seed), str(ledger.next_number)]
+    arguments = [place, str(life), str(seed), str(ledger.next_number)]
     child = subprocess.Popen(
         [sys.executable, "-m", "tests.e2e.load", *arguments],
         cwd=ROOT,
@@ -99,7 +100,7 @@ def _read(lines: Iterable[str], ledger: Ledger) -> None:
             ledger.note(line.rstrip("\n"))
 
 
-def drain(directory: Path) -> dict[str, list[Message]]:
+def drain(place: str) -> dict[str, list[Message]]:
     """Everything that is left in the queues, once no delivery of a former life is out any more."""
 
     async def empty(engine: Engine) -> dict[str, list[Message]]:
@@ -116,11 +117,11 @@ def drain(directory: Path) -> dict[str, list[Message]]:
                     await queue.ack(delivery.lease, part.first, part.first + part.count)
         return left
 
-    with broker(directory) as running:
+    with broker(place) as running:
         return running.call(empty)
 
 
-def published_in(directory: Path) -> list[str]:
+def published_in(place: str) -> list[str]:
     async def read(engine: Engine) -> list[str]:
         topic, keys, offset = engine.topic("news"), [], 0
         while (reading := await topic.read(offset, 1_000)).parts:
@@ -132,7 +133,7 @@ def published_in(directory: Path) -> list[str]:
                     keys.append(key_of(bytes(content.payload[low:high])))
         return keys
 
-    with broker(directory) as running:
+    with broker(place) as running:
         return running.call(read)
 
 
@@ -140,14 +141,25 @@ def twice(keys: list[str]) -> list[str]:
     return [key for key, count in Counter(keys).items() if count > 1]
 
 
+@pytest.fixture(params=["directory", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Where the broker keeps its journal."""
+    if request.param == "directory":
+        yield str(tmp_path)
+        return
+    server: PostgresqlServer = request.getfixturevalue("postgresql")
+    with server.database("kills") as url:
+        yield url
+
+
 @pytest.mark.timeout(120)
-def test_nothing_confirmed_is_lost_or_comes_back(tmp_path: Path) -> None:
+def test_nothing_confirmed_is_lost_or_comes_back(place: str) -> None:
     seed = int(os.environ.get("NEXO_KILL_SEED") or SystemRandom().randrange(2**32))
     print(f"seed {seed}: repeat with NEXO_KILL_SEED={seed}")  # noqa: T201
     random, ledger = Random(seed), Ledger()
     for life in range(LIVES):
-        live(tmp_path, life, seed, ledger, random.uniform(*LIFE_S))
-    messages = drain(tmp_path)
+        live(place, life, seed, ledger, random.uniform(*LIFE_S))
+    messages = drain(place)
     left = {name: [key_of(each.body) for each in found] for name, found in messages.items()}
     work, copy, graves = left["work"], left["copy"], left["work_dlq"]
     acked, told = ledger.acked, f"seed {seed}, {ledger.lines} lines"
@@ -163,7 +175,7 @@ def test_nothing_confirmed_is_lost_or_comes_back(tmp_path: Path) -> None:
     assert not ledger.published - ledger.acking["copy"] - set(copy), f"published, gone ({told})"
     assert not acked["copy"] & set(copy), f"acked, and still there ({told})"
     assert not twice(copy), told
-    kept = published_in(tmp_path)
+    kept = published_in(place)
     assert not ledger.published - set(kept), f"published, not in the topic ({told})"
     assert not twice(kept), told
 

@@ -262,7 +262,7 @@ async def test_a_forgotten_consumer_leaves_nothing(rig: Rig) -> None:
     queue = await filled(rig, 10)
     epoch = await queue.claims.open(NAME)
     await claim(queue, epoch, 0)
-    await queue.claims.forget(NAME)
+    await queue.claims.release(NAME, forget=True)
     with pytest.raises(Fenced):
         await claim(queue, epoch, 0)
     assert queue.info().claimed == {}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from nexo.access.guard import FAILURES_MAX, FAILURES_WINDOW_MS, Failures
+from nexo.access.guard import Failures
 from nexo.engine.clock import SystemClock
 from nexo.server.service import tell_clock
-from nexo.vocabulary.limits import CLOCK_STEP_MS
+from nexo.vocabulary.limits import ACCESS_FAILURES_MAX, ACCESS_FAILURES_MS, CLOCK_STEP_MS
 
 if TYPE_CHECKING:
     import pytest
@@ -54,11 +54,11 @@ def test_behind_the_journal_time_goes_on_at_its_usual_speed() -> None:
 
 
 def test_failures_are_forgotten_though_the_clock_was_set_back() -> None:
-    now_ms = [10 * FAILURES_WINDOW_MS]
+    now_ms = [10 * ACCESS_FAILURES_MS]
     failures = Failures(lambda: now_ms[0])
-    for _ in range(FAILURES_MAX):
+    for _ in range(ACCESS_FAILURES_MAX):
         failures.count("here")
-    now_ms[0] = FAILURES_WINDOW_MS
+    now_ms[0] = ACCESS_FAILURES_MS
     assert failures.count("here") == 1
 
 

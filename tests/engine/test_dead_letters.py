@@ -237,3 +237,38 @@ async def test_a_purge_while_the_read_back_runs_leaves_no_dead_letter(rig: Rig) 
     await asyncio.sleep(5)
     assert "q_dlq" not in engine.queues or engine.queue("q_dlq").info().depth == 0
     assert engine.refusal is None
+
+
+async def test_one_that_was_deleted_does_not_come_back(rig: Rig) -> None:
+    """Not after a restart either. One that is named after its queue does: it is always the same."""
+    engine = await rig.start()
+    await engine.create_queue("graves")
+    settings = QueueSettings(max_attempts=1, dead_letter="graves")
+    named = await engine.create_queue("named", settings)
+    await engine.create_queue("plain", QueueSettings(max_attempts=1))
+    await named.push(bodies("a"))
+    await engine.queue("plain").push(bodies("b"))
+    await engine.delete_queue("graves")
+    for restarts in (False, True, True):
+        if restarts:
+            engine = await rig.restart()
+        named = engine.queue("named")
+        await nack(named, await named.pop(one_ack=True))
+        assert "graves" not in engine.queues
+        assert (named.info().ready, named.info().in_flight) == (1, 0)
+    plain = engine.queue("plain")
+    await nack(plain, await plain.pop(one_ack=True))
+    assert await peeked(engine.queue("plain_dlq")) == ["b"]
+    await engine.create_queue("graves", QueueSettings(delay_ms=1))
+    await nack(named, await named.pop(one_ack=True))
+    assert await peeked(engine.queue("graves")) == ["a"]
+    assert named.info().depth == 0
+    (letter,) = await engine.queue("graves").peek()
+    assert letter.dead_letter is not None
+    assert letter.dead_letter.attempts == 4
+    await engine.delete_queue("graves")
+    await engine.edit_queue("named", QueueSettings(max_attempts=1))
+    await engine.edit_queue("named", settings)
+    await named.push(bodies("c"))
+    await nack(named, await named.pop(one_ack=True))
+    assert await peeked(engine.queue("graves")) == ["c"], "nobody asked for it when it was deleted"

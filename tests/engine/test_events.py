@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nexo.engine import events as events_actor
-from nexo.vocabulary.errors import InvalidArgument, NexoError
+from nexo.vocabulary.errors import InvalidArgument, NexoError, ReadOnly
 from nexo.vocabulary.limits import EVENTS_PAUSE_MS, EVENTS_RESIDENT_BYTES
 from nexo.vocabulary.names import EVENTS_TOPIC
 from nexo.vocabulary.settings import QueueSettings, TopicSettings
@@ -83,9 +83,12 @@ async def test_timeouts_and_retention_give_their_reasons(telling: Rig) -> None:
     await queue.push(bodies("a"))
     await queue.pop(one_ack=True)
     await asyncio.sleep(30)
-    expired = [e for e in await told(engine) if e.kind is EventKind.EXPIRED]
-    reasons = [e.reason for e in expired]
-    assert reasons == ["no processing ack within the visibility timeout", "retention"]
+    kinds = (EventKind.TIMED_OUT, EventKind.EXPIRED)
+    assert [(e.kind, e.reason) for e in await told(engine) if e.kind in kinds] == [
+        (EventKind.TIMED_OUT, "no processing ack within the visibility timeout"),
+        (EventKind.EXPIRED, "retention"),
+    ]
+    assert (queue.info().timed_out, queue.info().expired) == (1, 1)
     await check_totals(engine)
 
 
@@ -274,3 +277,31 @@ async def test_very_many_are_told_with_several_commits(
     assert nacked == list(range(0, 1_000, 2))
     commits = telling.journal.commits[before:]
     assert max(batch.count for commit in commits for _, batch in commit.rows) == 50
+
+
+async def test_too_many_that_wait_are_dropped_and_counted(
+    telling: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The oldest: while the disk takes no payloads, acks go on."""
+    monkeypatch.setattr(events_actor, "EVENTS_PENDING_MAX", 20)
+    engine = await telling.start()
+    queue = await engine.create_queue("q")
+    await queue.push(numbered(100))
+    delivery = await queue.pop(100, one_ack=True)
+    await asyncio.sleep(1)
+    assert engine.events_waiting == engine.meters.events_dropped == 0
+    full = ReadOnly("the disk is full", "make room")
+    telling.journal.refuse_commit = lambda commit: full if commit.rows else None
+    with pytest.raises(ReadOnly):
+        await queue.push(numbered(1))
+    await asyncio.sleep(3)  # it is loaded anew, and still takes no payloads
+    assert engine.refusal is not None
+    for seq in range(50):
+        await queue.ack(delivery.lease, seq, seq + 1)
+    assert engine.events_waiting == 20
+    assert engine.meters.events_dropped == 30
+    telling.journal.refuse_commit = lambda commit: None
+    await asyncio.sleep(3)
+    acked = [each.first_seq for each in await told(engine) if each.kind is EventKind.ACKED]
+    assert acked == list(range(30, 50))
+    assert engine.events_waiting == 0

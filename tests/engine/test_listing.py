@@ -23,6 +23,7 @@ from nexo.engine.definitions import (
     packed_definitions,
 )
 from nexo.engine.listing import Named, page, steps
+from nexo.vocabulary import limits
 from nexo.vocabulary.definitions import Definitions
 from nexo.vocabulary.limits import DEFINITIONS_STEP, LIST_STEP_NAMES
 from nexo.vocabulary.settings import QueueSettings
@@ -144,8 +145,8 @@ async def test_metrics_of_many_queues_come_in_small_slices(
 ) -> None:
     """The busiest have series of their own, the sums are those of all."""
     monkeypatch.setattr(metrics, "METRICS_QUEUES_MAX", 50)
-    monkeypatch.setattr(metrics, "RANKED_TOGETHER", 20)
-    monkeypatch.setattr(metrics, "SLICE", 10)
+    monkeypatch.setattr(metrics, "METRICS_RANKED_STEP", 20)
+    monkeypatch.setattr(metrics, "METRICS_STEP_QUEUES", 10)
     engine = await filled(rig, 500)
     busy = [f"q{number:04d}" for number in range(3, 500, 10)]
     await asyncio.gather(*[engine.queue(name).push(numbered(7)) for name in busy])
@@ -207,13 +208,13 @@ async def test_the_console_walks_through_many_queues_in_steps(
     at_once = history.Sampler(engine)
     taken = at_once.take()
     assert taken.dead_letters == 15
-    monkeypatch.setattr(history, "AT_ONCE_QUEUES", 10)
+    monkeypatch.setattr(history, "CONSOLE_STEP_QUEUES", 10)
     in_steps = history.Sampler(engine)
     assert in_steps.fresh().depth == 0, "so many are not looked at in one step"
     assert await with_turns(in_steps.walk()) >= 3
     assert in_steps.fresh() == taken
     assert in_steps.deepest == at_once.deepest
-    assert len(in_steps.deepest) == history.DEEPEST_SHOWN
+    assert len(in_steps.deepest) == limits.CONSOLE_DEEPEST_SHOWN
     letters = in_steps.dead_letter_queues
     assert letters.sources() == {"q0007_dlq": ["q0007"], "q0008_dlq": ["q0008"]}
     assert set(letters.names()) == {"q0007_dlq", "q0008_dlq"}
@@ -227,8 +228,8 @@ async def test_the_table_of_the_console_is_chosen_in_steps(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, sort: str, text: str
 ) -> None:
     engine = await letters_and_depths(rig)
-    monkeypatch.setattr(table, "ROWS_SHOWN", 10)
-    monkeypatch.setattr(table, "SORTED_MAX", 40)
+    monkeypatch.setattr(table, "CONSOLE_ROWS_SHOWN", 10)
+    monkeypatch.setattr(table, "CONSOLE_SORTED_MAX", 40)
     asked = {"sort": sort, "filter": text, "page": "3"}
     visit: Any = SimpleNamespace(
         engine=engine,
@@ -249,7 +250,7 @@ async def test_the_table_of_the_console_is_chosen_in_steps(
 async def test_the_topics_of_the_console_are_chosen_in_steps(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
-    monkeypatch.setattr(topics_page, "TOPICS_SHOWN", 250)
+    monkeypatch.setattr(topics_page, "CONSOLE_TOPICS_SHOWN", 250)
     engine = await rig.start()
     names = [f"t{number:04d}" for number in range(3 * LIST_STEP_NAMES)]
     await asyncio.gather(*[engine.create_topic(name) for name in names])

@@ -269,13 +269,77 @@ async def test_redrives_can_be_asked_about_by_number(rig: Rig) -> None:
 async def test_who_asks_about_a_failed_redrive_is_told_why(rig: Rig) -> None:
     engine = await rig.start()
     await bury(engine, "a", numbered(100))
+    number = await engine.tasks.begin("graves", None, 10.0)
+    moved = engine.queue("a").info().ready
     failures = [ReadOnly("no more")]
     rig.journal.refuse_commit = lambda _: failures.pop() if failures else None
-    number = await engine.tasks.begin("graves", None, None)
     with pytest.raises(ReadOnly, match="no more"):
-        await engine.tasks.progress(number, wait_ms=10_000)
+        await engine.tasks.progress(number, wait_ms=60_000)
     await asyncio.sleep(5)
+    assert engine.queue("graves").info().ready == 100 - moved
+
+
+async def test_a_redrive_that_is_not_on_disk_is_none(rig: Rig) -> None:
+    engine = await rig.start()
+    await bury(engine, "a", numbered(100))
+    failures = [ReadOnly("no more")]
+    rig.journal.refuse_commit = lambda _: failures.pop() if failures else None
+    with pytest.raises(ReadOnly, match="no more"):
+        await engine.tasks.begin("graves", None, None)
+    await asyncio.sleep(5)
+    assert engine.tasks.of(engine.queue("graves")) == []
+    engine = await rig.restart()
     assert engine.queue("graves").info().ready == 100
+
+
+async def test_a_redrive_goes_on_after_a_restart(rig: Rig) -> None:
+    """Where it was, with its number and id; and nothing moves twice."""
+    engine = await rig.start()
+    await bury(engine, "a", numbered(100))
+    number = await engine.tasks.begin("graves", None, 20.0)
+    await asyncio.sleep(2)
+    before, task_id = (await engine.tasks.progress(number)).moved, engine.tasks.id_of(number)
+    assert 0 < before < 100
+    engine = await rig.restart()
+    ((found, task),) = engine.tasks.of(engine.queue("graves"))
+    assert (found, engine.tasks.id_of(found), task.status) == (number, task_id, "RUNNING")
+    assert before <= task.progress().moved < 100
+    assert task.progress().total == 100
+    ended = await engine.tasks.progress(number, wait_ms=60_000)
+    assert (ended.moved, ended.finished) == (100, True)
+    assert await peeked(engine.queue("a"), 200) == [str(each) for each in range(100)]
+    engine = await rig.restart()
+    ((found, task),) = engine.tasks.of(engine.queue("graves"))
+    assert (found, task.status, task.progress()) == (number, "COMPLETED", ended)
+
+
+async def test_how_redrives_ended_is_known_after_a_restart(rig: Rig) -> None:
+    engine = await rig.start()
+    await bury(engine, "a", numbered(100))
+    await engine.create_queue("repair")
+    stopped = await engine.tasks.begin("graves", None, 10.0)
+    await asyncio.sleep(1)
+    engine.tasks.cancel(stopped)
+    cancelled = await engine.tasks.progress(stopped, wait_ms=60_000)
+    failed = await engine.tasks.begin("graves", "repair", 10.0)
+    await asyncio.sleep(1)
+    await engine.delete_queue("repair")
+    with pytest.raises(QueueNotFound):
+        await engine.tasks.progress(failed, wait_ms=60_000)
+    engine = await rig.restart()
+    ((last, second), (first, old)) = engine.tasks.of(engine.queue("graves"))
+    assert (first, old.status, old.progress()) == (stopped, "CANCELLED", cancelled)
+    assert (last, second.status) == (failed, "FAILED")
+    with pytest.raises(QueueNotFound, match="repair"):
+        await engine.tasks.progress(failed)
+    another = await engine.tasks.begin("graves", None, None)
+    assert another > failed, "a number stands for one redrive, ever"
+    ids = {engine.tasks.id_of(each) for each in (stopped, failed, another)}
+    assert len(ids) == 3
+    await engine.delete_queue("graves")
+    await engine.create_queue("graves")
+    engine = await rig.restart()
+    assert engine.tasks.of(engine.queue("graves")) == [], "they went with their queue"
 
 
 async def test_a_disk_failure_between_two_steps_leaves_nothing_aside(rig: Rig) -> None:

@@ -118,6 +118,55 @@ async def test_it_ends(rig: Rig) -> None:
         await desk.read(unread, 0, 1, 1)
 
 
+async def test_all_of_a_scan_share_a_view(rig: Rig) -> None:
+    queue = await filled(rig)
+    taken = queue.views.open(Wanted(), "query/1")
+    await queue.push(numbered(5))
+    assert queue.views.open(Wanted(), "query/1") == taken
+    assert queue.views.open(Wanted(), "query/2").count == COUNT + 5
+    assert queue.views.open(Wanted()).count == COUNT + 5
+
+
+async def test_a_scan_gets_no_second_view(rig: Rig) -> None:
+    """Some of it has read the first one, and all of it must be of one moment."""
+    queue = await filled(rig)
+    taken = queue.views.open(Wanted(), "query/1")
+    await asyncio.sleep(VIEW_IDLE_MS / 1000 - 1)
+    assert queue.views.open(Wanted(), "query/1") == taken, "it is kept for an hour"
+    await asyncio.sleep(VIEW_IDLE_MS / 1000 + 1)
+    with pytest.raises(LeaseLost, match="take a new one"):
+        queue.views.open(Wanted(), "query/1")
+    assert queue.views.open(Wanted(), "query/2").count == COUNT
+
+
+async def test_a_scan_that_goes_on_after_a_restart_is_over(rig: Rig) -> None:
+    """Other tasks of it, which know nothing, may have opened a view of the new boot already."""
+    queue = await filled(rig)
+    taken = queue.views.open(Wanted(), "query/1")
+    queue = (await rig.restart()).queue("q")
+    fresh = queue.views.open(Wanted(), "query/1")
+    assert fresh.snapshot != taken.snapshot
+    with pytest.raises(LeaseLost):
+        await queue.views.read(taken.snapshot, 0, 10, 10**6, "query/1")
+    for _ in range(2):
+        with pytest.raises(LeaseLost):
+            queue.views.open(Wanted(), "query/1")
+    with pytest.raises(LeaseLost):
+        await queue.views.read(fresh.snapshot, 0, 10, 10**6, "query/1")
+
+
+async def test_scans_that_are_over_are_forgotten_in_the_end(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(views, "VIEW_SCANS_ENDED", 3)
+    queue = await filled(rig)
+    for number in range(5):
+        queue.views.close(queue.views.open(Wanted(), f"query/{number}").snapshot)
+    assert queue.views.open(Wanted(), "query/1").count == COUNT
+    with pytest.raises(LeaseLost):
+        queue.views.open(Wanted(), "query/2")
+
+
 async def test_a_claim_waits_for_something(rig: Rig) -> None:
     queue = await (await rig.start()).create_queue("q")
     epoch = await queue.claims.open("c")

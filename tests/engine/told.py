@@ -38,7 +38,15 @@ async def check_totals(engine: Engine) -> None:
     events = await told(engine)
     for queue in engine.queues.values():
         info, counted = queue.info(), sums(events, queue.name)
-        for kind in ("pushed", "delivered", "acked", "nacked", "expired", "dead_lettered"):
+        for kind in (
+            "pushed",
+            "delivered",
+            "acked",
+            "nacked",
+            "timed_out",
+            "expired",
+            "dead_lettered",
+        ):
             figure = getattr(info, kind)
             assert counted[kind] == figure, f"{queue.name}: {counted[kind]} {kind}, not {figure}"
         left = sum(counted[kind] for kind in ("acked", "dead_lettered", "redriven", "purged"))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, Protocol
 
+import psycopg
+
 from nexo.journal.memory import MemoryDisk, MemoryJournal
 from nexo.journal.port import Commit, Write
+from nexo.journal.postgresql import PostgresqlJournal
 from nexo.journal.sqlite import SqliteJournal
 from nexo.simulation.disk import SimulatedDisk
 from nexo.vocabulary.batch import Batch, batch_of
@@ -15,6 +19,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from nexo.journal.port import Journal
+
+
+_SCHEMAS = count(1)
 
 
 class Place(Protocol):
@@ -61,6 +68,27 @@ class OnSimulatedDisk:
         for journal in self._journals:
             journal.close()
         self.disk.close()
+
+
+class OnPostgresql:
+    """A schema of its own in a server that all tests share."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._schema = f"nexo_{next(_SCHEMAS)}"
+        self._journals: list[PostgresqlJournal] = []
+
+    def journal(self) -> PostgresqlJournal:
+        for journal in self._journals:  # the server lets one at a time have it
+            journal.close()
+        self._journals.append(PostgresqlJournal(self._url, schema=self._schema))
+        return self._journals[-1]
+
+    def leave(self) -> None:
+        for journal in self._journals:
+            journal.close()
+        with psycopg.connect(self._url, autocommit=True) as connection:
+            connection.execute(f"DROP SCHEMA IF EXISTS {self._schema} CASCADE".encode())
 
 
 def change(

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from random import Random
+from typing import TYPE_CHECKING
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
 
 from nexo.journal.memory import MemoryDisk, MemoryJournal
 from nexo.journal.port import Commit, Write
 from nexo.journal.sqlite import SqliteJournal
 from nexo.simulation.disk import SimulatedDisk
 from nexo.vocabulary.batch import Batch, batch_of
+from tests.journal.places import OnPostgresql
 from tests.journal.workload import SMALL, Model, assert_same, shown_by
+
+if TYPE_CHECKING:
+    from nexo.journal.port import Journal
+    from nexo.journal.postgresql import PostgresqlJournal
+    from tests.postgresql import PostgresqlServer
 
 OWNERS = st.integers(0, 3)
 WRITES = st.builds(
@@ -28,7 +41,7 @@ class JournalMachine(RuleBasedStateMachine):
     @initialize(seed=st.integers(0, 2**32))
     def begin(self, seed: int) -> None:
         self.disk = SimulatedDisk(Random(seed))
-        self.journal = self._new_journal()
+        self.journal: Journal = self._new_journal()
         self.memory_disk = MemoryDisk()
         self.memory = MemoryJournal(self.memory_disk)
         self.model = Model()
@@ -87,13 +100,39 @@ class JournalMachine(RuleBasedStateMachine):
             self.journal.close()
             self.disk.close()
 
-    def _new_journal(self) -> SqliteJournal:
+    def _new_journal(self) -> Journal:
         return SqliteJournal("data", vfs=self.disk.name, tuning=SMALL, reserve_bytes=16 * 1024)
 
     def _open(self) -> None:
         self.epoch += 1
         assert self.journal.open() == self.epoch
         assert self.memory.open() == self.epoch
+
+
+class PostgresqlMachine(JournalMachine):
+    """The same in PostgreSQL. Of its own crashes it knows more than we do: here a broker vanishes,
+    and another comes."""
+
+    url = ""
+
+    def _new_journal(self) -> PostgresqlJournal:
+        if not hasattr(self, "place"):
+            self.place = OnPostgresql(self.url)
+        return self.place.journal()
+
+    def teardown(self) -> None:
+        if hasattr(self, "place"):
+            self.place.leave()
+        super().teardown()
+
+
+def test_in_postgresql(postgresql: PostgresqlServer) -> None:
+    class Machine(PostgresqlMachine):
+        url = postgresql.url
+
+    run_state_machine_as_test(
+        Machine, settings=settings(max_examples=12, stateful_step_count=15, deadline=None)
+    )
 
 
 TestJournal = JournalMachine.TestCase

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import urllib.error
 import urllib.request
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import nexo
+from nexo.spark.claims import Claims
+from nexo.spark.link import Link
+from nexo.spark.options import read_options
 from nexo.telemetry.families import FAMILIES
 from tests.compliance.broker import ServedBroker
 
@@ -65,7 +69,15 @@ def test_the_figures_of_a_queue(broker: ServedBroker) -> None:
         assert (info.depth, info.in_flight) == (3, 1)
         for gauge in ("depth", "ready", "scheduled", "in_flight"):
             assert value(samples, f"nexo_queue_{gauge}", queue="figures") == getattr(info, gauge)
-        for event in ("pushed", "delivered", "acked", "nacked", "expired", "dead_lettered"):
+        for event in (
+            "pushed",
+            "delivered",
+            "acked",
+            "nacked",
+            "timed_out",
+            "expired",
+            "dead_lettered",
+        ):
             told = value(samples, "nexo_messages_total", queue="figures", event=event)
             assert told == getattr(info, event), event
         assert 0 < value(samples, "nexo_queue_oldest_age_seconds", queue="figures") < 30
@@ -75,6 +87,35 @@ def test_the_figures_of_a_queue(broker: ServedBroker) -> None:
         assert value(samples, "nexo_queue_depth", queue="figures_dlq") == 1
         assert value(samples, "nexo_connections", door="rpc") == 1
         third.ack()
+
+
+@contextmanager
+def claiming(broker: ServedBroker, name: str) -> Iterator[nexo.Queue]:
+    """A query of Spark holds two messages of this queue."""
+    link = Link(read_options({"endpoint": broker.native_url, "queue": name}))
+    with closing(link), nexo.connect(broker.native_url) as client:
+        queue = client.create_queue(name)
+        queue.push_batch([b"a", b"b", b"c"])
+        claims = Claims(link, name, "query")
+        assert claims.claim(0, 2, 10**6).messages == 2
+        claims.seal(1, 2, 10**6)
+        yield queue
+
+
+def test_what_queries_of_spark_hold(broker: ServedBroker) -> None:
+    held = {"queue": "claims", "consumer": "query"}
+    with claiming(broker, "claims") as queue:
+        samples = scraped(broker)
+        assert value(samples, "nexo_queue_claimed", **held) == 2
+        assert 0 <= value(samples, "nexo_queue_claimed_age_seconds", **held) < 60
+        info = queue.info()
+        assert info.claimed == {"query": 2}
+        assert 0 <= info.claimed_age["query"] < 60
+        assert queue.release("query") == 2
+        assert queue.info().claimed == {"query": 0}
+        assert ("nexo_queue_claimed", frozenset(held.items())) not in scraped(broker)
+        queue.release("query", forget=True)
+        assert queue.info().claimed == {}
 
 
 def test_the_figures_of_the_broker(broker: ServedBroker) -> None:
@@ -90,7 +131,8 @@ def test_the_figures_of_the_broker(broker: ServedBroker) -> None:
 
 
 def test_every_metric_is_on_the_page_and_the_other_way_round(broker: ServedBroker) -> None:
-    told = {name for name, _ in scraped(broker)}
+    with claiming(broker, "every-metric"):
+        told = {name for name, _ in scraped(broker)}
     for suffix in ("_bucket", "_sum", "_count"):
         told = {name.removesuffix(suffix) for name in told}
     assert told == set(FAMILIES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -19,7 +20,7 @@ LIMIT_S = 200.0
 
 
 class Job:
-    """A job under way. It leads a process group: Java and the Python workers die with it."""
+    """A job under way. It leads a process group, and Java one of its own; both are killed."""
 
     program: tuple[str, ...] = (NEXO, "pipeline", "run")
 
@@ -47,7 +48,10 @@ class Job:
 
     def kill(self) -> None:
         if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
+            groups = [self.process.pid, *_children(self.process.pid)]
+            for group in groups:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(group, signal.SIGKILL)
             self.process.wait()
 
     def interrupt(self) -> None:
@@ -65,3 +69,11 @@ class DeadlyJob(Job):
         deadly = ("-m", "tests.pipeline.deadly", step, str(self.marker))
         self.program = (sys.executable, *deadly)
         super().__init__(directory, url, *arguments)
+
+
+def _children(process: int) -> list[int]:
+    """The processes that it has started itself."""
+    told = subprocess.run(
+        ["ps", "-o", "pid=", "--ppid", str(process)], capture_output=True, text=True, check=False
+    )
+    return [int(each) for each in told.stdout.split()]

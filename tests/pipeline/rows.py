@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 
 from nexo.pipeline.files import Added, file_writer
-from nexo.spark.rows import TOPIC_SCHEMA
+from nexo.query.rows import TOPIC_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

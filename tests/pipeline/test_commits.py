@@ -18,7 +18,7 @@ from nexo.pipeline.commits import Commits
 from nexo.pipeline.delta import EVENTS_TABLE, MESSAGES_TABLE, create_table
 from nexo.pipeline.files import event_columns
 from nexo.pipeline.lake import Lake
-from nexo.spark.rows import TOPIC_SCHEMA
+from nexo.query.rows import TOPIC_SCHEMA
 from nexo.vocabulary.events import Event, batch_of_events
 from nexo.vocabulary.states import EventKind
 from tests.pipeline.rows import NOON, messages, write

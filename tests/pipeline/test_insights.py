@@ -21,7 +21,7 @@ from nexo.pipeline.parts import columns_of
 from nexo.pipeline.status import Teller
 from nexo.pipeline.tables import QUEUE_MINUTES, Tables, with_depths
 from nexo.pipeline.watch import Watch
-from nexo.spark.rows import TOPIC_SCHEMA
+from nexo.query.rows import TOPIC_SCHEMA
 from nexo.vocabulary.names import EVENTS_TOPIC
 from tests.pipeline.place import some_bodies
 from tests.pipeline.plain_insights import queue_minutes

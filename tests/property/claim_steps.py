@@ -169,7 +169,8 @@ class ClaimSteps(OperatorSteps):
         queue, model, now = self.pair.queue, self.pair.model, self.now
         if what == "open":
             epoch, expected = self.pair.both(
-                lambda: rules.open_claims(queue, name), lambda: claims.open_claims(model, name)
+                lambda: rules.open_claims(queue, name, now),
+                lambda: claims.open_claims(model, name),
             )
             assert epoch == expected, f"epoch {epoch}, not {expected}"
             self.epochs[name] = epoch

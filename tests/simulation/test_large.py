@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nexo.simulation.large.shapes import SHAPES
+from nexo.simulation.large.world import SHAPES
 from nexo.simulation.seeds import run_large
 
 SOAKED_ROUNDS = 3  # of all shapes, each with other draws

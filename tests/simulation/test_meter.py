@@ -14,7 +14,7 @@ from nexo.machine import ack as acks
 from nexo.machine import pop as pops
 from nexo.simulation.history import Violation
 from nexo.simulation.large import chunks, leases
-from nexo.simulation.large.shapes import SHAPES
+from nexo.simulation.large.world import SHAPES
 from nexo.simulation.loop import VirtualLoop
 from nexo.simulation.meter import STEP_LINES_MAX, UNIT_LINES_MAX, Meter
 from nexo.simulation.seeds import run_large

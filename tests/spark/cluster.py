@@ -53,10 +53,7 @@ class Cluster:
         # A worker that finds no master asks again after ten seconds only.
         eventually(lambda: "I have been elected leader" in self.log("master"), START_S)
         for number in range(workers):
-            place = str(directory / f"worker-{number}")
-            arguments = ["-c", "1", "-m", "1g", "-d", place, "--webui-port", str(free_port())]
-            worker = [*arguments, "--host", HOST, self.url]
-            self._start(f"worker-{number}", "org.apache.spark.deploy.worker.Worker", worker)
+            self._start_worker(number)
 
     def __enter__(self) -> Self:
         eventually(lambda: self.log("master").count("Registering worker") >= 2, START_S)
@@ -73,8 +70,22 @@ class Cluster:
         """How many of its processes have ended."""
         return sum(process.poll() is not None for process in self._processes)
 
+    def replace_worker(self, number: int) -> None:
+        """Kill a worker, and start another in its place."""
+        worker = self._processes.pop(1 + number)
+        worker.kill()
+        worker.wait()
+        self._start_worker(number)
+        self._processes.insert(1 + number, self._processes.pop())
+
     def log(self, name: str) -> str:
         return (self._directory / f"{name}.log").read_text()
+
+    def _start_worker(self, number: int) -> None:
+        place = str(self._directory / f"worker-{number}")
+        arguments = ["-c", "1", "-m", "1g", "-d", place, "--webui-port", str(free_port())]
+        worker = [*arguments, "--host", HOST, self.url]
+        self._start(f"worker-{number}", "org.apache.spark.deploy.worker.Worker", worker)
 
     def _start(self, name: str, main: str, arguments: list[str]) -> None:
         spark_class = Path(pyspark.__file__).parent / "bin" / "spark-class"

@@ -313,3 +313,35 @@ def test_a_slice_of_a_batch_that_was_given_back_fails(monkeypatch: pytest.Monkey
     reader = queue_stream.QueueStreamReader(read_options({"queue": "q"}))
     with pytest.raises(LeaseLost, match="given back"):
         texts(reader, [queue_stream.QueueSlice("spark", 1, 1, 1, 3, 8)])
+
+
+def test_what_another_query_holds_is_said_at_the_start(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    place.queue.push_batch(["a", "b"])
+    old = place.reader()
+    start = old.initialOffset()
+    old.partitions(start, old.latestOffset(start, ALL))
+    assert not caplog.records, "nobody holds anything yet"
+    place.reader().initialOffset()
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert f"queue {place.name} that the query {start['consumer']} holds" in told
+    assert "does not get: 2, for 0s" in told
+    assert f"nexo queue release {place.name} --consumer {start['consumer']}" in told
+
+
+def test_a_stream_waits_until_enough_is_there(place: Place) -> None:
+    place.queue.push_batch(["a", "b"])
+    reader = place.reader(minMessagesPerTrigger=3, maxTriggerDelay="1h")
+    start = reader.initialOffset()
+    assert reader.latestOffset(start, ALL) == start
+    assert place.queue.info().ready == 2, "nothing is claimed"
+    place.queue.push("c")
+    end, got = advance(reader, start)
+    assert got == ["a", "b", "c"]
+    place.queue.push("d")
+    assert reader.latestOffset(end, ALL) == end
+    info = place.queue.info()
+    assert (info.ready, info.acked) == (1, 3), "what is committed is acked all the same"
+    now = place.reader(minMessagesPerTrigger=3)
+    assert all_available(now) == ["d"], "an available-now run waits for nothing"

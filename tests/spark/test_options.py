@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.types import MapType, StringType, StructType
 
 from nexo.spark.link import Link, link_to
 from nexo.spark.options import TABLE, Options, read_options, table_in_markdown
+from nexo.spark.patience import Patience
+from nexo.spark.source import NexoDataSource
 from nexo.vocabulary.errors import InvalidArgument
 
 PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
@@ -120,3 +123,106 @@ def test_spark_is_not_loaded_before_it_is_needed(module: str) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=50
     )
     assert not {"pyspark", "pyarrow", "numpy", "pandas"} & set(run.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("subscribe", "use topic"),
+        ("subscribePattern", "use topicPattern"),
+        ("assign", "use topic"),
+        ("kafka.bootstrap.servers", "use endpoint"),
+        ("kafka.group.id", "no Kafka"),
+        ("endingOffsetsByTimestamp", "use endingTimestamp"),
+    ],
+)
+def test_the_names_of_kafka_are_answered_with_ours(name: str, hint: str) -> None:
+    with pytest.raises(InvalidArgument, match=hint):
+        read_options({name: "news"})
+
+
+def test_the_options_of_kafka_that_are_taken() -> None:
+    found = read_options(
+        {
+            "topic": "news",
+            "startingoffsetsbytimestamp": '{"news": 1767225600000}',
+            "endingtimestamp": "2026-01-31T00:00:00Z",
+            "minoffsetspertrigger": "5000",
+            "maxtriggerdelay": "2m",
+        }
+    )
+    assert found.starting_ms_by_topic == {"news": 1_767_225_600_000}
+    assert (found.ending_ms, found.messages_min) == (1_769_817_600_000, 5_000)
+    assert found.delay_max_s == 120
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"queue": "q", "endingTimestamp": "5"}, "endingTimestamp is for topics"),
+        ({"topic": "t", "endingTimestamp": "5", "endingOffsets": "latest"}, "contradict"),
+        ({"topic": "t", "endingTimestamp": "soon"}, "endingTimestamp is 'soon'"),
+        ({"topic": "t", "startingOffsetsByTimestamp": "x"}, "JSON from topics to milliseconds"),
+        ({"topic": "t", "maxTriggerDelay": "1m"}, "set minMessagesPerTrigger"),
+        ({"topic": "t", "timeout": "0"}, "timeout is '0'"),
+        ({"topic": "t", "timeout": "soon"}, "soon"),
+    ],
+)
+def test_more_that_is_refused(options: dict[str, str], problem: str) -> None:
+    with pytest.raises(InvalidArgument, match=problem):
+        read_options(options)
+
+
+def schema_of(source: NexoDataSource) -> StructType:
+    """What Spark makes of it; a session is not needed for that."""
+    schema = StructType()
+    for column in source.schema().split(", "):
+        name, kind = column.split(" ")
+        map_of = MapType(StringType(), StringType())
+        schema.add(name, map_of if kind.startswith("map") else kind.replace("int", "integer"))
+    return schema
+
+
+def test_how_long_a_broker_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams wait through an upgrade; what is asked for goes first."""
+
+    def waits(**options: str) -> list[float | None]:
+        source = NexoDataSource({"queue": "q", **options})
+        schema = schema_of(source)
+        written = StructType().add("body", "string")
+        readers: list[Any] = [source.reader(schema), source.streamReader(schema)]
+        writers: list[Any] = [source.writer(written, False), source.streamWriter(written, False)]
+        return [each._options.timeout_s for each in (*readers, *writers)]
+
+    assert waits() == [None, 600.0, None, 600.0]
+    assert Link(read_options({"queue": "q"}))._connection._timeout == 60.0
+    assert waits(timeout="90s") == [90.0] * 4
+    assert Link(read_options({"queue": "q", "timeout": "90s"}))._connection._timeout == 90.0
+    monkeypatch.setenv("NEXO_BROKER_TIMEOUT", "5s")
+    assert waits() == [5.0] * 4
+
+
+def test_a_schema_that_does_not_fit_is_refused() -> None:
+    source = NexoDataSource({"queue": "q"})
+    other = StructType().add("id", "string").add("body", "string")
+    for refuse in (source.reader, source.streamReader):
+        with pytest.raises(InvalidArgument, match=r"schema is fixed.*body string.*leave .schema"):
+            refuse(other)
+    topic = NexoDataSource({"topic": "t"})
+    topic.reader(schema_of(topic))
+
+
+def test_patience() -> None:
+    now = [100.0]
+    options = read_options({"queue": "q", "minMessagesPerTrigger": "10", "maxTriggerDelay": "60s"})
+    patience = Patience(options, lambda: now[0])
+    assert patience.is_asked
+    assert patience.waits(9)
+    assert not patience.waits(10)
+    now[0] += 61
+    assert not patience.waits(1), "the last micro-batch is too long ago"
+    patience.begin()
+    assert patience.waits(1)
+    plain = Patience(read_options({"queue": "q"}))
+    assert not plain.is_asked
+    assert not plain.waits(1)

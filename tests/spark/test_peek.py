@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.sql.datasource import (
-    EqualNullSafe,
-    EqualTo,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    IsNotNull,
-    IsNull,
-    LessThan,
-    LessThanOrEqual,
-    Not,
-)
 
+from nexo.spark import queue_batch
 from nexo.spark.options import read_options
-from nexo.spark.queue_batch import FilteringReader, SnapshotReader
+from nexo.spark.queue_batch import ViewReader, scan_of
 from nexo.vocabulary.errors import LeaseLost
 
 if TYPE_CHECKING:
@@ -30,15 +18,15 @@ if TYPE_CHECKING:
     from tests.spark.place import Place
 
 
-def reader(place: Place, **options: Any) -> SnapshotReader:
-    return SnapshotReader(read_options(place.options(queue=place.queue.name, **options)))
+def reader(place: Place, **options: Any) -> ViewReader:
+    return ViewReader(read_options(place.options(queue=place.queue.name, **options)))
 
 
-def rows_of(source: SnapshotReader, planned: Any) -> list[dict[str, Any]]:
+def rows_of(source: ViewReader, planned: Any) -> list[dict[str, Any]]:
     return [row for each in planned for rows in source.read(each) for row in rows.to_pylist()]
 
 
-def bodies(source: SnapshotReader, planned: Any) -> list[str]:
+def bodies(source: ViewReader, planned: Any) -> list[str]:
     return [row["body"].decode() for row in rows_of(source, planned)]
 
 
@@ -93,98 +81,90 @@ def test_dead_letters_in_sql(spark: SparkSession, place: Place) -> None:
 def test_what_is_acked_meanwhile_is_still_there(place: Place) -> None:
     filled(place)
     source = reader(place, minPartitions=4)
-    planned = source.partitions()
+    planned = list(source.partitions())
+    first = rows_of(source, planned[:1])
     place.queue.purge()
     place.queue.push("new")
-    found = rows_of(source, planned)
+    found = first + rows_of(source, planned[1:])
     assert len(found) == 22
     assert {row["state"] for row in found} == {"ready", "received", "scheduled"}
     assert sorted(bodies(source, planned)) == sorted(row["body"].decode() for row in found)
     assert bodies(source, source.partitions()) == ["new"]
 
 
-def test_a_snapshot_that_is_over(place: Place) -> None:
+def test_each_query_on_a_dataframe_sees_the_queue_as_it_is(
+    spark: SparkSession, place: Place
+) -> None:
+    """Spark plans the slices once, when the DataFrame is loaded; one query sees one moment, also
+    if it reads the queue twice."""
+    place.queue.push_batch([f"m{number}" for number in range(10)])
+    rows = place.table(spark, minPartitions=3)
+    assert rows.count() == 10
+    place.queue.push_batch(["x"] * 5)
+    assert rows.count() == 15
+    place.queue.purge()
+    assert rows.count() == 0
+    place.queue.push_batch(["y"] * 7)
+    assert rows.union(rows).count() == 14
+    assert len(list(rows.toLocalIterator())) == 7
+
+
+def test_a_scan_never_sees_two_moments(place: Place) -> None:
+    """Its view is over, but some tasks have read it: the others must not get another one."""
     filled(place)
-    source = reader(place)
-    planned = source.partitions()
+    source = reader(place, minPartitions=2)
+    planned = list(source.partitions())
+    rows_of(source, planned[:1])
     for _ in range(16):  # as many as a queue keeps
-        source.partitions()
+        rows_of(source, source.partitions())
     with pytest.raises(LeaseLost, match="take a new one"):
-        rows_of(source, planned)
+        rows_of(source, planned[1:])
+    assert len(rows_of(source, source.partitions())) == 22
 
 
-def test_conditions_give_what_spark_would(spark: SparkSession, place: Place) -> None:
+def test_a_view_of_a_broker_that_restarted_is_not_mixed_with_another(place: Place) -> None:
     filled(place)
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    everything = place.table(spark).collect()
-    conditions = (
-        "priority = 9",
-        "priority IN (0, 3) AND attempts > 0",
-        "attempts <= 0",
-        "group_id = 'g' AND attempts < 1",
-        "group_id IS NULL",
-        "group_id IS NOT NULL AND priority >= 1",
-        "created_at > timestamp'2020-01-01 00:00:00' AND state = 'ready'",
-        "created_at < timestamp'2020-01-01 00:00:00'",
-        "group_id = 'g' OR priority = 9",
-        "group_id <=> NULL",
-    )
-    plain = spark.createDataFrame(everything, place.table(spark).schema)
-    decided = plain.selectExpr("id", f"array({', '.join(conditions)}) AS holds").collect()
-    for number, condition in enumerate(conditions):
-        pushed = place.table(spark).where(condition).collect()
-        expected = {row.id for row in decided if row.holds[number]}
-        assert {row.id for row in pushed} == expected, condition
+    source = reader(place, minPartitions=2)
+    planned = list(source.partitions())
+    rows_of(source, planned[:1])
+    (key,) = [key for key in queue_batch._seen if key[0] == place.name]
+    queue_batch._seen[key] += "-of-an-earlier-boot"
+    with pytest.raises(LeaseLost, match=r"restarted .*run the query again"):
+        rows_of(source, planned[1:])
 
 
-def test_conditions_work_where_they_are_switched_off(spark: SparkSession, place: Place) -> None:
+class Context:
+    """What a task is told by Spark."""
+
+    def __init__(self, **properties: str) -> None:
+        self.properties = properties
+
+    def getLocalProperty(self, name: str) -> str | None:  # noqa: N802
+        return self.properties.get(name.replace(".", "_"))
+
+
+def test_the_scan_of_a_task() -> None:
+    told = {"spark_sql_execution_id": "7", "spark_sql_execution_query_id": "q"}
+    assert scan_of(Context(**told), "loaded") == "q/7"
+    assert scan_of(Context(spark_sql_execution_id="7"), "loaded") == "loaded/7"
+    assert scan_of(Context(), "loaded") == scan_of(None, "loaded") == "loaded"
+
+
+@pytest.mark.parametrize("pushdown", ["false", "true"])
+def test_a_condition_leaves_no_trace(spark: SparkSession, place: Place, pushdown: str) -> None:
+    """Spark 4.3.0 keeps what it has handed down to a reader for the queries that come after, so
+    nothing is taken from it, also where somebody has that switched on."""
     filled(place)
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+    setting = "spark.sql.python.filterPushdown.enabled"
+    before = str(spark.conf.get(setting))
+    spark.conf.set(setting, pushdown)
     try:
-        assert place.table(spark).where("priority = 9").count() == 1
+        rows = place.table(spark)
+        rows.createOrReplaceTempView("looked_at")
+        counted = "SELECT count(*) FROM looked_at"
+        assert spark.sql(counted).collect()[0][0] == rows.count() == 22
+        assert spark.sql(f"{counted} WHERE priority = 9").collect()[0][0] == 1
+        assert rows.where("attempts > 0 AND group_id = 'g'").count() == 5
+        assert spark.sql(counted).collect()[0][0] == rows.count() == 22
     finally:
-        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-
-
-@pytest.mark.parametrize(
-    ("condition", "count"),
-    [
-        (EqualTo(("priority",), 9), 1),
-        (EqualTo(("priority",), None), 0),
-        (EqualNullSafe(("group_id",), None), 2),
-        (GreaterThan(("attempts",), 0), 6),
-        (GreaterThanOrEqual(("attempts",), 1), 6),
-        (LessThan(("attempts",), 1), 16),
-        (LessThanOrEqual(("priority",), 0), 21),
-        (In(("priority",), (9, 3, None)), 1),
-        (IsNull(("group_id",)), 2),
-        (IsNotNull(("group_id",)), 20),
-        (LessThan(("created_at",), datetime.now(UTC) - timedelta(days=1)), 0),
-        (GreaterThan(("created_at",), datetime.now(UTC) - timedelta(days=1)), 22),
-    ],
-)
-def test_a_condition_is_applied(place: Place, condition: Any, count: int) -> None:
-    filled(place)
-    source = FilteringReader(read_options(place.options(queue=place.queue.name)))
-    assert list(source.pushFilters([condition])) == []
-    assert len(rows_of(source, source.partitions())) == count
-
-
-def test_conditions_that_are_left_to_spark(place: Place) -> None:
-    source = FilteringReader(read_options(place.options(queue=place.queue.name)))
-    left = [
-        EqualTo(("state",), "ready"),
-        EqualTo(("attributes", "k"), "v"),
-        EqualTo(("priority",), 9.5),
-        Not(EqualTo(("priority",), 9)),
-        LessThan(("created_at",), datetime(2026, 1, 1)),  # noqa: DTZ001
-    ]
-    assert list(source.pushFilters(left)) == left
-
-
-def test_the_broker_leaves_out_what_is_not_asked_for(place: Place) -> None:
-    filled(place)
-    source = FilteringReader(read_options(place.options(queue=place.queue.name)))
-    source.pushFilters([EqualTo(("priority",), 9)])
-    (piece,) = source.partitions()
-    assert piece.stop - piece.start == 1  # type: ignore[attr-defined]
+        spark.conf.set(setting, before)

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from nexo.query.rows import QUEUE_SCHEMA, TOPIC_SCHEMA, declared, id_column, queue_rows, topic_rows
 from nexo.spark import writer
-from nexo.spark.rows import QUEUE_SCHEMA, TOPIC_SCHEMA, declared, id_column, queue_rows, topic_rows
 from nexo.spark.slices import cut, slice_count
 from nexo.spark.topic_stream import shared_out
 from nexo.spark.writer import RUN_ROWS_MAX, RUN_ROWS_WIDE, batch_of_rows, runs

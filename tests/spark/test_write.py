@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,10 @@ from nexo.spark.writer import check_columns
 from nexo.vocabulary.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from nexo import Queue
     from tests.spark.place import Place
@@ -112,6 +116,58 @@ def test_a_batch_that_spark_runs_again_adds_nothing(spark: SparkSession, place: 
         (commits / ".2.crc").unlink()
 
 
+def enriched(
+    spark: SparkSession, place: Place, each: Callable[[DataFrame, int], None]
+) -> StreamingQuery:
+    """A run of `each` over the lines that are there."""
+    rows = spark.readStream.option("maxFilesPerTrigger", 1).text(str(place.directory / "lines"))
+    query = (
+        rows.withColumnRenamed("value", "body")
+        .writeStream.foreachBatch(each)
+        .option("checkpointLocation", str(place.directory / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination(100)
+    return query
+
+
+def test_each_write_of_foreachbatch_has_a_name_by_itself(spark: SparkSession, place: Place) -> None:
+    """Two writes of one micro-batch into one queue, of rows that are alike; run again, neither
+    adds anything. A new checkpoint is another query, and its rows arrive."""
+    (place.directory / "lines").mkdir()
+    for number in range(2):
+        (place.directory / "lines" / f"{number}.txt").write_text(f"{number}-a\n{number}-b")
+
+    def twice(batch: DataFrame, _: int) -> None:
+        for _ in range(2):
+            write(place, batch.coalesce(1), queue=place.queue.name)
+
+    enriched(spark, place, twice)
+    pushed = Counter({f"{number}-{letter}": 2 for number in range(2) for letter in "ab"})
+    assert texts(place.queue) == pushed
+    commits = place.directory / "checkpoint" / "commits"
+    (commits / "1").unlink()
+    (commits / ".1.crc").unlink()
+    again = enriched(spark, place, twice)
+    assert [each["batchId"] for each in again.recentProgress if each["numInputRows"]] == [1]
+    assert texts(place.queue) == pushed, "the micro-batch that ran again has added something"
+    shutil.rmtree(place.directory / "checkpoint")
+    enriched(spark, place, twice)
+    assert texts(place.queue) == Counter({text: 2 * count for text, count in pushed.items()})
+
+
+def test_other_rows_under_a_write_id_are_refused(spark: SparkSession, place: Place) -> None:
+    """The way to lose messages: names by the number of the batch, and a new checkpoint."""
+    named = {"queue": place.queue.name, "writeId": f"enrich-{place.name}"}
+    write(place, spark.sql("SELECT 'a' AS body"), **named)
+    write(place, spark.sql("SELECT 'a' AS body"), **named)
+    with pytest.raises(Exception, match=r"was used before to write other rows .* a writeId of its"):
+        write(place, spark.sql("SELECT 'b' AS body"), **named)
+    write(place, spark.sql("SELECT 'b' AS body"), **named, verifyRepeats="false")
+    assert texts(place.queue) == Counter(["a"])
+
+
 @pytest.mark.parametrize(
     ("columns", "options", "problem"),
     [
@@ -145,7 +201,7 @@ def test_a_partition_cut_differently_is_noticed(place: Place) -> None:
     import pyarrow as pa
 
     def push(count: int) -> None:
-        options = read_options(place.options(queue=place.queue.name))
+        options = read_options(place.options(queue=place.queue.name, verifyRepeats="false"))
         task = writing._Writing(options, to_topic=False, producer=f"p-{place.name}", first=7)
         task.push(pa.table({"body": pa.array(["x"] * count)}))
         task.finish()

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nexo.doors.http import crowd, server
+from nexo.doors.http import connection, crowd
 from nexo.doors.http.crowd import Crowd
+from nexo.doors.http.exchange import Exchange
 from nexo.doors.sqs_http import app
 from nexo.vocabulary.limits import (
     DESCRIPTORS_RESERVED,
@@ -67,10 +68,10 @@ def served() -> Iterator[GuardedBroker]:
 @pytest.mark.parametrize(
     ("head", "status"),
     [
-        (b"POST / HTTP/1.1\r\n" + TARGET, b"413"),  # by the short way out
+        (b"POST / HTTP/1.1\r\n" + TARGET, b"413"),
         (b"POST / HTTP/1.1\r\nHost: a\r\n", b"413"),
-        (b"POST /health HTTP/1.1\r\nHost: a\r\n", b"200"),  # by the way of ASGI
-        (b"POST /console/nothing HTTP/1.1\r\nHost: a\r\n", b"404"),
+        (b"POST /health HTTP/1.1\r\nHost: a\r\n", b"200"),
+        (b"POST /console/nothing HTTP/1.1\r\nHost: a\r\n", b"404"),  # by the way of ASGI
         (b"DELETE /api/v1/queues HTTP/1.1\r\nHost: a\r\n", b"405"),
         (b"PUT /metrics HTTP/1.1\r\nHost: a\r\n", b"405"),
     ],
@@ -203,13 +204,13 @@ def test_an_endless_head_behind_a_long_poll(door: Door) -> None:
 def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[weakref.ref[Any]]]:
     """What the door makes for connections and requests, without a collector to clear up."""
     made: list[weakref.ref[Any]] = []
-    begin = server.Exchange.begin
 
-    def noted(self: server.Exchange, connection: server.HttpConnection) -> None:
-        made.extend((weakref.ref(self), weakref.ref(connection)))
-        begin(self, connection)
+    def noted(of: connection.HttpConnection, *given: Any) -> Exchange:
+        exchange = Exchange(of, *given)
+        made.extend((weakref.ref(exchange), weakref.ref(of)))
+        return exchange
 
-    monkeypatch.setattr(server.Exchange, "begin", noted)
+    monkeypatch.setattr(connection, "Exchange", noted)
     gc.collect()
     gc.disable()
     yield made

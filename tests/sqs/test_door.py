@@ -60,6 +60,15 @@ def test_query_on_the_url_of_a_queue(door: Door) -> None:
     assert door.ask("GET", path).body == b"<UnknownOperationException/>\n"
 
 
+def test_a_get_that_names_no_action(door: Door) -> None:
+    """A signature in the query adds fields, and is no action all the same."""
+    signed = "X-Amz-Credential=a/20260101/us-east-1/sqs/aws4_request&X-Amz-Signature=0"
+    for path in ("/", f"/?{signed}", f"/000000000000/q?{signed}", "/?Version=2012-11-05"):
+        answer = door.ask("GET", path, headers={"Authorization": "AWS4-HMAC-SHA256 x"})
+        assert (answer.status, answer.body) == (404, b"<UnknownOperationException/>\n"), path
+    assert b"<Code>MissingAction</Code>" in door.query(Version="2012-11-05").body
+
+
 def test_query_in_json(door: Door) -> None:
     door.json("CreateQueue", QueueName=QUEUE)
     path = "/?Action=ListQueues&Version=2012-11-05"

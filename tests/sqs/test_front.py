@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from nexo.doors.http.front import Front
 from nexo.doors.sqs_http import receive_message
@@ -16,36 +15,40 @@ if TYPE_CHECKING:
     from tests.sqs.calling import Door
 
 
-def named(name: str, seen: list[str]) -> Any:
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        seen.append(name)
+class Visit:
+    """An exchange, as the front sees it."""
 
-    return app
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.app = ""
+        self.status = 0
+        self.body = b""
 
+    def run(self, app: Any) -> None:
+        self.app = app
 
-def visit(front: Front, path: str) -> list[dict[str, Any]]:
-    sent: list[dict[str, Any]] = []
-
-    async def send(event: dict[str, Any]) -> None:
-        sent.append(event)
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request"}
-
-    asyncio.run(_visit(front, path, receive, send))
-    return sent
+    def reply(self, status: int, headers: bytes, body: bytes) -> None:
+        assert b"content-length: %d\r\n" % len(body) in headers
+        self.status, self.body = status, body
 
 
-async def _visit(front: Front, path: str, receive: Any, send: Any) -> None:
-    await front({"type": "http", "path": path, "method": "GET"}, receive, send)
+class Root:
+    def begin(self, exchange: Any) -> None:
+        exchange.app = "root"
+
+
+def visit(front: Front, path: str) -> Visit:
+    visit: Any = Visit(path)
+    front.begin(visit)
+    return cast("Visit", visit)
 
 
 def test_paths_lead_to_apps() -> None:
-    seen: list[str] = []
-    front = Front(named("root", seen), {"/console": named("console", seen)}, lambda: None)
-    front.mount("/metrics", named("metrics", seen))
-    for path in ("/", "/console", "/console/x", "/consoles", "/000000000000/q", "/metrics"):
-        visit(front, path)
+    apps: Any = {"/console": "console"}
+    front = Front(Root(), apps, lambda: None)
+    front.mount("/metrics", cast("Any", "metrics"))
+    paths = ("/", "/console", "/console/x", "/consoles", "/000000000000/q", "/metrics")
+    seen = [visit(front, path).app for path in paths]
     assert seen == ["root", "console", "console", "root", "root", "metrics"]
 
 
@@ -57,12 +60,12 @@ def test_health_follows_the_disk() -> None:
         ReadOnly(f"the disk under {where} is full, nothing was stored", f"look at {where}"),
         DataCorrupt(f"reading {where}: the checksum does not match"),
     ]
-    front = Front(named("root", []), {}, lambda: refusals.pop(0))
-    assert visit(front, "/health")[0]["status"] == 200
+    front = Front(Root(), {}, lambda: refusals.pop(0))
+    assert visit(front, "/health").status == 200
     for status, words in (("read_only", "the disk is full or failed"), ("data_corrupt", "log")):
-        start, body = visit(front, "/health")
-        told = json.loads(body["body"])
-        assert (start["status"], told["status"]) == (503, status)
+        answer = visit(front, "/health")
+        told = json.loads(answer.body)
+        assert (answer.status, told["status"]) == (503, status)
         assert words in told["reason"]
         assert "somewhere" not in str(told)
 

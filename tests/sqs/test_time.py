@@ -1,14 +1,16 @@
-"""What takes time or goes by moments, in virtual time and without a server: the app is called as
-ASGI says, so that a test decides at which step of the event loop something happens."""
+"""What takes time or goes by moments, in virtual time and without sockets: a connection is told
+what comes, so that a test decides at which step of the event loop something happens."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from nexo.doors.http.connection import Hall, HttpConnection
+from nexo.doors.http.crowd import Crowd
 from nexo.doors.sqs_http.app import SqsApp
 from tests.engine.rig import Rig
 from tests.engine.virtual_time import run, settle
@@ -19,50 +21,51 @@ if TYPE_CHECKING:
     from nexo.engine.engine import Engine
 
 MINUTE_S = 60
+HALF_DAY_S = 43_200
 STEPS = 40  # of the event loop: more than there are between a push and the answer to who waits
 
 
 class Visit:
-    """One request, from its first byte until it is answered or the client has hung up."""
+    """One connection with one request, from its first byte until it is answered or the client has
+    hung up. It is the transport too: what is written is the answer."""
 
     def __init__(self, action: str, wanted: dict[str, Any]) -> None:
-        self._body: bytes | None = json.dumps(wanted).encode()
-        self._gone = asyncio.Event()
-        self._headers = [(b"x-amz-target", b"AmazonSQS." + action.encode())]
-        self.is_gone = False  # and the app has been told
+        body = json.dumps(wanted).encode()
+        target = f"X-Amz-Target: AmazonSQS.{action}\r\nContent-Length: {len(body)}\r\n\r\n"
+        self._request = f"POST / HTTP/1.1\r\nHost: a\r\n{target}".encode() + body
+        self._connection: HttpConnection | None = None
+        self._ended = asyncio.Event()
+        self.is_gone = False  # and the door has been told
         self.was_gone = False  # when the answer came
         self.status = 0
         self.answer = b""
 
     def hang_up(self) -> None:
-        self._gone.set()
+        if not self._ended.is_set():
+            assert self._connection is not None
+            self.is_gone = True
+            self._connection.connection_lost(None)
+            self._ended.set()
 
     async def pay(self, app: SqsApp) -> Visit:
-        scope = {
-            "type": "http",
-            "method": "POST",
-            "path": "/",
-            "raw_path": b"/",
-            "query_string": b"",
-            "scheme": "http",
-            "headers": self._headers,
-        }
-        await app(scope, self._receive, self._send)
+        hall = Hall(app, Crowd())
+        self._connection = HttpConnection(hall, asyncio.get_running_loop())
+        self._connection.connection_made(cast("asyncio.Transport", self))
+        self._connection.data_received(self._request)
+        await self._ended.wait()
         return self
 
-    async def _receive(self) -> dict[str, Any]:
-        if self._body is not None:
-            body, self._body = self._body, None
-            return {"type": "http.request", "body": body, "more_body": False}
-        await self._gone.wait()
-        self.is_gone = True
-        return {"type": "http.disconnect"}
+    def write(self, data: bytes) -> None:
+        self.was_gone = self.is_gone
+        head, _, self.answer = data.partition(b"\r\n\r\n")
+        self.status = int(head.split()[1])
+        self._ended.set()
 
-    async def _send(self, event: dict[str, Any]) -> None:
-        if event["type"] == "http.response.start":
-            self.was_gone = self.is_gone
-            self.status = event["status"]
-        self.answer += event.get("body", b"")
+    def get_extra_info(self, _: str) -> None:
+        return None
+
+    def is_closing(self) -> bool:
+        return self.is_gone
 
 
 async def ask(app: SqsApp, action: str, **wanted: Any) -> Visit:
@@ -152,3 +155,35 @@ def test_who_hangs_up_as_a_message_comes_does_not_hide_it(fifo: bool) -> None:
         assert set(answered) == {False, True}, "not all of the way was walked"
 
     in_virtual_time(tested)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_message_is_held_for_twelve_hours_at_most(restarts: bool) -> None:
+    """From its receive on, however often its timeout is changed."""
+
+    async def tested() -> None:
+        rig = Rig()
+        engine = await rig.start()
+        app = SqsApp(engine)
+        await ask(app, "CreateQueue", QueueName="a")
+        await ask(app, "SendMessage", QueueUrl="a", MessageBody="x")
+        received = await ask(app, "ReceiveMessage", QueueUrl="a", VisibilityTimeout=HALF_DAY_S)
+        handle = json.loads(received.answer)["Messages"][0]["ReceiptHandle"]
+        given = {"QueueUrl": "a", "ReceiptHandle": handle}
+        change = "ChangeMessageVisibility"
+        assert (await ask(app, change, **given, VisibilityTimeout=HALF_DAY_S)).status == 200
+        await asyncio.sleep(HALF_DAY_S / 2)
+        if restarts:
+            app = SqsApp(await rig.restart())
+        late = await ask(app, change, **given, VisibilityTimeout=HALF_DAY_S // 2 + 1)
+        assert json.loads(late.answer)["message"] == (
+            f"Value {HALF_DAY_S // 2 + 1} for parameter VisibilityTimeout is invalid. Reason: "
+            "Total VisibilityTimeout for the message is beyond the limit [43200 seconds]."
+        )
+        entries = [{"Id": "1", **given, "VisibilityTimeout": HALF_DAY_S // 2 + 1}]
+        both = await ask(app, change + "Batch", QueueUrl="a", Entries=entries)
+        assert json.loads(both.answer)["Failed"][0]["Code"] == "InvalidParameterValue"
+        assert (await ask(app, change, **given, VisibilityTimeout=HALF_DAY_S // 2)).status == 200
+        await rig.stop()
+
+    run(tested())

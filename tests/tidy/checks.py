@@ -26,16 +26,40 @@ TEXT_SUFFIXES = frozenset(
 NAMES_THAT_SAY_NOTHING = frozenset({"utils", "helpers", "common", "misc", "base", "manager2"})
 ROOM_CARD_PARTS = ("Lives here:", "May import:", "Never:", "Enter at:", "Tests:")
 # A file is named after what it holds: `message`, not `held`. These only look like participles.
-NOUNS = frozenset({"binding", "formatting", "greeting", "listing", "seed", "testing", "tracing"})
+NOUNS = frozenset({"binding", "formatting", "listing", "seed", "testing", "tracing"})
 PARTICIPLE = re.compile(r"\w+(ing|ed)|caught|given|held|sent|spoken|told")
-# Named before there was this rule. The list only gets shorter.
-PARTICIPLES_LEFT = frozenset(
+# A number with one of these at its end is a limit or a time …
+LIMIT = re.compile(r"_?[A-Z][A-Z0-9_]*_(S|MS|MAX|MIN|KEPT)")
+ROOMS_WITH_LIMITS = frozenset(
     {
-        "src/nexo/simulation/closing.py",
-        "src/nexo/simulation/watched.py",
-        "src/nexo/vocabulary/allowed.py",
+        "access",
+        "client",
+        "doors",
+        "engine",
+        "journal",
+        "machine",
+        "server",
+        "telemetry",
+        "vocabulary",
+        "wire",
     }
 )
+# … unless it is a unit, a mark, a version, or the room in a format. AWS's limits stand beside its
+# words.
+NO_LIMITS = frozenset(
+    {
+        "HEAD_BYTES_MAX",
+        "VERSION_MIN",
+        "_DAY_MS",
+        "_MS_MAX",
+        "_PASSED_OVER_MS",
+        "_SEQ_MAX",
+        "_SOON_S",
+    }
+)
+LIMITS_OF_OTHERS = ("src/nexo/doors/sqs_http/", "src/nexo/doors/sns_http/")
+# Declared where they are used before there was this rule. The list only gets shorter.
+LIMITS_LEFT = frozenset({"src/nexo/server/lake.py"})
 # The supervisor is where an actor's failure must stop, whatever it is.
 MAY_CATCH_EVERYTHING = frozenset({"src/nexo/engine/supervisor.py", "src/nexo/engine/outcome.py"})
 
@@ -74,7 +98,7 @@ def files(root: Path, *patterns: str) -> Iterator[tuple[str, Path]]:
     found: list[Path] = []
     for folder, subfolders, names in os.walk(root):
         subfolders[:] = [each for each in subfolders if _is_ours(each)]
-        found += [Path(folder, name) for name in names]
+        found += [Path(folder, name) for name in names if name != ".git"]  # a file in a worktree
     for path in sorted(each for each in found if each.is_file()):  # a link may lead nowhere
         relative = path.relative_to(root)
         if not patterns or any(relative.match(pattern) for pattern in patterns):
@@ -141,11 +165,34 @@ def telling_names(root: Path) -> Findings:
 def noun_names(root: Path) -> Findings:
     for relative, path in files(root, "*.py"):
         word = path.stem.rpartition("_")[2]
-        if not relative.startswith("src/nexo/") or relative in PARTICIPLES_LEFT or word in NOUNS:
+        if not relative.startswith("src/nexo/") or word in NOUNS:
             continue
         if PARTICIPLE.fullmatch(word):
             remedy = "name it after the noun that it holds"
             yield Finding(relative, 1, f"'{word}' is a participle", remedy)
+
+
+def limits(root: Path) -> Findings:
+    for relative, source in modules(root):
+        parts = relative.split("/")
+        is_held = parts[:2] == ["src", "nexo"] and parts[2] in ROOMS_WITH_LIMITS
+        is_left = relative in LIMITS_LEFT or relative.startswith(LIMITS_OF_OTHERS)
+        if not is_held or is_left or parts[-1] == "limits.py":
+            continue
+        for node in ast.parse(source).body:
+            if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
+                continue
+            name = node.targets[0].id
+            if LIMIT.fullmatch(name) and name not in NO_LIMITS and _is_number(node.value):
+                remedy = "move it to vocabulary/limits.py, with its reason"
+                yield Finding(relative, node.lineno, f"{name} is a limit", remedy)
+
+
+def _is_number(node: ast.expr) -> bool:
+    """Whether it is written in digits alone, such as 64 * 1024."""
+    if isinstance(node, ast.BinOp):
+        return _is_number(node.left) and _is_number(node.right)
+    return isinstance(node, ast.Constant) and type(node.value) in (int, float)
 
 
 def room_cards(root: Path) -> Findings:
@@ -320,6 +367,7 @@ CHECKS: tuple[Check, ...] = (
     module_length,
     telling_names,
     noun_names,
+    limits,
     room_cards,
     card_imports,
     caught_errors,

@@ -26,9 +26,11 @@ ROOMS = (
     "doors/rpc_tcp",
     "doors/sqs_http",
     "engine",
+    "integrations",
     "journal",
     "machine",
     "pipeline",
+    "query",
     "server",
     "simulation",
     "spark",
@@ -41,8 +43,9 @@ LAYERS = "Rooms import downwards only"
 MACHINE = "The machine has no clock, no chance, no threads and no I/O"
 DOORS = "Doors see the engine, never the machine, the journal or a client"
 STRANGERS = "Doors do not know each other"
-CLIENT = "Client and Spark source speak to the broker over the wire alone"
-SPARK = "pyspark and pyarrow live in spark and pipeline"
+CLIENT = "Client, Spark source and adapters speak to the broker over the wire alone"
+SPARK = "pyspark lives in spark and pipeline, pyarrow there and in query"
+DUCKDB = "duckdb lives in query"
 SQLITE = "apsw lives in journal, and in simulation for its faults"
 FOUND = "pyspark_nexo is there for Spark to find, and for nobody else"
 
@@ -55,7 +58,10 @@ ALLOWED = (
     ("doors/rpc_tcp/session.py", "import asyncio, nexo.engine.actor, nexo.wire, nexo.access"),
     ("doors/__init__.py", "import nexo.engine"),
     ("pipeline/archive.py", "import pyspark, pyarrow, nexo.spark, nexo.client"),
-    ("spark/source.py", "import pyspark, pyarrow, nexo.client, nexo.wire"),
+    ("spark/source.py", "import pyspark, pyarrow, nexo.client, nexo.wire, nexo.query"),
+    ("query/rows.py", "import duckdb, pyarrow, nexo.wire"),
+    ("client/chosen.py", "import nexo.query"),
+    ("integrations/kombu.py", "import kombu, nexo.client"),
     ("client/__init__.py", "import asyncio, nexo.wire, nexo.vocabulary"),
     ("engine/__init__.py", "import nexo.machine.rules, nexo.journal"),
     ("engine/actor.py", "import asyncio, nexo.machine.rules, nexo.journal.sqlite, nexo.telemetry"),
@@ -93,8 +99,12 @@ FORBIDDEN = (
     (CLIENT, "client/__init__.py", "import nexo.access"),
     (CLIENT, "client/worker.py", "import nexo.machine"),
     (CLIENT, "spark/source.py", "import nexo.engine"),
+    (CLIENT, "integrations/kombu.py", "import nexo.engine"),
+    (LAYERS, "client/worker.py", "import nexo.integrations"),
     (SPARK, "engine/actor.py", "import pyarrow"),
     (SPARK, "client/__init__.py", "from pyspark.sql import SparkSession"),
+    (SPARK, "query/rows.py", "from pyspark.sql import SparkSession"),
+    (DUCKDB, "client/chosen.py", "import duckdb"),
     (SQLITE, "engine/__init__.py", "import apsw"),
     (SQLITE, "server/broker.py", "import apsw.ext"),
     (FOUND, "cli/main.py", "import pyspark_nexo"),

@@ -26,19 +26,23 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from nexo.vocabulary.limits import (
+    AUDIT_ENTRIES_IN_MEMORY,
+    AUDIT_FILE_BYTES_MAX,
+    AUDIT_FILES_KEPT,
+    AUDIT_REFUSED_KINDS_MAX,
+    AUDIT_REFUSED_LINES_MAX,
+    AUDIT_REFUSED_WINDOW_MS,
+    AUDIT_RESOURCE_CHARS_MAX,
+    AUDIT_TAIL_BYTES,
+)
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 AUDIT_FILE = "audit.jsonl"  # what was done
 REFUSED_FILE = "audit-refused.jsonl"
-FILE_BYTES_MAX = 16 * 1024 * 1024
-FILES_KEPT = 5  # besides the one that is written
-ENTRIES_IN_MEMORY = 1_000  # where there is no data directory
-RESOURCE_CHARS_MAX = 200  # names come from strangers too
-REFUSED_WINDOW_MS = 60_000  # within which refusals that are alike …
-REFUSED_LINES_MAX = 10  # … have this many lines of their own
-REFUSED_KINDS_MAX = 100  # that are told apart within a window; beyond, they are told together
 
 logger = logging.getLogger("nexo.access")
 
@@ -55,12 +59,11 @@ class AuditEntry(msgspec.Struct, frozen=True):
     number: int = 0  # in the order in which they were written; 0: by an earlier version
 
     def ended(self, outcome: str) -> AuditEntry:
-        resource = self.resource[:RESOURCE_CHARS_MAX]
+        resource = self.resource[:AUDIT_RESOURCE_CHARS_MAX]
         return msgspec.structs.replace(self, outcome=outcome, resource=resource)
 
 
 _FILES = (AUDIT_FILE, REFUSED_FILE)
-_TAIL_BYTES = 64 * 1024  # in which the last entry of a file is found: an entry has a few hundred
 _Kind = tuple[str, str, str, str, str]
 _OTHERS: _Kind = ("(others)", "", "", "(several)", "refused")
 _encode = msgspec.json.Encoder().encode
@@ -74,14 +77,17 @@ class Audit:
         self,
         directory: Path | None,
         *,
-        bytes_max: int = FILE_BYTES_MAX,
-        files_kept: int = FILES_KEPT,
+        bytes_max: int = AUDIT_FILE_BYTES_MAX,
+        files_kept: int = AUDIT_FILES_KEPT,
+        tell: bool = False,
     ) -> None:
+        """`tell`: entries go to the log of the broker as well, for who has no files to keep."""
         self._directory = directory
+        self._tell = tell
         self._bytes_max = bytes_max
         self._files_kept = files_kept
         self._recent: dict[str, deque[AuditEntry]] = {
-            name: deque(maxlen=ENTRIES_IN_MEMORY) for name in _FILES
+            name: deque(maxlen=AUDIT_ENTRIES_IN_MEMORY) for name in _FILES
         }
         self._refusals = _Refusals()
         self._failed = False
@@ -105,6 +111,8 @@ class Audit:
     def _write(self, file: str, entry: AuditEntry) -> None:
         self._number += 1
         entry = msgspec.structs.replace(entry, number=self._number)
+        if self._tell:
+            logger.info("audit", extra=msgspec.structs.asdict(entry))
         if self._directory is None:
             self._recent[file].append(entry)
             return
@@ -157,12 +165,12 @@ class _Refusals:
         if not self._lines:
             self._began_ms = entry.at_ms
         kind = (entry.who, entry.peer, entry.door, entry.action, entry.outcome)
-        if kind not in self._lines and len(self._lines) >= REFUSED_KINDS_MAX:
+        if kind not in self._lines and len(self._lines) >= AUDIT_REFUSED_KINDS_MAX:
             kind = _OTHERS
             who, peer, door, action, outcome = kind
             entry = AuditEntry(entry.at_ms, who, peer, door, action, "", outcome)
         lines = self._lines[kind] = self._lines.get(kind, 0) + 1
-        if lines <= REFUSED_LINES_MAX and kind is not _OTHERS:
+        if lines <= AUDIT_REFUSED_LINES_MAX and kind is not _OTHERS:
             told.append(entry)
         else:
             before = self._counted.get(kind)
@@ -173,7 +181,7 @@ class _Refusals:
     def end(self, now_ms: int | None) -> list[AuditEntry]:
         """What was counted in a window that is over; nothing while it is not. A clock that was
         set back ends it too."""
-        if now_ms is not None and 0 <= now_ms - self._began_ms < REFUSED_WINDOW_MS:
+        if now_ms is not None and 0 <= now_ms - self._began_ms < AUDIT_REFUSED_WINDOW_MS:
             return []
         told = sorted(self._counted.values(), key=lambda entry: entry.at_ms)
         self._lines.clear()
@@ -181,7 +189,7 @@ class _Refusals:
         return told
 
 
-def read_audit(directory: Path, limit: int, files_kept: int = FILES_KEPT) -> list[AuditEntry]:
+def read_audit(directory: Path, limit: int, files_kept: int = AUDIT_FILES_KEPT) -> list[AuditEntry]:
     """The newest entries in a data directory, the newest first; a broker may be writing there."""
     return _newest((_entries(directory / name, files_kept) for name in _FILES), limit)
 
@@ -197,7 +205,9 @@ def _order(entry: AuditEntry) -> tuple[int, int]:
 
 def _last_number(directory: Path, files_kept: int) -> int:
     """The number of the entry that was written last."""
-    newest = [next(_entries(directory / name, files_kept, _TAIL_BYTES), None) for name in _FILES]
+    newest = [
+        next(_entries(directory / name, files_kept, AUDIT_TAIL_BYTES), None) for name in _FILES
+    ]
     return max((entry.number for entry in newest if entry is not None), default=0)
 
 

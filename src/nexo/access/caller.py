@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING
 
 from nexo.access.permissions import ANY, READ, Action, Permissions, parse_permission
 from nexo.vocabulary.errors import Forbidden, Unauthorized
+from nexo.vocabulary.limits import ACCESS_DECISIONS_MAX, ACCESS_NAME_CHARS_REMEMBERED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from nexo.vocabulary.changes import TokenDefined
-
-DECISIONS_MAX = 10_000  # that are remembered of one caller
-NAME_CHARS_REMEMBERED = 256  # strangers must not fill the memory with long names
 
 
 class Caller:
@@ -51,8 +49,8 @@ class Caller:
         decided = self._decisions.get(key)
         if decided is None:
             decided = self._permissions.allow(action, name)
-            if len(name) <= NAME_CHARS_REMEMBERED:
-                if len(self._decisions) >= DECISIONS_MAX:
+            if len(name) <= ACCESS_NAME_CHARS_REMEMBERED:
+                if len(self._decisions) >= ACCESS_DECISIONS_MAX:
                     self._decisions.clear()
                 self._decisions[key] = decided
         return decided

@@ -16,6 +16,7 @@ from nexo.access.signature import InvalidClientTokenId, SignatureRefused
 from nexo.access.sigv4 import claimed, prove
 from nexo.access.tokens import is_expired, parse_access_key_id, parse_token, proves
 from nexo.vocabulary.errors import NexoError, RateLimited, Unauthorized
+from nexo.vocabulary.limits import ACCESS_ADDRESSES_MAX, ACCESS_FAILURES_MAX, ACCESS_FAILURES_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
     from nexo.access.sigv4 import Claim, Request
     from nexo.vocabulary.changes import TokenDefined
 
-FAILURES_MAX = 10  # of one address within …
-FAILURES_WINDOW_MS = 60_000
-ADDRESSES_MAX = 10_000  # that are remembered; beyond, the one that began first is forgotten
 
 _HINT = "give a token: $NEXO_TOKEN, token=…, or Authorization: Bearer; see nexo token create"
 _BEARER = b"bearer "
@@ -141,12 +139,12 @@ class Guard:
     def _count(self, refusal: Unauthorized, peer: str, door: str) -> NexoError:
         """A failure: said in the log, unless there are too many of this address."""
         failures = self._failures.count(peer)
-        if failures > FAILURES_MAX:
+        if failures > ACCESS_FAILURES_MAX:
             return RateLimited("too many failed tries from this address", "wait a minute")
         logger.warning(
             "refused a caller", extra={"peer": peer, "door": door, "reason": refusal.message}
         )
-        if failures == FAILURES_MAX:
+        if failures == ACCESS_FAILURES_MAX:
             logger.warning("further failures of this address are not logged", extra={"peer": peer})
         return refusal
 
@@ -172,10 +170,10 @@ class Failures:
         """One more; returns how many it were within the window."""
         now_ms = self._now_ms()
         began_ms, failures = self._counts.get(address, (now_ms, 0))
-        if not 0 <= now_ms - began_ms < FAILURES_WINDOW_MS:  # below 0: the clock was set back
+        if not 0 <= now_ms - began_ms < ACCESS_FAILURES_MS:  # below 0: the clock was set back
             del self._counts[address]  # so that it stands last again
             began_ms, failures = now_ms, 0
-        elif address not in self._counts and len(self._counts) >= ADDRESSES_MAX:
+        elif address not in self._counts and len(self._counts) >= ACCESS_ADDRESSES_MAX:
             del self._counts[next(iter(self._counts))]
         self._counts[address] = (began_ms, failures + 1)
         return failures + 1

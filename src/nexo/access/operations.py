@@ -2,8 +2,8 @@
 
 This is the one table of it. A door says which operation a request is and which names stand in it,
 and asks here; what has no row cannot be done by anyone who is bound to permissions. The tables of
-`docs/access.md` are made from it (`operations_page`), and `tests/access/` tries each row through
-the doors with every kind of wrong credentials.
+`docs/access.md` are made from it (`scripts/access_page.py`), and `tests/access/` tries each row
+through the doors with every kind of wrong credentials.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class On(StrEnum):
     TOPIC = "the topic"
     TARGET = "the queue that `to` names, if any"
     DEAD_LETTERS = "the dead-letter queue, if it is not `<queue>_dlq`"
-    SOURCES = "the queues that the messages go back to, if they get new bodies"
+    SOURCES = "the queues that the messages go back to, if they are changed and `to` names none"
     METRICS = f"`{METRICS}`"
     BROKER = f"`{EVERYTHING}`"
 
@@ -117,6 +117,9 @@ _ROWS = (
     Operation("claim_ack", (_ON_QUEUE[_POP],)),
     Operation("claim_read", (_ON_QUEUE[_POP],)),
     Operation("peek", (_ON_QUEUE[_PEEK],)),
+    Operation("search", (_ON_QUEUE[_PEEK],)),
+    Operation("reasons", (_ON_QUEUE[_PEEK],)),
+    Operation("message", (_ON_QUEUE[_PEEK],)),
     Operation("snapshot_open", (_ON_QUEUE[_PEEK],)),
     Operation("snapshot_read", (_ON_QUEUE[_PEEK],)),
     Operation("snapshot_close", (_ON_QUEUE[_PEEK],)),
@@ -136,6 +139,8 @@ _ROWS = (
         (_ON_QUEUE[_MANAGE], _TO_TARGET, Need(_PUSH, On.SOURCES)),
         is_audited=True,
     ),
+    Operation("discard", (_ON_QUEUE[_MANAGE],), is_audited=True),
+    Operation("resend", (_ON_QUEUE[_MANAGE], _TO_TARGET, Need(_PUSH, On.SOURCES)), is_audited=True),
     Operation("redrive_progress", (_ON_QUEUE[_MANAGE],)),
     Operation("redrive_cancel", (_ON_QUEUE[_MANAGE],), is_audited=True),
     # -- Topics -------------------------------------------------------------------------------
@@ -154,6 +159,8 @@ _ROWS = (
     # -- The broker ---------------------------------------------------------------------------
     Operation("metrics", (Need(_PEEK, On.METRICS),)),
     Operation("overview", (Need(_PEEK, On.METRICS),)),
+    Operation("list_connections", (_FOR_ADMINS,)),
+    Operation("close_connection", (_FOR_ADMINS,), is_audited=True),
     Operation("create_token", (_FOR_ADMINS,), is_audited=True),
     Operation("revoke_token", (_FOR_ADMINS,), is_audited=True),
     Operation("backup", (_FOR_ADMINS,), is_audited=True),

@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.limits import PERMISSION_PATTERN_CHARS_MAX, TOKEN_PERMISSIONS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-PATTERN_CHARS_MAX = 160  # a name with its account and region, and some wildcards
-PERMISSIONS_MAX = 100  # of one token: each is looked at when a name is first used
 EVERYTHING = "*"
 
-_PATTERN = re.compile(rf"[A-Za-z0-9_.*?/-]{{1,{PATTERN_CHARS_MAX}}}", re.ASCII)
+_PATTERN = re.compile(rf"[A-Za-z0-9_.*?/-]{{1,{PERMISSION_PATTERN_CHARS_MAX}}}", re.ASCII)
 _HINT = "write PATTERN:ACTION,… such as 'orders.*:push,pop', or '*:*' for everything"
 
 
@@ -102,9 +101,9 @@ def parse_permission(text: str) -> Permission:
 def parse_permissions(texts: Iterable[str]) -> list[Permission]:
     """Those of one token: at least one, since a token that may nothing is of no use."""
     parsed = [parse_permission(text) for text in texts]
-    if not 0 < len(parsed) <= PERMISSIONS_MAX:
+    if not 0 < len(parsed) <= TOKEN_PERMISSIONS_MAX:
         raise InvalidArgument(
-            f"a token has 1 to {PERMISSIONS_MAX} permissions, not {len(parsed)}", _HINT
+            f"a token has 1 to {TOKEN_PERMISSIONS_MAX} permissions, not {len(parsed)}", _HINT
         )
     return parsed
 

@@ -25,6 +25,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from nexo.vocabulary.errors import Unauthorized
+from nexo.vocabulary.limits import (
+    PRESIGNED_URL_S_MAX,
+    SIGNED_CONSTANT_CHARS_MAX,
+    SIGNED_CONSTANTS_MAX,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,9 +38,6 @@ if TYPE_CHECKING:
 
 ALGORITHM = "AWS4-HMAC-SHA256"
 TERMINATOR = "aws4_request"
-CONSTANTS_MAX = 1024  # what is remembered of clients that sign alike all day
-CONSTANT_CHARS_MAX = 1024  # longer ones are read each time: strangers must not fill the memory
-EXPIRES_S_MAX = 7 * 24 * 3600  # the longest life of a presigned URL
 
 _TIME = re.compile(r"\d{8}T\d{6}Z", re.ASCII)
 _TIME_FORMAT = "%Y%m%dT%H%M%SZ"
@@ -136,7 +138,7 @@ def from_header(authorization: str, headers: Headers) -> Presented:
     """What the Authorization header and the header with the time present."""
     # The signature stands last by convention; what is before it stays the same all day.
     constant, found, signature = authorization.rpartition("Signature=")
-    if found and len(constant) <= CONSTANT_CHARS_MAX and _SIGNATURE.fullmatch(signature):
+    if found and len(constant) <= SIGNED_CONSTANT_CHARS_MAX and _SIGNATURE.fullmatch(signature):
         credential, signed_headers, _ = _read_constant(constant)
     else:
         credential, signed_headers, signature = _read_parameters(authorization)
@@ -167,7 +169,7 @@ def _read_parameters(authorization: str) -> tuple[str, str, str]:
     return given.get("Credential", ""), given.get("SignedHeaders", ""), given.get("Signature", "")
 
 
-_read_constant = lru_cache(maxsize=CONSTANTS_MAX)(_read_parameters)
+_read_constant = lru_cache(maxsize=SIGNED_CONSTANTS_MAX)(_read_parameters)
 
 
 def from_query(parameters: list[tuple[bytes, bytes]]) -> Presented:
@@ -192,7 +194,7 @@ def from_query(parameters: list[tuple[bytes, bytes]]) -> Presented:
 
 
 def _presented(credential: str, signed_headers: str, signature: str, time: str) -> Presented:
-    is_short = len(credential) + len(signed_headers) <= CONSTANT_CHARS_MAX
+    is_short = len(credential) + len(signed_headers) <= SIGNED_CONSTANT_CHARS_MAX
     read = _read_short_scope_and_names if is_short else _read_scope_and_names
     scope, names = read(credential, signed_headers)
     at_ms = parse_basic_time(time)
@@ -215,7 +217,7 @@ def _read_scope_and_names(credential: str, signed_headers: str) -> tuple[Scope, 
     return scope, tuple(name.lower() for name in signed_headers.split(";"))
 
 
-_read_short_scope_and_names = lru_cache(maxsize=CONSTANTS_MAX)(_read_scope_and_names)
+_read_short_scope_and_names = lru_cache(maxsize=SIGNED_CONSTANTS_MAX)(_read_scope_and_names)
 
 
 def _header_time(headers: Headers) -> str | None:
@@ -231,9 +233,9 @@ def _header_time(headers: Headers) -> str | None:
 
 def _expires_ms(text: str) -> int:
     seconds = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
-    if not 1 <= seconds <= EXPIRES_S_MAX:
+    if not 1 <= seconds <= PRESIGNED_URL_S_MAX:
         raise IncompleteSignature(
-            f"X-Amz-Expires must be from 1 to {EXPIRES_S_MAX} seconds, got '{text:.80}'."
+            f"X-Amz-Expires must be from 1 to {PRESIGNED_URL_S_MAX} seconds, got '{text:.80}'."
         )
     return seconds * 1000
 

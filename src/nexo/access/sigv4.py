@@ -35,17 +35,19 @@ from nexo.access.signature import (
     from_query,
     read_scope,
 )
-from nexo.vocabulary.limits import HTTP_QUERY_FIELDS_MAX
+from nexo.vocabulary.limits import (
+    HTTP_QUERY_FIELDS_MAX,
+    SIGNATURE_SKEW_MS,
+    SIGNED_CREDENTIAL_BYTES_MAX,
+    SIGNING_KEYS_MAX,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from nexo.access.signature import Headers
 
-SKEW_MS = 15 * 60_000  # how far the clock of a client may be off
-SIGNING_KEYS_MAX = 1024  # a key is of one secret, day, region and service
-CREDENTIAL_BYTES_MAX = 512  # an access key id of 128 characters, twice encoded, and its scope
-SERVICES = frozenset({"sqs", "sts"})
+SERVICES = frozenset({"sns", "sqs", "sts"})
 UNSIGNED_PAYLOAD = b"UNSIGNED-PAYLOAD"
 
 _MISMATCH = (
@@ -136,8 +138,10 @@ def scope_of(authorization: bytes | None, query: bytes = b"") -> Scope | None:
     _, found, rest = text.partition(b"Credential=")
     if not found:
         return None
-    credential = _CREDENTIAL_END.split(rest[: CREDENTIAL_BYTES_MAX + 1], maxsplit=1)[0]
-    if len(credential) > CREDENTIAL_BYTES_MAX:  # strangers must not fill the cache with ballast
+    credential = _CREDENTIAL_END.split(rest[: SIGNED_CREDENTIAL_BYTES_MAX + 1], maxsplit=1)[0]
+    if (
+        len(credential) > SIGNED_CREDENTIAL_BYTES_MAX
+    ):  # strangers must not fill the cache with ballast
         return None
     try:
         return _scope(credential)
@@ -163,7 +167,7 @@ def _presented(query: bytes, headers: Headers) -> Presented:
 
 def _check_time(presented: Presented, now_ms: int) -> None:
     """Recent enough, and not from the future; a presigned URL lives for as long as it says."""
-    lifetime_ms = SKEW_MS if presented.expires_ms is None else presented.expires_ms
+    lifetime_ms = SIGNATURE_SKEW_MS if presented.expires_ms is None else presented.expires_ms
     if now_ms > presented.signed_at_ms + lifetime_ms:
         told = (
             f"Signature expired: {presented.time} is now earlier than "
@@ -171,11 +175,11 @@ def _check_time(presented: Presented, now_ms: int) -> None:
             f"({basic_time(now_ms)} - {lifetime_ms // 60_000} min.)"
         )
         raise RequestExpired(told, "set the clock of this machine")
-    if now_ms < presented.signed_at_ms - SKEW_MS:
+    if now_ms < presented.signed_at_ms - SIGNATURE_SKEW_MS:
         told = (
             f"Signature not yet current: {presented.time} is still later than "
-            f"{basic_time(now_ms + SKEW_MS)} "
-            f"({basic_time(now_ms)} + {SKEW_MS // 60_000} min.)"
+            f"{basic_time(now_ms + SIGNATURE_SKEW_MS)} "
+            f"({basic_time(now_ms)} + {SIGNATURE_SKEW_MS // 60_000} min.)"
         )
         raise RequestExpired(told, "set the clock of this machine")
 

@@ -24,7 +24,7 @@ import msgspec
 from nexo.access.permissions import parse_permissions
 from nexo.vocabulary.changes import TokenDefined
 from nexo.vocabulary.errors import InvalidArgument
-from nexo.vocabulary.limits import RETENTION_MS_MAX
+from nexo.vocabulary.limits import RETENTION_MS_MAX, TOKEN_CHARS_MAX
 from nexo.vocabulary.names import check_name
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ ACCESS_KEY_PREFIX = "NEXO"
 ID_BYTES = 10
 SECRET_BYTES = 32
 AWS_SECRET_BYTES = 30  # 40 characters, as AWS's own have
-TOKEN_CHARS_MAX = 128  # what is longer is not looked at
 
 _TOKEN = re.compile(rf"{TOKEN_PREFIX}_([a-z2-7]{{16}})_([a-z2-7]{{52}})", re.ASCII)
 _ACCESS_KEY_ID = re.compile(rf"{ACCESS_KEY_PREFIX}([A-Z2-7]{{16}})", re.ASCII)

@@ -1,6 +1,9 @@
-"""`nexo bench …`: what this broker reaches, measured from here."""
+"""`nexo bench …`: what this broker reaches, measured from here: a load on one queue, and how long
+each call took."""
 
-from collections.abc import Callable, Coroutine
+import struct
+import time
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,10 +14,9 @@ from nexo.cli.session import TIMEOUT_S, Session, takes_session
 
 if TYPE_CHECKING:
     from nexo import AsyncQueue
-    from nexo.cli.measurement import Result
     from nexo.cli.progress import Bar
 
-    Measure = Callable[[AsyncQueue, Bar], Coroutine[Any, Any, list[Result]]]
+    Measured = Coroutine[Any, Any, "list[Result]"]
 
 app = command_group(
     "bench",
@@ -26,6 +28,10 @@ app = command_group(
       nexo bench latency --rate 500 --seconds 10
     """,
 )
+
+DRAIN_S = 5.0  # how long the last messages may take to arrive
+_SENT_AT = struct.Struct("<d")
+_SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
 
 Size = Annotated[int, typer.Option(metavar="N", min=8, help="Bytes of each message.")]
 
@@ -53,9 +59,8 @@ def throughput(
 
     The times are those of single calls: a push returns when it is on disk.
     """
-    from nexo.cli.measurement import measure_throughput
 
-    def measure(queue: "AsyncQueue", bar: "Bar") -> Coroutine[Any, Any, "list[Result]"]:
+    def measure(queue: "AsyncQueue", bar: "Bar") -> "Measured":
         return measure_throughput(queue, bar, count, batch, concurrency, size)
 
     settings = {"count": count, "batch": batch, "concurrency": concurrency, "size": size}
@@ -81,9 +86,8 @@ def latency(
 
     Messages are sent at a steady rate, whatever the answers take.
     """
-    from nexo.cli.measurement import measure_latency
 
-    def measure(queue: "AsyncQueue", bar: "Bar") -> Coroutine[Any, Any, "list[Result]"]:
+    def measure(queue: "AsyncQueue", bar: "Bar") -> "Measured":
         return measure_latency(queue, bar, rate, seconds, size)
 
     settings = {"rate": rate, "seconds": seconds, "size": size}
@@ -91,7 +95,11 @@ def latency(
 
 
 def _run(
-    session: Session, name: str, settings: dict[str, Any], total: int, measure: "Measure"
+    session: Session,
+    name: str,
+    settings: dict[str, Any],
+    total: int,
+    measure: "Callable[[AsyncQueue, Bar], Measured]",
 ) -> None:
     import secrets
 
@@ -125,3 +133,129 @@ def _run(
             each.name, f"{each.rate:,.0f}", *[f"{ms:.2f} ms" for ms in each.percentiles()]
         )
     console().print(table)
+
+
+class Result:
+    """How many messages in how many seconds, and what each call took."""
+
+    def __init__(self, name: str, messages: int, seconds: float, took_s: list[float]) -> None:
+        self.name = name
+        self.messages = messages
+        self.seconds = seconds
+        self._took_ms = sorted(each * 1000 for each in took_s)
+
+    @property
+    def rate(self) -> float:
+        return self.messages / self.seconds if self.seconds > 0 else 0.0
+
+    def percentiles(self) -> list[float]:
+        """In milliseconds: p50, p90, p99, p99.9 and the longest."""
+        took = self._took_ms or [0.0]
+        return [took[min(int(share * len(took)), len(took) - 1)] for share in _SHARES.values()]
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "messages": self.messages,
+            "seconds": self.seconds,
+            "rate": self.rate,
+            "latency_ms": dict(zip(_SHARES, self.percentiles(), strict=True)),
+        }
+
+
+async def measure_throughput(
+    queue: "AsyncQueue", bar: "Bar", count: int, batch: int, concurrency: int, size: int
+) -> list[Result]:
+    """Push everything, then pop and ack everything, with so many calls under way at once."""
+    left = count
+    bodies = [b"x" * size] * batch
+
+    async def push() -> int:
+        nonlocal left
+        amount = min(batch, left)
+        left -= amount
+        if amount:
+            await queue.push_batch(bodies[:amount])
+        return amount
+
+    async def pop() -> int:
+        messages = await queue.pop_batch(batch)
+        if messages:
+            await queue.ack_batch(messages)
+        return len(messages)
+
+    pushed = await _repeat("push", push, bar, concurrency)
+    popped = await _repeat("pop + ack", pop, bar, concurrency)
+    return [pushed, popped]
+
+
+async def _repeat(
+    name: str, step: Callable[[], Awaitable[int]], bar: "Bar", concurrency: int
+) -> Result:
+    """Do it again and again, in so many tasks, until there is nothing more to do."""
+    import asyncio
+
+    took: list[float] = []
+    done = 0
+
+    async def work() -> None:
+        nonlocal done
+        while True:
+            began = time.perf_counter()
+            amount = await step()
+            if not amount:
+                return
+            took.append(time.perf_counter() - began)
+            done += amount
+            bar.advance(amount)
+
+    began = time.perf_counter()
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(concurrency):
+            tasks.create_task(work())
+    return Result(name, done, time.perf_counter() - began, took)
+
+
+async def measure_latency(
+    queue: "AsyncQueue", bar: "Bar", rate: float, seconds: float, size: int
+) -> list[Result]:
+    """Send at a steady rate, and see when the push returns and when the message arrives."""
+    import asyncio
+
+    total = int(rate * seconds)
+    pushes: list[float] = []
+    arrivals: list[float] = []
+    arrived = asyncio.Event()
+
+    async def push(due: float) -> None:
+        await queue.push(_SENT_AT.pack(due).ljust(size, b"x"))
+        pushes.append(time.perf_counter() - due)
+
+    async def receive() -> None:
+        async for message in queue.subscribe(prefetch=1_000):
+            (sent_at,) = _SENT_AT.unpack_from(message.body)
+            arrivals.append(time.perf_counter() - sent_at)
+            bar.advance(1)
+            acks.append(asyncio.create_task(message.ack()))
+            if len(arrivals) == total:
+                arrived.set()
+                return
+
+    acks: list[asyncio.Task[None]] = []
+    receiver = asyncio.create_task(receive())
+    await asyncio.sleep(0.1)  # the subscription is under way before the first message
+    began = time.perf_counter()
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(total):
+            due = began + number / rate
+            await asyncio.sleep(due - time.perf_counter())
+            tasks.create_task(push(due))
+    try:
+        await asyncio.wait_for(arrived.wait(), DRAIN_S)
+    finally:
+        receiver.cancel()
+        await asyncio.gather(*acks, return_exceptions=True)
+    took = time.perf_counter() - began
+    return [
+        Result("push to disk", len(pushes), took, pushes),
+        Result("push to consumer", len(arrivals), took, arrivals),
+    ]

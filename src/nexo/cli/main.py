@@ -13,13 +13,13 @@ import typer
 from nexo import __version__
 from nexo.cli import backup, bench, doctor, pipeline, queue, token, top, topic
 from nexo.cli.audit import audit
-from nexo.cli.consume import consume
-from nexo.cli.definitions import export, import_definitions
+from nexo.cli.chosen import why
+from nexo.cli.consumers import consumers
 from nexo.cli.demo import demo
-from nexo.cli.messages import pop, push
-from nexo.cli.produce import produce
+from nexo.cli.messages import consume, pop, produce, push
 from nexo.cli.serve import serve
 from nexo.cli.session import Session, takes_session
+from nexo.cli.sql import sql
 from nexo.cli.worker import worker
 from nexo.vocabulary.errors import InvalidArgument, NexoError
 
@@ -85,7 +85,10 @@ app.add_typer(topic.app, rich_help_panel=_BROKER)
 app.add_typer(token.app, rich_help_panel=_BROKER)
 app.add_typer(pipeline.app, rich_help_panel=_BROKER)
 app.command(rich_help_panel=_BROKER)(top.top)
+app.command(rich_help_panel=_BROKER)(consumers)
 app.command(rich_help_panel=_BROKER)(audit)
+app.command(rich_help_panel=_MESSAGES)(why)
+app.command(rich_help_panel=_MESSAGES)(sql)
 app.command(rich_help_panel=_MESSAGES)(push)
 app.command(rich_help_panel=_MESSAGES)(pop)
 app.command(rich_help_panel=_MESSAGES)(produce)
@@ -93,8 +96,8 @@ app.command(rich_help_panel=_MESSAGES)(consume)
 app.command(rich_help_panel=_MESSAGES)(worker)
 app.command(rich_help_panel=_MACHINE)(backup.backup)
 app.command(rich_help_panel=_MACHINE)(backup.restore)
-app.command(rich_help_panel=_MACHINE)(export)
-app.command("import", rich_help_panel=_MACHINE)(import_definitions)
+app.command(rich_help_panel=_MACHINE)(backup.export)
+app.command("import", rich_help_panel=_MACHINE)(backup.import_definitions)
 app.add_typer(bench.app, rich_help_panel=_MACHINE)
 app.command(rich_help_panel=_MACHINE)(doctor.doctor)
 app.command(rich_help_panel=_MACHINE)(version)

@@ -1,27 +1,33 @@
-"""Messages on the command line: `nexo push`, `nexo pop`, and how one is shown to programs and to
-people."""
+"""Messages on the command line: `nexo push`, `nexo pop`, `nexo produce`, `nexo consume`, and how
+one is shown to programs and to people."""
 
 import base64
+import os
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from nexo.cli.parameters import Queue, attributes_of, parse_duration
-from nexo.cli.session import Session, takes_session
+from nexo.cli.parameters import Queue, attributes_of, parse_duration, queue_argument
+from nexo.cli.progress import progress_bar, show_rate
+from nexo.cli.session import Ending, Session, takes_session
 from nexo.vocabulary.errors import InvalidArgument, StaleReceipt
 
 if TYPE_CHECKING:
+    import nexo
     from nexo import Event, Message, PeekedMessage
+    from nexo.cli.progress import Bar
 
 LINES_AT_ONCE = 1_000  # a batch waits for the disk once
 READ_BYTES = 1024 * 1024
+STEP_S = 0.05  # with a rate, what is due is produced this often
 
 PREVIEW_CHARS = 60
 _PLAIN = ("id", "queue", "priority", "attempts", "group_id", "attributes")
 _TIMES = ("created_at", "visible_at", "delayed_until")
-_DEAD_LETTER = ("reason", "source", "attempts", "first_failed_at", "last_failed_at")
+_DEAD_LETTER = ("reason", "source", "attempts", "first_failed_at", "last_failed_at", "consumer")
 
 
 @takes_session
@@ -169,6 +175,137 @@ def _print(messages: "Sequence[Message]") -> None:
     for message in messages:
         sys.stdout.buffer.write(message.body + b"\n")
     sys.stdout.buffer.flush()
+
+
+@takes_session
+def produce(
+    session: Session,
+    queue: Annotated[str, queue_argument("The queue; created if needed.")],
+    count: Annotated[
+        int, typer.Option(metavar="N", min=0, help="How many; 0: until Ctrl-C.")
+    ] = 1_000,
+    rate: Annotated[
+        float | None, typer.Option(metavar="R", min=0.001, help="Messages a second, at most.")
+    ] = None,
+    size: Annotated[int, typer.Option(metavar="N", min=1, help="Characters of each.")] = 15,
+    priority: Annotated[
+        int, typer.Option(metavar="N", min=0, max=255, help="Higher goes first.")
+    ] = 0,
+    batch: Annotated[
+        int, typer.Option(metavar="N", min=1, max=10_000, help="Messages pushed at once.")
+    ] = 500,
+) -> None:
+    """Push random texts. What it counts is on disk.
+
+    \b
+    Examples
+      nexo produce orders --count 100000
+      nexo produce orders --count 0 --rate 200     until Ctrl-C
+      nexo produce orders --size 1000 --batch 50
+    """
+    total = count or None
+    began = time.perf_counter()
+    with session.client() as client, progress_bar(session, f"→ {queue}", total) as bar:
+        target = client.queue(queue, create=True)
+        with Ending() as ending:
+            _produce(target, bar, ending, total, rate, size, priority, batch)
+    seconds = time.perf_counter() - began
+    pushed = bar.count
+    session.answer(
+        {"queue": queue, "pushed": pushed, "seconds": seconds, "rate": pushed / seconds},
+        f"pushed {show_rate(pushed, seconds)}",
+    )
+
+
+def _produce(
+    target: "nexo.Queue",
+    bar: "Bar",
+    ending: Ending,
+    total: int | None,
+    rate: float | None,
+    size: int,
+    priority: int,
+    batch: int,
+) -> None:
+    began = time.perf_counter()
+    while not ending.is_near and (total is None or bar.count < total):
+        amount = batch if total is None else min(batch, total - bar.count)
+        if rate is not None:
+            due = int((time.perf_counter() - began) * rate) + 1 - bar.count
+            if due <= 0:
+                ending.sleep(max(STEP_S, (bar.count - 1) / rate + began - time.perf_counter()))
+                continue
+            amount = min(amount, due)
+        target.push_batch(texts(amount, size), priority=priority)
+        bar.advance(amount)
+
+
+def texts(count: int, size: int) -> list[bytes]:
+    """Random texts of letters, digits, dashes and underscores."""
+    characters = base64.urlsafe_b64encode(os.urandom(count * size))
+    return [characters[start : start + size] for start in range(0, count * size, size)]
+
+
+@takes_session
+def consume(
+    session: Session,
+    queue: Annotated[str, queue_argument("The queue; created if needed.")],
+    concurrency: Annotated[
+        int, typer.Option(metavar="N", min=1, max=10_000, help="Messages worked on at once.")
+    ] = 16,
+    fail_rate: Annotated[
+        float, typer.Option(metavar="P", min=0.0, max=1.0, help="The share that fails, 0 to 1.")
+    ] = 0.0,
+    count: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Stop after so many acks.")
+    ] = None,
+    work: Annotated[
+        float,
+        typer.Option(
+            metavar="DURATION", parser=parse_duration, help="How long the work on each takes."
+        ),
+    ] = 0.0,
+    idle: Annotated[
+        float | None,
+        typer.Option(
+            metavar="DURATION", parser=parse_duration, help="Stop when nothing came for so long."
+        ),
+    ] = None,
+    show: Annotated[bool, typer.Option("--print", help="Print the bodies.")] = False,
+) -> None:
+    """Subscribe, confirm the reception, work, and ack.
+
+    \b
+    Examples
+      nexo consume orders --count 1000
+      nexo consume orders --concurrency 4 --work 250ms
+      nexo consume orders --fail-rate 0.2 --idle 5s   retries and dead letters
+
+    It ends with Ctrl-C, or after --count acks. What was given to it and not
+    worked on goes back at once.
+    """
+    from nexo.cli.consumer import Consumer
+    from nexo.engine.process import run
+
+    session.require_broker()
+    began = time.perf_counter()
+    with progress_bar(session, f"← {queue}", count) as bar:
+        consumer = Consumer(bar, concurrency, fail_rate, count, work, idle, show)
+        run(consumer.work_on(session, queue))
+    seconds = time.perf_counter() - began
+    if show:
+        return
+    note = consumer.note()
+    session.answer(
+        {
+            "queue": queue,
+            "acked": consumer.acked,
+            "nacked": consumer.nacked,
+            "seconds": seconds,
+            "rate": consumer.acked / seconds,
+        },
+        f"acked {show_rate(consumer.acked, seconds)}" + (note and f"; {note}"),
+    )
 
 
 def message_document(message: "Message | PeekedMessage") -> dict[str, Any]:

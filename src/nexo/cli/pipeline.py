@@ -1,6 +1,7 @@
 """`nexo pipeline`: jobs on Spark with their own flags, what they say in the end, and how they are
 doing."""
 
+from collections import defaultdict
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -265,7 +266,8 @@ def replay(
     )
     lake = work.lake()
     asked.check()
-    found: dict[str, int] = {}
+    _check_target(work, to_queue, to_topic)
+    found: dict[str, int] = defaultdict(int)
     work_on = None if dry_run else lake
     status = work.do("replay", lambda job: found.update(run(job, lake, asked)), lake=work_on)
     target = to_queue or to_topic
@@ -273,6 +275,15 @@ def replay(
     if dry_run:
         text = f"{found['matched']:,} messages of {source} would go to {target}"
     work.answer(status, text, replay_id=asked.name, dry_run=dry_run, **found)
+
+
+def _check_target(work: Work, to_queue: str | None, to_topic: str | None) -> None:
+    """Before Spark starts, which takes seconds, and minutes on a cluster."""
+    with work.session.client() as client:
+        if to_queue is not None:
+            client.queue(to_queue).info()
+        elif to_topic is not None:
+            client.topic(to_topic).info()
 
 
 @run.command()
@@ -312,7 +323,11 @@ def redrive(
     from nexo.pipeline.redrive import Redrive, run
 
     asked = Redrive(queue=queue, to=to, where=where, set_body=set_body, dry_run=dry_run)
-    found: dict[str, int] = {}
+    with work.session.client() as client:
+        for name in (queue, to):
+            if name is not None:
+                client.queue(name).info()
+    found: dict[str, int] = defaultdict(int)
 
     def do(job: Any) -> None:
         found.update(run(job, asked))
@@ -364,7 +379,7 @@ def compact(
     vacuum_s = vacuum if isinstance(vacuum, float) else None
     asked = Compact(target_bytes=target_bytes, files_min=files_min, vacuum_s=vacuum_s)
     asked.check()
-    found: dict[str, int] = {}
+    found: dict[str, int] = defaultdict(int)
 
     def do(job: Any) -> None:
         found.update(run(job, lake, asked))

@@ -1,5 +1,7 @@
 """What every job of the pipeline takes on the command line, and how it is run and watched."""
 
+import contextlib
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -7,19 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nexo.cli.parameters import add_parameters, flag
+from nexo.cli.parameters import add_parameters, flag, parse_duration
 from nexo.cli.progress import progress_bar, show_rate
-from nexo.cli.session import DEFAULT_URL, Json, Session, TlsCa, Token, Url
-from nexo.cli.signals import Ending
+from nexo.cli.session import DEFAULT_URL, Ending, Json, Session, TlsCa, Token, Url
 from nexo.vocabulary.errors import InvalidArgument, NexoError
 
 if TYPE_CHECKING:
     from nexo.pipeline.job import JobRun
     from nexo.pipeline.lake import Lake
-    from nexo.pipeline.status import Status
+    from nexo.pipeline.status import Status, Teller
 
 _PANEL = "Spark and the lake"
 DEFAULT_LAKE = "nexo-lake"
+JAVA_DIES_S = 5.0  # how long Java may take to be gone after its connections broke
 
 LakeFlag = Annotated[
     str,
@@ -69,6 +71,18 @@ _Conf = Annotated[
 ]
 
 
+_BrokerTimeout = Annotated[
+    float | None,
+    typer.Option(
+        "--broker-timeout",
+        metavar="DURATION",
+        parser=parse_duration,
+        help="How long to wait for a broker that is away; by default 10m for streams.",
+        rich_help_panel=_PANEL,
+    ),
+]
+
+
 def works(function: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the flags that every job has; its first parameter becomes the work."""
     added = [
@@ -77,6 +91,7 @@ def works(function: Callable[..., Any]) -> Callable[..., Any]:
         flag("checkpoint", _Checkpoint),
         flag("master", _Master),
         flag("conf", _Conf),
+        flag("broker_timeout", _BrokerTimeout),
         flag("url", Url, DEFAULT_URL),
         flag("token", Token),
         flag("tls_ca", TlsCa),
@@ -95,6 +110,7 @@ class Work:
         checkpoint: str | None,
         master: str | None,
         conf: list[str] | None,
+        broker_timeout: float | None = None,
         **session: Any,
     ) -> None:
         self.session = Session(**session)
@@ -103,6 +119,7 @@ class Work:
         self._storage_options = settings_of("--storage-option", storage_option)
         self._master = master
         self._conf = settings_of("--conf", conf)
+        self._broker_timeout_s = broker_timeout
 
     def lake(self) -> "Lake":
         from nexo.pipeline.lake import Lake
@@ -120,13 +137,19 @@ class Work:
             "endpoint": self.session.url,
             "token": self.session.token,
             "tlsCa": self.session.tls_ca,
+            "timeout": f"{self._broker_timeout_s}s" if self._broker_timeout_s else None,
         }
         return {name: value for name, value in given.items() if value}
 
     def spark_session(self, name: str) -> Any:
         from nexo.spark import session
+        from nexo.spark.sessions import FAILURES_ARE_TOLD, java_in_its_own_group
 
-        return session(f"nexo {name}", self._master, self._conf)
+        conf = dict(self._conf)
+        options = "spark.driver.extraJavaOptions"
+        conf[options] = f"{conf.get(options, '')} {FAILURES_ARE_TOLD}".strip()
+        with java_in_its_own_group():
+            return session(f"nexo {name}", self._master, conf)
 
     def do(
         self,
@@ -138,7 +161,7 @@ class Work:
         needs_spark: bool = True,
     ) -> "Status":
         """Run a job while its progress is shown; says how it ended."""
-        from nexo.pipeline.failures import SPARK_ERRORS, explained
+        from nexo.pipeline.failures import SPARK_ERRORS
         from nexo.pipeline.job import JobRun
         from nexo.pipeline.status import Teller
 
@@ -157,21 +180,21 @@ class Work:
 
             teller = Teller(job, lake, show)
             spark: Any = None
-            try:
-                spark = self.spark_session(job) if needs_spark else None
-                with Ending() as ending:
-                    job_run = JobRun(
-                        spark, self.broker(), teller, should_stop=lambda: ending.is_near
-                    )
-                    work(job_run)
+            with Ending() as ending:
+                try:
+                    spark = self.spark_session(job) if needs_spark else None
+                    broker = self.broker()
+                    work(JobRun(spark, broker, teller, should_stop=lambda: ending.is_near))
                     teller.tell("stopped" if ending.is_near else "finished")
-            except (NexoError, *SPARK_ERRORS) as error:
-                failure = explained(error)
-                teller.tell("failed", str(failure))
-                raise failure from None
-            finally:
-                if spark is not None:
-                    spark.stop()
+                except (NexoError, *SPARK_ERRORS) as error:
+                    failure = _failure(spark, error, ending)
+                    if failure is None:
+                        teller.tell("stopped")
+                    else:
+                        teller.tell("failed", str(failure))
+                        raise failure from None
+                finally:
+                    _stop(spark)
         return teller.status
 
     def answer(self, status: "Status", text: str = "", **more: Any) -> None:
@@ -191,35 +214,81 @@ class Work:
         self.session.answer(document, text)
 
 
+def _failure(spark: Any, error: Exception, ending: Ending) -> NexoError | None:
+    """What a failure was about; None if it comes from a stop that was asked for: a service manager
+    may have told Java too."""
+    from nexo.pipeline.failures import BROKEN_CONNECTION, explained, java_ended
+    from nexo.spark.sessions import java_exit_code
+
+    is_broken = isinstance(error, BROKEN_CONNECTION) or ending.is_near
+    code = java_exit_code(spark, JAVA_DIES_S if is_broken else 0.0)
+    if code is None:
+        return explained(error)
+    return None if ending.is_near else java_ended(code)
+
+
+def _stop(spark: Any) -> None:
+    """Also if its Java is gone."""
+    from nexo.pipeline.failures import SPARK_ERRORS
+
+    with contextlib.suppress(*SPARK_ERRORS):
+        if spark is not None:
+            spark.stop()
+
+
 def run_file(work: Work, file: str, arguments: list[str]) -> int:
     """A user's job, as if Python ran it, in a session in which everything is in place. Its
-    streaming queries are watched as those of our jobs are."""
-    import contextlib
-    import os
-
-    from nexo.pipeline.failures import SPARK_ERRORS
+    streaming queries are watched as those of our jobs are; a signal stops them calmly, and the
+    file goes on to its end."""
+    from nexo.pipeline.failures import BROKEN_CONNECTION, SPARK_ERRORS, is_ours
     from nexo.pipeline.status import Teller
     from nexo.pipeline.watch import Watch
 
     broker = work.broker()
-    variables = {"NEXO_URL": "endpoint", "NEXO_TOKEN": "token", "NEXO_TLS_CA": "tlsCa"}
+    variables = {
+        "NEXO_URL": "endpoint",
+        "NEXO_TOKEN": "token",
+        "NEXO_TLS_CA": "tlsCa",
+        "NEXO_BROKER_TIMEOUT": "timeout",
+    }
     os.environ.update({name: broker[key] for name, key in variables.items() if key in broker})
     teller = Teller(Path(file).name, work.lake_if_named())
     spark = work.spark_session(file)
     watch = Watch(spark, teller)
     teller.tell("running")
-    status = None
-    try:
-        status = _as_python_does(file, arguments)
-    finally:
-        with contextlib.suppress(*SPARK_ERRORS):  # the file may have stopped the session itself
-            watch.close()
-        spark.stop()
-        error = "it raised" if status is None else f"exit code {status}"
-        teller.tell(*(("finished",) if status == 0 else ("failed", error)))
+    status: int | None = None
+    with Ending(watch.stop_soon) as ending:
+        try:
+            status = _as_python_does(file, arguments)
+        except KeyboardInterrupt:
+            if not ending.is_near:
+                raise
+            status = 0
+        except SPARK_ERRORS as error:
+            is_broken = isinstance(error, BROKEN_CONNECTION)
+            if not is_ours(error) and not is_broken and not ending.is_near:
+                raise  # with its traceback: it is a program of the user's
+            failure = _failure(spark, error, ending)
+            if failure is not None:
+                teller.tell("failed", str(failure))
+                raise failure from None
+            status = 0
+        finally:
+            with contextlib.suppress(*SPARK_ERRORS):  # the file may have stopped the session itself
+                watch.close()
+            _stop(spark)
+            _tell_end(teller, status, ending)
     if work.session.is_watched:
         sys.stderr.write(f"{file}: {teller.seconds:.1f} s\n")
     return status
+
+
+def _tell_end(teller: "Teller", status: int | None, ending: Ending) -> None:
+    if status == 0:
+        teller.tell("stopped" if ending.is_near else "finished")
+    else:
+        error = teller.status.error or ("it raised" if status is None else f"exit code {status}")
+        teller.tell("failed", error)
 
 
 def _as_python_does(file: str, arguments: list[str]) -> int:

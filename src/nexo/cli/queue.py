@@ -7,12 +7,18 @@ from typing import Annotated, Any
 
 import typer
 
+from nexo.cli import chosen
+from nexo.cli.chosen import takes_choice
 from nexo.cli.messages import message_document
-from nexo.cli.parameters import Queue, command_group, queue_argument, queue_names
+from nexo.cli.parameters import (
+    Queue,
+    command_group,
+    queue_argument,
+    queue_names,
+    takes_queue_settings,
+)
 from nexo.cli.progress import progress_bar, show_rate
-from nexo.cli.session import Session, takes_session
-from nexo.cli.setting_flags import takes_queue_settings
-from nexo.cli.signals import Ending
+from nexo.cli.session import Ending, Session, takes_session
 from nexo.vocabulary.errors import InvalidArgument
 
 app = command_group(
@@ -188,9 +194,11 @@ def peek(
 
 
 @app.command()
+@takes_choice
 @takes_session
 def redrive(
     session: Session,
+    choice: dict[str, Any],
     name: Annotated[str, queue_argument("The dead-letter queue.")],
     to: Annotated[
         str | None,
@@ -210,28 +218,41 @@ def redrive(
     Examples
       nexo queue redrive orders_dlq
       nexo queue redrive orders_dlq --to orders_retry --rate 100
+      nexo queue redrive orders_dlq --reason 'TimeoutError: no answer after # s'
+      nexo queue redrive orders_dlq --where "created_at > now() - INTERVAL 1 DAY"
 
     Their attempts are counted anew. Ctrl-C stops it; what was moved stays
     moved.
     """
     began = time.perf_counter()
     with session.client() as client:
-        task = client.queue(name).redrive(to=to, rate=rate, wait=False)
-        progress = task.progress()
-        with (
-            progress_bar(session, f"{name} → {to or 'their queues'}", progress.total) as bar,
-            Ending() as ending,
-        ):
-            while not progress.finished:
-                ending.sleep(POLL_S)
-                progress = task.cancel() if ending.is_near else task.progress()
-                bar.show(progress.moved)
-    told = show_rate(progress.moved, time.perf_counter() - began)
-    skipped = f"; {progress.skipped:,} have no queue to go to" if progress.skipped else ""
-    session.answer(
-        {"name": name, "moved": progress.moved, "skipped": progress.skipped},
-        f"moved {told}{skipped}",
-    )
+        queue = client.queue(name)
+        if choice["where"] is not None:
+            moved, skipped = queue.redrive(to=to, rate=rate, **choice), 0
+        else:
+            task = queue.redrive(to=to, rate=rate, wait=False, **choice)
+            progress = task.progress()
+            with (
+                progress_bar(session, f"{name} → {to or 'their queues'}", progress.total) as bar,
+                Ending() as ending,
+            ):
+                while not progress.finished:
+                    ending.sleep(POLL_S)
+                    progress = task.cancel() if ending.is_near else task.progress()
+                    bar.show(progress.moved, total=progress.total)
+            moved, skipped = progress.moved, progress.skipped
+    told = f"Moved {show_rate(moved, time.perf_counter() - began)}"
+    if skipped and not moved:
+        told = f"{name} is not a dead-letter queue: give --to QUEUE to move its messages"
+    elif skipped:
+        told += f"; {skipped:,} have no queue to go back to: give --to QUEUE"
+    session.answer({"name": name, "moved": moved, "skipped": skipped}, told)
+
+
+app.command("search")(chosen.search)
+app.command("message")(chosen.message)
+app.command("discard")(chosen.discard)
+app.command("resend")(chosen.resend)
 
 
 def set_paused(paused: bool) -> Callable[..., Any]:
@@ -280,18 +301,23 @@ def release(
     dead_letter: Annotated[
         bool, typer.Option("--dead-letter", help="Make them dead letters instead.")
     ] = False,
+    forget: Annotated[
+        bool, typer.Option("--forget", help="Do not list the consumer any more.")
+    ] = False,
 ) -> None:
-    """Take messages back from a Spark query that keeps failing.
+    """Take messages back from a Spark query that keeps failing or is gone.
 
     \b
     Examples
       nexo queue release orders --consumer 5f0c…
       nexo queue release orders --consumer 5f0c… --dead-letter
+      nexo queue release orders --consumer 5f0c… --forget
 
     The query then reads the batch that held them as empty, and goes on.
+    With --forget it begins as a new consumer, should it come back.
     """
     with session.client() as client:
-        released = client.queue(name).release(consumer, dead_letter=dead_letter)
+        released = client.queue(name).release(consumer, dead_letter=dead_letter, forget=forget)
     where = "are dead letters" if dead_letter else "are back in line"
     told = f"{released:,} messages {where}" if released else f"{consumer} holds nothing of {name}"
     session.answer({"name": name, "released": released}, told)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _METAVARS = {
     "data": "DIR",
+    "journal": "URL",
     "host": "ADDRESS",
     "http_port": "PORT",
     "rpc_port": "PORT",
@@ -88,15 +89,10 @@ def _serve(
 
 def _announce(configuration: Configuration, broker: "Broker", ports: "Ports") -> None:
     """Where things are, and how to begin."""
-    from pathlib import Path
-
     from nexo import __version__
-    from nexo.server.broker import IN_MEMORY
 
     url = _url(configuration, ports)
-    data = "in memory: nothing is kept"
-    if configuration.data != IN_MEMORY:
-        data = str(Path(configuration.data).absolute())
+    data = _place(configuration)
     infos = [actor.info() for actor in broker.engine.queues.values()]
     messages = sum(info.depth for info in infos)
     sys.stdout.write(
@@ -112,6 +108,18 @@ def _announce(configuration: Configuration, broker: "Broker", ports: "Ports") ->
         f"{_beginning(configuration, url, _http(configuration, ports))}\n"
     )
     sys.stdout.flush()
+
+
+def _place(configuration: Configuration) -> str:
+    """Where everything is kept. The URL of a database may hold a password, and is not shown."""
+    from nexo.server.broker import data_directory
+
+    if configuration.journal is not None:
+        from nexo.journal.postgresql_connection import shown_url
+
+        return shown_url(configuration.journal)
+    directory = data_directory(configuration)
+    return "in memory: nothing is kept" if directory is None else str(directory.absolute())
 
 
 def _beginning(configuration: Configuration, url: str, http: str) -> str:
@@ -130,7 +138,7 @@ def _beginning(configuration: Configuration, url: str, http: str) -> str:
 
 def _announce_json(configuration: Configuration, broker: "Broker", ports: "Ports") -> None:
     ready = {"ready": True, "url": _url(configuration, ports), "ports": ports}
-    ready["data"] = configuration.data
+    ready["data"] = configuration.data if configuration.journal is None else _place(configuration)
     sys.stdout.write(msgspec.json.encode(ready).decode() + "\n")
     sys.stdout.flush()
 

@@ -1,12 +1,19 @@
-"""A command's session with a broker: where the broker is, and how its answers are shown.
+"""A command's session with a broker: where the broker is, how its answers are shown, and how a
+command ends that goes on until it is told.
 
-Every command that is decorated with `takes_session` takes `--url`, `--token` and `--json`.
+Every command that is decorated with `takes_session` takes `--url`, `--token` and `--json`. It first
+asks for a greeting: is there a broker, does it speak our protocol, and which version is it? A
+command tries once. A client would wait for a broker to come back, as a program that runs for weeks
+wants it, and a person at a terminal does not.
 """
 
 import contextlib
+import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
@@ -14,10 +21,16 @@ from nexo.cli.parameters import add_parameters, flag
 
 if TYPE_CHECKING:
     from nexo import Client
+    from nexo.client.blocking.sockets import Channel
     from nexo.wire.commands import Welcome
+    from nexo.wire.frame import Frame
 
 DEFAULT_URL = "nexo://127.0.0.1:9325"
 TIMEOUT_S = 30.0  # how long an answer may take
+GREETING_S = 3.0  # how long it may take to find out whether there is a broker
+SLICE_S = 0.05  # how long a sleep may take no notice of a signal
+_READ_BYTES = 65_536
+_NO_BROKER = "start one with nexo serve, or say where it is with --url or $NEXO_URL"
 _PANEL = "Broker and output"
 
 Url = Annotated[
@@ -80,11 +93,10 @@ class Session:
         """A client for the length of a `with` block. If the broker does not know a queue, the
         refusal says which one may have been meant."""
         import nexo
-        from nexo.cli.greeting import GREETING_S, worded
         from nexo.vocabulary.errors import QueueNotFound
 
         with nexo.Client(self.url, self.token, TIMEOUT_S, tls_ca=self.tls_ca) as client:
-            with worded(self.url, self.tls_ca):
+            with _worded(self.url, self.tls_ca):
                 client._connection.open_once(GREETING_S)
             try:
                 yield client
@@ -97,10 +109,8 @@ class Session:
         return self.greet().server
 
     def greet(self) -> "Welcome":
-        """What the broker says of itself."""
-        from nexo.cli.greeting import greet
-
-        return greet(self.url, self.token, self.tls_ca)
+        """What the broker says of itself: its `server` is such as `nexo 0.1.0`."""
+        return _greet(self.url, self.token, self.tls_ca)
 
     @property
     def is_watched(self) -> bool:
@@ -148,3 +158,101 @@ def suggestion(refusal: str, names: list[str]) -> str:
         shown = ", ".join(names[:8]) + (" …" if len(names) > 8 else "")
         return f"the queues are {shown}; create one with nexo queue create"
     return f"there are no queues yet: nexo queue create {name}"
+
+
+def _greet(url: str, token: str | None, tls_ca: str | None = None) -> "Welcome":
+    import socket
+
+    from nexo.client.address import address_of, token_of
+    from nexo.client.blocking.sockets import secured
+    from nexo.client.operation import error_of
+    from nexo.wire import commands
+    from nexo.wire.frame import Kind, ProtocolError, frame
+
+    address = address_of(url, tls_ca)
+    version = commands.PROTOCOL_VERSION
+    hello = commands.Hello(commands.MAGIC, (version, version), "nexo-cli", token_of(token))
+    place = (address.host, address.port)
+    with (
+        _worded(url, tls_ca),
+        socket.create_connection(place, timeout=GREETING_S) as plain,
+    ):
+        connection = secured(plain, address)
+        connection.sendall(frame(Kind.HELLO, 1, commands.pack(hello)))
+        answer = _first_frame(connection)
+        if answer is not None and answer.kind is Kind.WELCOME:
+            welcome: commands.Welcome = commands.unpack(answer.head, commands.Welcome)
+            return welcome
+        if answer is not None and answer.head and answer.kind in (Kind.GOODBYE, Kind.ERROR):
+            raise error_of(commands.unpack(answer.head, commands.Refusal))
+        raise ProtocolError("it does not greet")
+
+
+@contextlib.contextmanager
+def _worded(url: str, tls_ca: str | None) -> Iterator[None]:
+    """What goes wrong with a greeting, in words for who typed the URL."""
+    from nexo.client.address import address_of, tls_failure
+    from nexo.vocabulary.errors import Unreachable
+    from nexo.wire.frame import ProtocolError
+
+    address = address_of(url, tls_ca)
+    try:
+        yield
+    except TimeoutError:
+        raise Unreachable(
+            f"nothing was heard from {url} for {GREETING_S:.0f} s", _NO_BROKER
+        ) from None
+    except OSError as error:
+        if address.tls is not None and (failure := tls_failure(str(address), error)) is not None:
+            raise failure from None
+        reason = error.strerror or str(error)
+        raise Unreachable(f"no broker answers at {url} ({reason})", _NO_BROKER) from None
+    except ProtocolError:
+        raise Unreachable(
+            f"what answers at {url} is not a Nexo broker",
+            "check --url: its port, and nexos:// for TLS",
+        ) from None
+
+
+def _first_frame(connection: "Channel") -> "Frame | None":
+    """None if the other side hangs up first."""
+    from nexo.wire.frame import FrameReader
+
+    reader = FrameReader()
+    while data := connection.recv(_READ_BYTES):
+        for received in reader.feed(data):
+            return received
+    return None
+
+
+class Ending:
+    """Ctrl-C and SIGTERM are the normal end of a command that goes on until it is told. For the
+    length of a `with` block, the first signal only says that the end is near, so that a step under
+    way is finished and counted. The second one interrupts."""
+
+    def __init__(self, tell: Callable[[], None] = lambda: None) -> None:
+        """`tell` is called with the first one, in the middle of whatever the program does."""
+        self.is_near = False
+        self._also = tell
+        self._before: dict[int, Any] = {}
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep, unless the end is near."""
+        until = time.monotonic() + seconds
+        while not self.is_near and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, SLICE_S))
+
+    def __enter__(self) -> Self:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._tell)
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _tell(self, number: int, frame: FrameType | None) -> None:
+        if self.is_near:
+            raise KeyboardInterrupt
+        self.is_near = True
+        self._also()

@@ -30,6 +30,7 @@ _COLOURS = {
     EventKind.RECEIVED: "blue",
     EventKind.ACKED: "green",
     EventKind.NACKED: "yellow",
+    EventKind.TIMED_OUT: "yellow",
     EventKind.EXPIRED: "yellow",
     EventKind.DEAD_LETTERED: "red",
     EventKind.REDRIVEN: "magenta",
@@ -115,9 +116,13 @@ def queue_page(info: "QueueInfo") -> Table:
         page.add_row("[red]unreadable[/red]", f"{info.unreadable:,}  see nexo doctor")
     page.add_row("oldest", show_duration(info.oldest_age) if info.oldest_age else "-")
     for consumer, count in info.claimed.items():
-        page.add_row("claimed", f"{count:,} by {consumer}")
+        if count:
+            held_for = show_duration(round(info.claimed_age.get(consumer, 0.0)))
+            page.add_row("claimed", f"{count:,} for {held_for} by {consumer}")
+            command = f"nexo queue release {info.name} --consumer {consumer}"
+            page.add_row("", f"[dim]if that query is gone: {command}[/dim]")
     page.add_row("", "")
-    for name in ("pushed", "delivered", "acked", "nacked", "expired", "dead_lettered"):
+    for name in ("pushed", "delivered", "acked", "nacked", "timed_out", "expired", "dead_lettered"):
         page.add_row(name.replace("_", "-"), f"{getattr(info, name):,}")
     page.add_row("", "")
     for name in info.settings.__struct_fields__:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nexo.cli.parameters import parse_duration
-from nexo.cli.session import Session, takes_session
-from nexo.cli.signals import Ending
+from nexo.cli.session import Ending, Session, takes_session
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

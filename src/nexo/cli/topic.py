@@ -14,11 +14,10 @@ from nexo.cli.parameters import (
     command_group,
     parse_start,
     queue_argument,
+    takes_topic_settings,
     topic_argument,
 )
-from nexo.cli.session import Session, takes_session
-from nexo.cli.setting_flags import takes_topic_settings
-from nexo.cli.signals import Ending
+from nexo.cli.session import Ending, Session, takes_session
 from nexo.vocabulary.errors import InvalidArgument, TopicExists
 from nexo.vocabulary.names import EVENTS_TOPIC
 from nexo.vocabulary.patterns import is_pattern

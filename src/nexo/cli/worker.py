@@ -1,4 +1,4 @@
-"""`nexo worker`: run a function in the form of AWS Lambda on the messages of a queue.
+"""`nexo worker`: run a function in the form of AWS Lambda on the messages of queues.
 
 What it is doing is a live line where a person looks on, and log lines everywhere else.
 """
@@ -31,7 +31,15 @@ _LAMBDA = "As Lambda tells it"
 Handler = Annotated[
     str, typer.Argument(metavar="MODULE:HANDLER", help="The function.", show_default=False)
 ]
-Queue = Annotated[str, typer.Option(metavar="QUEUE", help="The queue.", autocompletion=queue_names)]
+Queues = Annotated[
+    list[str],
+    typer.Option(
+        "--queue",
+        metavar="QUEUE",
+        help="The queue; may be given several times.",
+        autocompletion=queue_names,
+    ),
+]
 BatchSize = Annotated[
     int, typer.Option(metavar="N", min=1, max=10_000, help="Messages of a call, at most.")
 ]
@@ -41,7 +49,9 @@ BatchWindow = Annotated[
         metavar="DURATION", parser=parse_duration, help="How long to wait for a full batch."
     ),
 ]
-Concurrency = Annotated[int, typer.Option(metavar="N", min=1, max=1_000, help="Calls at once.")]
+Concurrency = Annotated[
+    int, typer.Option(metavar="N", min=1, max=1_000, help="Calls at once, for each queue.")
+]
 Processes = Annotated[
     bool, typer.Option("--processes", help="Each of them in a process of its own.")
 ]
@@ -66,7 +76,11 @@ Idle = Annotated[
         metavar="DURATION", parser=parse_duration, help="Stop when nothing came for so long."
     ),
 ]
-Create = Annotated[bool, typer.Option("--create", help="Create the queue if needed.")]
+Create = Annotated[bool, typer.Option("--create", help="Create the queues if needed.")]
+Reload = Annotated[
+    bool,
+    typer.Option("--reload", help="Restart when a Python file below this folder changes."),
+]
 FunctionName = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="context.function_name.", rich_help_panel=_LAMBDA),
@@ -89,7 +103,7 @@ _log = logging.getLogger("nexo.worker")
 def worker(
     session: Session,
     handler: Handler,
-    queue: Queue,
+    queue: Queues,
     batch_size: BatchSize = 10,
     batch_window: BatchWindow = 0.0,
     concurrency: Concurrency = 1,
@@ -98,11 +112,12 @@ def worker(
     prefetch: Prefetch = None,
     idle: Idle = None,
     create: Create = False,
+    reload: Reload = False,
     function_name: FunctionName = None,
     region: Region = "us-east-1",
     account: Account = "000000000000",
 ) -> None:
-    """Call a function with the messages of a queue, as AWS Lambda does for SQS.
+    """Call a function with the messages of queues, as AWS Lambda does for SQS.
 
     \b
     Examples
@@ -111,11 +126,17 @@ def worker(
       nexo worker app:handler --queue orders --batch-size 100 --batch-window 2s
       nexo worker app:resize --queue images --processes --concurrency 4
       nexo worker app:handler --queue orders --idle 5s  work off what is there
+      nexo worker app:handler --queue orders --queue returns
+      nexo worker app:handler --queue orders --reload   while you write it
 
     Returning acks the batch, raising gives all of it back. Returning
     {"batchItemFailures": [{"itemIdentifier": "<messageId>"}]} gives those back.
     The function may be async. SIGTERM and Ctrl-C finish what runs, then end.
     """
+    if reload:
+        from nexo.cli.reload import run_reloading
+
+        raise typer.Exit(run_reloading())
     from nexo.client.worker.function import find_handler
 
     if "" not in sys.path:
@@ -133,14 +154,15 @@ def worker(
         "region": region,
     }
     with session.client() as client:
-        client.queue(queue, create=create).info()
+        for name in queue:
+            client.queue(name, create=create).info()
         _run(session, client, queue, handler, options, idle)
 
 
 def _run(
     session: Session,
     client: "Client",
-    queue: str,
+    queues: list[str],
     handler: str,
     options: dict[str, Any],
     idle: float | None,
@@ -149,7 +171,8 @@ def _run(
     from nexo.server.logs import set_up_logs
 
     set_up = functools.partial(set_up_logs, "json" if session.as_json else "auto", "info")
-    running = Worker(client, queue, handler, initializer=set_up, **options)
+    running = Worker(client, queues, handler, initializer=set_up, **options)
+    queue = ", ".join(dict.fromkeys(queues))
     began = time.perf_counter()
     with watching(session, running, queue, set_up):
         figures = running.run(idle=idle)

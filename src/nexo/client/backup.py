@@ -17,7 +17,7 @@ from nexo.vocabulary.errors import (
     ReadOnly,
     Unreachable,
 )
-from nexo.vocabulary.limits import BACKUP_PIECE_BYTES_MAX
+from nexo.vocabulary.limits import BACKUP_PIECE_BYTES_MAX, CLIENT_BACKUP_WAIT_MS
 from nexo.wire import calls
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from nexo.wire.calls import BackupProgress
 
     Report = Callable[[str, int, int], None]  # what is being done, bytes so far, bytes in all
-
-WAIT_MS = 200  # one question after the progress
 
 
 def take_backup(
@@ -64,7 +62,9 @@ def _take(
         while not progress.done:
             if report is not None:
                 report("copying", progress.copied_bytes, progress.total_bytes)
-            progress = yield requests.call(calls.AwaitBackup(progress.backup, WAIT_MS))
+            progress = yield requests.call(
+                calls.AwaitBackup(progress.backup, CLIENT_BACKUP_WAIT_MS)
+            )
         yield from _fetch(progress, part, report)
         part.replace(target)
         _synchronize(target.parent)

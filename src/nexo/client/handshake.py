@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import socket
 import sys
@@ -11,17 +12,20 @@ from typing import TYPE_CHECKING
 
 from nexo.client.address import Untrusted, tls_failure
 from nexo.vocabulary.errors import NexoError, NotReady, RateLimited, Timeout, Unreachable
-from nexo.vocabulary.limits import CONSUMER_CHARS_MAX
+from nexo.vocabulary.limits import (
+    CLIENT_STEADY_S,
+    CLIENT_UNACKED_MS,
+    CONSUMER_CHARS_MAX,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nexo.client.address import Address
 
-CONNECT_S = 5.0  # one try
 PAUSE_S_FIRST, PAUSE_S_MAX = 0.05, 2.0
-STEADY_S = 1.0  # a connection that lasted this long was a good one
-UNACKED_MS = 20_000  # bytes that the other machine does not confirm for this long: it is gone
+
+_log = logging.getLogger("nexo.client")
 
 
 def client_name() -> str:
@@ -54,9 +58,28 @@ class Backoff:
         self._connected_at = now
 
     def lost(self, now: float) -> None:
-        if now - self._connected_at >= STEADY_S:
+        if now - self._connected_at >= CLIENT_STEADY_S:
             self._tries = 0
             self._next_at = now
+
+
+class ConnectionLog:
+    """Says when the connection of a client is lost, and when it is back. Handlers of a log may do
+    anything, such as push to this very broker: never call it with a lock."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._lost_at: float | None = None
+
+    def lost(self, failure: NexoError, now: float) -> None:
+        self._lost_at = now
+        _log.warning("the connection to %s is lost: %s", self._address, failure.message)
+
+    def connected(self, now: float) -> None:
+        lost_at, self._lost_at = self._lost_at, None
+        if lost_at is not None:
+            seconds = now - lost_at
+            _log.info("the connection to %s is back after %.1f s", self._address, seconds)
 
 
 def configure(sock: socket.socket) -> None:
@@ -64,7 +87,7 @@ def configure(sock: socket.socket) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKED_MS)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, CLIENT_UNACKED_MS)
 
 
 def is_final(error: NexoError) -> bool:

@@ -13,11 +13,10 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
-import msgspec
-
+from nexo.client.bodies import Body, decoded
 from nexo.client.receipts import AckOne, SettleAlone, SettleMany
 from nexo.vocabulary.attributes import decode_attributes
-from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.errors import InvalidArgument, InvalidBody
 from nexo.vocabulary.identity import message_id, priority_of
 from nexo.vocabulary.limits import DELAY_MS_MAX, REASON_CHARS_MAX, TIMEOUT_MS_MAX
 from nexo.vocabulary.states import State
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from nexo.wire.columns import WirePart
 
 _log = logging.getLogger("nexo.client")
-_decode_json = msgspec.json.Decoder().decode
 
 
 class Content:
@@ -51,21 +49,33 @@ class Content:
         """The body as UTF-8."""
         return self.body.decode()
 
-    def json(self) -> Any:
-        """The body as JSON."""
-        return _decode_json(self.body)
+    @overload
+    def json(self) -> Any: ...
+
+    @overload
+    def json(self, kind: type[Body]) -> Body: ...
+
+    @overload
+    def json(self, kind: Any) -> Any: ...
+
+    def json(self, kind: Any = Any) -> Any:
+        """The body as JSON; with a type as a value of it: a msgspec struct, a dataclass, an attrs
+        class, a pydantic model, or anything made of built-in types, such as `list[Order]`. A body
+        that is something else is an `InvalidBody`."""
+        return decoded(self.body, kind)
 
 
 class DeadLetter:
     """Why a message is in a dead-letter queue."""
 
-    __slots__ = ("attempts", "first_failed_at", "last_failed_at", "reason", "source")
+    __slots__ = ("attempts", "consumer", "first_failed_at", "last_failed_at", "reason", "source")
 
     reason: str
     source: str  # the queue it came from
     attempts: int
     first_failed_at: datetime
     last_failed_at: datetime
+    consumer: str  # who had it last; empty if that is not known
 
     def __init__(self, travelled: batch.DeadLetter) -> None:
         self.reason = travelled.reason
@@ -73,6 +83,7 @@ class DeadLetter:
         self.attempts = travelled.attempts
         self.first_failed_at = time_of(travelled.first_failed_ms)
         self.last_failed_at = time_of(travelled.last_failed_ms)
+        self.consumer = travelled.consumer
 
     def __repr__(self) -> str:
         return f"<DeadLetter from {self.source!r} after {self.attempts}: {self.reason!r:.60}>"
@@ -432,25 +443,26 @@ def _check_queue(queue: str, theirs: str) -> None:
         raise InvalidArgument(f"a message of queue {theirs!r} cannot be acked on {queue!r}")
 
 
-class FailureLogged:
-    """Around the work on one message of `consume`: what goes wrong with it is logged, and must not
-    end the work on the others."""
-
-    def __init__(self, message: HeldMessage) -> None:
-        self._message = message
-
-    def __enter__(self) -> None:
-        """Nothing: only what comes out matters."""
-
-    def __exit__(self, _: object, error: BaseException | None, trace: object) -> bool:
-        if isinstance(error, Exception):
-            _log.warning("message %s failed: %s", self._message.id, reason_of(error))
-            return True
+def goes_on_after(error: BaseException, message: HeldMessage) -> bool:
+    """Whether a `with` block around a message ends the error that it was left with. Only a body
+    that cannot be read, and only in a loop: whoever sends one must not stop those who read."""
+    if not isinstance(error, InvalidBody) or message._delivery.holder is None:
         return False
+    log_failure(message, error)
+    return True
+
+
+def log_failure(message: HeldMessage, error: BaseException) -> None:
+    """Of a body that cannot be read the reason says all; of a handler the traceback is needed."""
+    told = "message %s of queue %s failed: %s"
+    trace = None if isinstance(error, InvalidBody) else error
+    _log.error(told, message.id, message.queue, reason_of(error), exc_info=trace)
 
 
 def reason_of(error: BaseException) -> str:
     """An exception as the reason of a nack."""
+    if isinstance(error, InvalidBody):
+        return f"{error.code}: {error.message}"
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 

@@ -15,6 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from nexo.client.delivery import Delivery, joined
 from nexo.vocabulary.errors import NexoError
+from nexo.vocabulary.limits import (
+    CLIENT_RANGES_MAX,
+    CLIENT_RECEPTIONS_KEPT,
+    CLIENT_RECEPTIONS_KEPT_S,
+)
 from nexo.wire import commands
 from nexo.wire.columns import decode_parts
 from nexo.wire.frame import Frame, Kind, ProtocolError, frame, frame_parts
@@ -26,10 +31,6 @@ if TYPE_CHECKING:
     from nexo.wire.commands import Refusal
 
     Pieces = list[bytes | memoryview]
-
-RANGES_MAX = 10_000  # of one frame
-RECEPTIONS_KEPT = 1_024  # receptions of pops that are said again on the next connection …
-RECEPTIONS_KEPT_S = 30.0  # … if they are not older than this
 
 
 class Operation:
@@ -156,7 +157,7 @@ class Traffic:
         self._pending: dict[int, Exchange] = {}  # by correlation
         self._correlation = 0
         self._quiet: dict[str, list[Range]] = {}  # by queue: receptions that nobody waits for
-        self._popped: deque[tuple[float, str, Range]] = deque(maxlen=RECEPTIONS_KEPT)
+        self._popped: deque[tuple[float, str, Range]] = deque(maxlen=CLIENT_RECEPTIONS_KEPT)
 
     # -- The session's side -------------------------------------------------------------------
 
@@ -184,8 +185,8 @@ class Traffic:
         if self._quiet:
             quiet, self._quiet = self._quiet, {}
             for queue, ranges in quiet.items():
-                for at in range(0, len(ranges), RANGES_MAX):
-                    head = commands.pack_ranges(queue, joined(ranges[at : at + RANGES_MAX]))
+                for at in range(0, len(ranges), CLIENT_RANGES_MAX):
+                    head = commands.pack_ranges(queue, joined(ranges[at : at + CLIENT_RANGES_MAX]))
                     out.append(frame(Kind.RECEIVED, 0, head))
         return out
 
@@ -258,7 +259,7 @@ class Traffic:
 
     def _receive_popped_again(self) -> None:
         """The receptions of the last pops may have been lost with their connection."""
-        recent = self._clock() - RECEPTIONS_KEPT_S
+        recent = self._clock() - CLIENT_RECEPTIONS_KEPT_S
         for at, queue, each in self._popped:
             if at >= recent:
                 self._quiet.setdefault(queue, []).append(each)

@@ -19,7 +19,12 @@ from nexo.client.operation import Exchange, Operation
 from nexo.vocabulary.batch import Batch, batch_of
 from nexo.vocabulary.errors import Timeout
 from nexo.vocabulary.identity import message_id
-from nexo.vocabulary.limits import PRODUCER_RESULTS_KEPT, SEQUENCE_BITS
+from nexo.vocabulary.limits import (
+    CLIENT_MERGED_BYTES_MAX,
+    CLIENT_MERGED_MESSAGES_MAX,
+    PRODUCER_RESULTS_KEPT,
+    SEQUENCE_BITS,
+)
 from nexo.wire import commands
 from nexo.wire.columns import encode_batch
 from nexo.wire.frame import Frame, Kind, ProtocolError, frame_parts
@@ -30,8 +35,6 @@ if TYPE_CHECKING:
     from nexo.client.operation import Pieces, Traffic
     from nexo.vocabulary.errors import NexoError
 
-MERGED_MESSAGES_MAX = 10_000
-MERGED_BYTES_MAX = 4 * 1024 * 1024
 _COUNTER = (1 << SEQUENCE_BITS) - 1
 _DIGITS = SEQUENCE_BITS // 4  # of an id, at its end; inside a range only they change
 _read_offsets = msgspec.msgpack.Decoder(tuple[int, int]).decode
@@ -255,7 +258,7 @@ class Lane:
         run, size, delayed = [first], len(first.body), first.delay_ms is None
         if first.alone:
             return run
-        while waiting and len(run) < MERGED_MESSAGES_MAX:
+        while waiting and len(run) < CLIENT_MERGED_MESSAGES_MAX:
             push = waiting[0]
             if push.abandoned:
                 waiting.popleft()
@@ -264,7 +267,7 @@ class Lane:
             if isinstance(push, PushBatch) or push.alone or (push.delay_ms is None) != delayed:
                 break
             size += len(push.body)
-            if size > MERGED_BYTES_MAX:
+            if size > CLIENT_MERGED_BYTES_MAX:
                 break
             run.append(push)
             waiting.popleft()

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nexo.client.delivery import joined
-from nexo.client.operation import RANGES_MAX, Exchange, Operation, error_with
+from nexo.client.operation import Exchange, Operation, error_with
+from nexo.vocabulary import limits
 from nexo.vocabulary.errors import StaleReceipt, WrongState
+from nexo.vocabulary.limits import CLIENT_RANGES_MAX
 from nexo.wire import commands
 from nexo.wire.frame import Frame, Kind, ProtocolError, frame
 
@@ -75,7 +77,7 @@ class Settling(Operation):
             and delivery.holder is None
             and delivery.instance == traffic.instance
             and now_ms < delivery.deadline_of(refused[1])
-            and (not delivery.is_ahead or now_ms < delivery.sent_ms + commands.AHEAD_KEPT_MS)
+            and (not delivery.is_ahead or now_ms < delivery.sent_ms + limits.AHEAD_KEPT_MS)
         )
 
 
@@ -254,7 +256,7 @@ class ReceiptLane:
         for settling in waiting:
             if settling.abandoned:
                 continue
-            if ranges and len(ranges) + len(settling.ranges) > RANGES_MAX:
+            if ranges and len(ranges) + len(settling.ranges) > CLIENT_RANGES_MAX:
                 out.append(self._frame(traffic, kind, members, ranges))
                 members, ranges = [], []
             settling.tries += 1

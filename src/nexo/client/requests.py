@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from nexo.client import info, tracing
+from nexo.client.bodies import encoded
 from nexo.client.message import PeekedMessage
 from nexo.client.operation import Request
 from nexo.client.pushes import Push, PushBatch
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from nexo.vocabulary.definitions import Definitions
     from nexo.vocabulary.errors import NexoError
 
-_encode_json = msgspec.json.Encoder().encode
 Reply = TypeVar("Reply")
 
 
@@ -128,7 +128,7 @@ def push(
 ) -> Push:
     lane = (Kind.PUSH, queue)
     columns = (
-        body if type(body) is bytes else body_of(body),
+        body if type(body) is bytes else encoded(body),
         check_priority(priority) if priority else 0,
         None if delay is None else milliseconds(delay, "delay", DELAY_MS_MAX),
         group_id,
@@ -156,7 +156,7 @@ def push_batch(
     if {bytes}.issuperset(map(type, listed)):
         batch = batch_of(listed)
     else:
-        batch = batch_of([body_of(body) for body in listed])
+        batch = batch_of([encoded(body) for body in listed])
     if not batch.count:
         return None
     sending = None
@@ -245,23 +245,6 @@ def export_definitions() -> Request:
 def import_definitions(definitions: Definitions | dict[str, Any], dry_run: bool) -> Request:
     document: Any = definitions  # also one that was read from a file: the broker checks it
     return call(calls.ImportDefinitions(document, dry_run))
-
-
-def body_of(body: Any) -> bytes:
-    """Bytes as they are, text as UTF-8, anything else as JSON."""
-    if type(body) is bytes:
-        return body
-    if isinstance(body, str):
-        return body.encode()
-    if isinstance(body, (bytes, bytearray, memoryview)):
-        return bytes(body)
-    try:
-        return _encode_json(body)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidArgument(
-            f"a body of type {type(body).__name__} is neither bytes, text nor JSON: {error}",
-            "encode it yourself and push the bytes",
-        ) from None
 
 
 def attributes_of(attributes: dict[str, str] | None) -> bytes | None:

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nexo import __version__
 from nexo.client.operation import Request, Traffic, error_of
 from nexo.client.pushes import Push, PushBatch, Pushes
 from nexo.client.receipts import Receipts, Settling
 from nexo.client.subscriptions import Subscriptions
 from nexo.vocabulary.errors import InvalidArgument, NexoError, NotReady, Unreachable
-from nexo.vocabulary.limits import CONSUMER_CHARS_MAX
+from nexo.vocabulary.limits import CLIENT_AGAIN_S, CONSUMER_CHARS_MAX, HEARTBEATS_MISSED_MAX
 from nexo.wire import commands
 from nexo.wire.frame import Frame, FrameReader, Kind, ProtocolError, frame
 
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
 
     from nexo.client.operation import Exchange, Operation, Pieces
 
-SILENCE_FACTOR = 3  # heartbeats that may be missed before the broker counts as gone
-AGAIN_S = 0.1  # a broker that is not ready yet is asked again after this long
+SOFTWARE = f"nexo-python {__version__}"
 
 
 class Session(Traffic):
@@ -105,6 +105,7 @@ class Session(Traffic):
             self.name,
             self._token,
             round(self.heartbeat_s * 1000),
+            SOFTWARE,
         )
         return frame(Kind.HELLO, 1, commands.pack(hello))
 
@@ -198,10 +199,10 @@ class Session(Traffic):
             else:
                 self._postponed.append((due, exchange))
         if not self.connected:
-            return self._due_in(AGAIN_S)
+            return self._due_in(CLIENT_AGAIN_S)
         if now - self.due > self.heartbeat_s:
             self._heard = now  # it was this process that slept: what came meanwhile is not read yet
-        silence = self.heartbeat_s * SILENCE_FACTOR
+        silence = self.heartbeat_s * HEARTBEATS_MISSED_MAX
         if now - self._heard > silence:
             raise Unreachable(f"nothing was heard of the broker for {silence:.1f} s")
         if now - self._spoke >= self.heartbeat_s:
@@ -210,7 +211,7 @@ class Session(Traffic):
         now_ms = self.now_ms()
         due_s = min(due_s, (self.subscriptions.tick(now_ms, self._out) - now_ms) / 1000)
         if self._postponed:
-            due_s = min(due_s, AGAIN_S)
+            due_s = min(due_s, CLIENT_AGAIN_S)
         return self._due_in(max(due_s, 0.01))
 
     # -- Inside -------------------------------------------------------------------------------
@@ -221,8 +222,8 @@ class Session(Traffic):
             return
         error = _reason(arrived)
         if isinstance(error, NotReady):
-            self._postponed.append((self._clock() + AGAIN_S, exchange))
-            self.hurry(AGAIN_S)
+            self._postponed.append((self._clock() + CLIENT_AGAIN_S, exchange))
+            self.hurry(CLIENT_AGAIN_S)
         else:
             exchange.refused(self, error)
 

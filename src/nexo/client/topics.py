@@ -16,10 +16,15 @@ import msgspec
 
 from nexo.client import requests
 from nexo.client.message import Content, HeldMessage, time_of
-from nexo.vocabulary.allowed import check_allowed
 from nexo.vocabulary.attributes import decode_attributes
 from nexo.vocabulary.errors import InvalidArgument, TopicNotFound
-from nexo.vocabulary.limits import BATCH_MESSAGES_MAX, INTEGER_MAX
+from nexo.vocabulary.fields import check_allowed
+from nexo.vocabulary.limits import (
+    BATCH_MESSAGES_MAX,
+    CLIENT_READ_BYTES_MAX,
+    CLIENT_READ_MESSAGES,
+    INTEGER_MAX,
+)
 from nexo.vocabulary.patterns import compiled, is_pattern
 from nexo.vocabulary.start import EARLIEST, LATEST, Start
 from nexo.wire import calls, commands
@@ -35,9 +40,6 @@ if TYPE_CHECKING:
 
     StartAt = Literal["latest", "earliest"] | int | datetime
 
-READ_MESSAGES = 1_000  # that one read of a subscription takes
-POLL_MS = 20_000  # how long one read waits
-READ_BYTES_MAX = 8 * 1024 * 1024
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _GROUP = re.compile(r"[A-Za-z0-9_-]+")
 _read_next = msgspec.msgpack.Decoder(int).decode
@@ -124,7 +126,7 @@ def read(
     """The result is the events and the offset to go on at."""
     check_allowed("limit", limit, 1, BATCH_MESSAGES_MAX)
     check_allowed("offset", offset, 0, INTEGER_MAX)
-    wanted = commands.Read(topic, offset, limit, READ_BYTES_MAX, strict, wait_ms, time_ms)
+    wanted = commands.Read(topic, offset, limit, CLIENT_READ_BYTES_MAX, strict, wait_ms, time_ms)
 
     def decode(answer: Frame) -> tuple[list[Event], int]:
         return _read_events(topic, answer)
@@ -134,7 +136,7 @@ def read(
 
 def follow(pattern: str, offsets: dict[str, int], limit: int, wait_ms: int) -> Request:
     """The result is the events and the offsets to go on at, of those topics that had any."""
-    wanted = commands.pack(commands.Follow(pattern, offsets, limit, READ_BYTES_MAX, wait_ms))
+    wanted = commands.pack(commands.Follow(pattern, offsets, limit, CLIENT_READ_BYTES_MAX, wait_ms))
     return requests.LongRequest(Kind.FOLLOW, wanted, _read_followed, wait_ms=wait_ms)
 
 
@@ -175,8 +177,8 @@ class TopicReader:
         """What is new; the result is for `take`."""
         assert self._offsets is not None, "it was not opened"
         if self._is_pattern:
-            return follow(self._name, self._offsets, READ_MESSAGES, wait_ms)
-        return read(self._name, self._offsets[self._name], READ_MESSAGES, False, wait_ms)
+            return follow(self._name, self._offsets, CLIENT_READ_MESSAGES, wait_ms)
+        return read(self._name, self._offsets[self._name], CLIENT_READ_MESSAGES, False, wait_ms)
 
     def take(self, result: tuple[list[Event], Any]) -> None:
         events, following = result

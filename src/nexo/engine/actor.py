@@ -1,16 +1,39 @@
-"""What the actors of queues and topics have in common: whether they are in service."""
+"""What the actors of queues and topics have in common: whether they are in service, and parts that
+do not keep them alive."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
+from weakref import ref
 
 from nexo.engine.clock import Timer
+from nexo.vocabulary.errors import NotReady
 
 if TYPE_CHECKING:
     from nexo.engine.context import Context
     from nexo.engine.recorder import Recorder
     from nexo.vocabulary.errors import NexoError
+
+Whole = TypeVar("Whole")
+
+
+class PartOf(Generic[Whole]):
+    """Something that an actor consists of and that needs it in turn. It refers to the actor weakly:
+    one that is deleted is free at once, without a search for garbage that would have to look at all
+    the others. Whoever calls a part later, or waits in it, keeps the actor himself."""
+
+    __slots__ = ("_whole",)
+
+    def __init__(self, actor: Whole) -> None:
+        self._whole = ref(actor)
+
+    @property
+    def _actor(self) -> Whole:
+        actor = self._whole()
+        if actor is None:
+            raise NotReady("it was deleted meanwhile", "look whether it is still there")
+        return actor
 
 
 class Actor(ABC):
@@ -52,5 +75,5 @@ class Actor(ABC):
     def _end(self, gone: NexoError) -> None:
         """No more of it."""
         self._gone = gone
-        self._timer.cancel()
+        self._timer.close()
         self._recorder.close()

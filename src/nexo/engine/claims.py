@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from nexo.engine.actor import PartOf
 from nexo.machine import claims
 from nexo.vocabulary.errors import DataCorrupt, InvalidArgument
 from nexo.vocabulary.limits import POP_BYTES_MAX
@@ -31,23 +32,27 @@ class Claimant(msgspec.Struct, frozen=True):
     epoch: int
     acked_through: int
     batches: list[int]
+    seen_ms: int
 
 
-class Claims:
+class Claims(PartOf["QueueActor"]):
     def __init__(self, actor: QueueActor) -> None:
-        self._actor = actor
+        super().__init__(actor)
         self.waiting: set[asyncio.Event] = set()  # of claims that found nothing
 
     def claimants(self) -> list[Claimant]:
-        """Everybody who has ever claimed a batch of this queue."""
+        """Everybody who has claimed a batch of this queue, and is not over."""
+        now_ms = self._actor.now_ms()
         return [
-            Claimant(name, each.epoch, each.acked_through, sorted(each.batches))
+            Claimant(name, each.epoch, each.acked_through, sorted(each.batches), each.seen_ms)
             for name, each in self._actor.queue.claims.items()
+            if not each.is_over(now_ms)
         ]
 
     def open(self, consumer: str) -> asyncio.Future[int]:
         """Begin as the only driver of this consumer; the future has the epoch."""
-        return self._actor.changed(claims.open_claims(self._actor.queue, consumer))
+        actor = self._actor
+        return actor.changed(claims.open_claims(actor.queue, consumer, actor.now_ms()))
 
     async def claim(
         self,
@@ -116,16 +121,16 @@ class Claims:
         actor.contents.watch_unreadable()
         return actor.changed(acked)
 
-    def release(self, consumer: str, dead_letter: bool = False) -> asyncio.Future[int]:
+    def release(
+        self, consumer: str, dead_letter: bool = False, forget: bool = False
+    ) -> asyncio.Future[int]:
+        """What a consumer holds is given back, or goes to the dead letters; with `forget` the
+        consumer itself is gone too."""
         actor = self._actor
         if dead_letter:  # a queue whose messages never die by themselves may have no room for one
             check_dead_letter(actor.name, actor.queue.settings)
-        return actor.changed(claims.release(actor.queue, consumer, actor.now_ms(), dead_letter))
-
-    def forget(self, consumer: str) -> asyncio.Future[None]:
-        actor = self._actor
-        claims.forget_claims(actor.queue, consumer, actor.now_ms())
-        return actor.changed(None)
+        end = claims.forget_claims if forget else claims.release
+        return actor.changed(end(actor.queue, consumer, actor.now_ms(), dead_letter))
 
     async def read(
         self,
@@ -158,9 +163,9 @@ class Claims:
                     claims.pass_over(actor.queue, consumer, number, passed)
                     await actor.changed(None)
                 else:
-                    unreadable |= await self._read_back(found.missing, pins)
+                    unreadable |= await self._read_back(actor, found.missing, pins)
 
-    async def _read_back(self, runs: list[Span], pins: Pins) -> set[Chunk]:
+    async def _read_back(self, actor: QueueActor, runs: list[Span], pins: Pins) -> set[Chunk]:
         """Wait until the contents of all these are in memory, and keep them there; returns the
         chunks that cannot be read. In the order of the log, so that one call to the journal brings
         what the next ones of them need."""
@@ -170,7 +175,7 @@ class Claims:
             if chunk.content is None and chunk not in unreadable:
                 await asyncio.sleep(0)  # a read that is quick would let nobody else have a turn
                 try:
-                    await self._actor.contents.read_back(chunk)
+                    await actor.contents.read_back(chunk)
                 except DataCorrupt:
                     if run.state is not State.SEALED:
                         raise

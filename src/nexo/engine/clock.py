@@ -83,6 +83,15 @@ class Timer:
             self._handle.cancel()
             self._handle = None
 
+    def close(self) -> None:
+        """Never again, and nobody is kept for it."""
+        self.cancel()
+        self._fire = _nothing
+
     def _fired(self) -> None:
         self._handle = None
         self._fire()
+
+
+def _nothing() -> None:
+    """What a closed timer does, should it be set."""

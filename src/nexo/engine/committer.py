@@ -288,6 +288,9 @@ class Committer:
         self._cancel_timers()
 
     def resume(self) -> None:
+        """The state is what the journal holds: what was delivered since it failed is forgotten."""
+        for of_rank in self._dirty:
+            of_rank.clear()
         self._stopped = False
         self._running = False
 

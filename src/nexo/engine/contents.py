@@ -7,6 +7,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
+from nexo.engine.actor import PartOf
 from nexo.engine.memory import Pins
 from nexo.machine import unreadable
 from nexo.vocabulary.errors import DataCorrupt
@@ -24,21 +25,22 @@ if TYPE_CHECKING:
 _SOON_S = 0.0  # what is corrupt is not waited for: whoever asked goes past it
 
 
-class Contents:
+class Contents(PartOf["Holder"]):
     """Of one actor."""
 
-    __slots__ = ("_called", "_holder", "_memory", "_set_aside")  # there may be very many actors
+    __slots__ = ("_called", "_memory")  # there may be very many actors
 
-    def __init__(self, memory: Memory, holder: Holder, set_aside: Callable[[Chunk], int]) -> None:
-        """`set_aside` is told of chunks that the journal holds and cannot give."""
+    def __init__(self, memory: Memory, holder: Holder) -> None:
+        super().__init__(holder)
         self._memory = memory
-        self._holder = holder
-        self._set_aside = set_aside
         self._called: set[Chunk] = set()
 
-    def fetch(self, log: Log, chunk: Chunk, then: Callable[[], None]) -> None:
+    def fetch(
+        self, log: Log, chunk: Chunk, then: Callable[[], None], set_aside: Callable[[Chunk], int]
+    ) -> None:
         """Read a chunk back and call `then` in a later turn of the event loop, never from in here:
-        it may well ask for the next chunk. Asking again meanwhile changes nothing."""
+        it may well ask for the next chunk. Asking again meanwhile changes nothing. `set_aside` is
+        told if the journal holds the chunk and cannot give it."""
         if chunk in self._called:
             return
         self._called.add(chunk)
@@ -61,10 +63,10 @@ class Contents:
         def try_again(is_corrupt: bool) -> None:
             self._called.discard(chunk)
             if is_corrupt:
-                self._set_aside(chunk)
+                set_aside(chunk)
             then()
 
-        self._memory.fetch(self._holder, log, chunk, done)
+        self._memory.fetch(self._actor, log, chunk, done)
 
     async def read_back(self, log: Log, chunk: Chunk) -> None:
         """Wait until a chunk's content is in memory, or the chunk gone; raises what the journal
@@ -81,31 +83,32 @@ class Contents:
                 future.set_exception(error)
 
         with Pins(self._memory) as pins:
-            self._memory.fetch(self._holder, log, chunk, done)
+            self._memory.fetch(self._actor, log, chunk, done)
             await future
 
 
-class QueueContents:
+class QueueContents(PartOf["QueueActor"]):
     """Of one queue, which goes past what cannot be read."""
 
-    __slots__ = ("_actor", "_contents", "_context", "_retry")
+    __slots__ = ("_contents", "_context", "_retry")
 
     def __init__(self, context: Context, actor: QueueActor) -> None:
+        super().__init__(actor)
         self._context = context
-        self._actor = actor
-        self._contents = Contents(context.memory, actor, self._set_aside)
+        self._contents = Contents(context.memory, actor)
         self._retry: asyncio.TimerHandle | None = None  # of what could not be read
 
     async def read_back(self, chunk: Chunk) -> None:
         """Wait until the content of a chunk is in memory. If it cannot be read, its messages in
         line are set aside, and whoever asked looks again; raises if that was about others."""
-        queue = self._actor.queue
+        actor = self._actor
+        queue = actor.queue
         was_aside = chunk in queue.aside
         try:
             await self._contents.read_back(queue.lane_of(chunk.first).log, chunk)
         except DataCorrupt:
             # Another may have met it meanwhile.
-            is_aside = chunk in self._actor.queue.aside and not was_aside
+            is_aside = chunk in actor.queue.aside and not was_aside
             if not self._set_aside(chunk) and not is_aside:
                 raise
 
@@ -124,8 +127,10 @@ class QueueContents:
 
     def fetch(self, chunk: Chunk, then: Callable[[], None]) -> None:
         """Read the content of a chunk back and call `then`."""
-        log = self._actor.queue.lane_of(chunk.first).log
-        self._contents.fetch(log, chunk, partial(self._context.supervisor.guard, self._actor, then))
+        actor = self._actor
+        log = actor.queue.lane_of(chunk.first).log
+        guarded = partial(self._context.supervisor.guard, actor, then)
+        self._contents.fetch(log, chunk, guarded, self._set_aside)
 
     def is_unreadable(self, chunk: Chunk) -> bool:
         return self._context.memory.is_unreadable(chunk)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
+from nexo.engine.actor import PartOf
 from nexo.machine import compact
 from nexo.vocabulary.errors import NexoError
 from nexo.vocabulary.limits import COPY_LOOK_CHUNKS, COPY_STEP_CHUNKS
@@ -21,32 +23,33 @@ if TYPE_CHECKING:
     from nexo.machine.queue import Lane, Queue
 
 
-class CopyForward:
+class CopyForward(PartOf["QueueActor"]):
     """Of one queue; one at a time."""
 
-    __slots__ = ("_actor", "_context", "_copying")
+    __slots__ = ("_context", "_copying")
 
     def __init__(self, context: Context, actor: QueueActor) -> None:
+        super().__init__(actor)
         self._context = context
-        self._actor = actor
         self._copying: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        if self._copying is None and self._actor.is_in_service:
-            self._copying = asyncio.get_running_loop().create_task(self._copy_forward())
-            self._copying.add_done_callback(self._copied)
+        actor = self._actor
+        if self._copying is None and actor.is_in_service:
+            self._copying = asyncio.get_running_loop().create_task(self._copy_forward(actor))
+            self._copying.add_done_callback(partial(self._copied, actor))
 
     def close(self) -> None:
         if self._copying is not None:
             self._copying.cancel()
 
-    def _copied(self, copying: asyncio.Task[None]) -> None:
+    def _copied(self, actor: QueueActor, copying: asyncio.Task[None]) -> None:
         self._copying = None
         if not copying.cancelled():
-            self._context.supervisor.guard(self._actor, copying.result)
+            self._context.supervisor.guard(actor, copying.result)
 
-    async def _copy_forward(self) -> None:
-        actor, queue = self._actor, self._actor.queue
+    async def _copy_forward(self, actor: QueueActor) -> None:
+        queue = actor.queue
         sparse = await _sparse(queue)
         for start in range(0, len(sparse), COPY_STEP_CHUNKS):
             some = sparse[start : start + COPY_STEP_CHUNKS]

@@ -40,11 +40,13 @@ from nexo.vocabulary.settings import (
     queue_settings_of,
     topic_settings_of,
 )
+from nexo.vocabulary.sns import check_subscription
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from nexo.engine.engine import Engine
+    from nexo.vocabulary.changes import Bound
 
     Kind = Literal["queue", "topic", "binding"]
 
@@ -109,8 +111,11 @@ async def export_definitions(engine: Engine) -> Definitions:
             if not actor.name.startswith(RESERVED_PREFIX):
                 settings = given_topic_settings(actor.topic.settings)
                 topics.append(TopicDefinition(actor.name, settings))
-                bound = sorted(actor.bindings(), key=lambda each: each[0])
-                bindings += [BindingDefinition(actor.name, *each) for each in bound]
+                bound = sorted(actor.bound_queues(), key=lambda each: each[0].name)
+                bindings += [
+                    BindingDefinition(actor.name, queue.name, how.where, how.sns)
+                    for queue, how in bound
+                ]
     if bindings:  # a queue may have come after they were listed
         known = {each.name for each in queues}
         bindings = [each for each in bindings if each.queue in known]
@@ -232,7 +237,7 @@ def _binding_steps(engine: Engine, wanted: Definitions) -> list[_Step]:
     topics = {each.name for each in wanted.topics} | engine.topics.keys()
     queues = {each.name for each in wanted.queues} | engine.queues.keys()
     bound = {
-        name: dict(engine.topics[name].bindings())
+        name: {queue.name: how for queue, how in engine.topics[name].bound_queues()}
         for name in {each.topic for each in wanted.bindings}
         if name in engine.topics
     }
@@ -240,6 +245,7 @@ def _binding_steps(engine: Engine, wanted: Definitions) -> list[_Step]:
     for each in wanted.bindings:
         check_bindable(each.topic)
         check_filter(each.where)
+        check_subscription(each.sns)
         hint = "define it in the document, or create it first"
         if each.topic not in topics:
             raise TopicNotFound(f"a binding names topic {each.topic!r:.100}", hint)
@@ -249,17 +255,18 @@ def _binding_steps(engine: Engine, wanted: Definitions) -> list[_Step]:
     return steps
 
 
-def _binding_step(
-    engine: Engine, wanted: BindingDefinition, bound: dict[str, dict[str, str] | None]
-) -> _Step:
-    name, where = f"{wanted.topic} {wanted.queue}", wanted.where or None
-    if wanted.queue not in bound:
+def _binding_step(engine: Engine, wanted: BindingDefinition, bound: dict[str, Bound]) -> _Step:
+    name, where, sns = f"{wanted.topic} {wanted.queue}", wanted.where or None, wanted.sns
+    known = bound.get(wanted.queue)
+    if known is None:
         told = _told("binding", name, "created")
-    elif (bound[wanted.queue] or None) == where:
-        return _Step(_told("binding", name, "unchanged"), None)
     else:
-        told = Imported("binding", name, "changed", ["where"])
-    return _Step(told, lambda: engine.bind(wanted.topic, wanted.queue, where))
+        pairs = {"where": ((known.where or None), where), "sns": (known.sns, sns)}
+        other = [field for field, (now, then) in pairs.items() if now != then]
+        if not other:
+            return _Step(_told("binding", name, "unchanged"), None)
+        told = Imported("binding", name, "changed", other)
+    return _Step(told, lambda: engine.bind(wanted.topic, wanted.queue, where, sns=sns))
 
 
 def _told(kind: Kind, name: str, outcome: Literal["created", "unchanged"]) -> Imported:

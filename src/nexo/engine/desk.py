@@ -36,12 +36,14 @@ class Runner(Protocol):
 class AdaptiveRunner:
     """In the loop while that is quick, else in a thread, where long calls are always."""
 
-    def __init__(self) -> None:
+    def __init__(self, inline_ms: float = INLINE_COMMIT_MS) -> None:
+        """`inline_ms`: what counts as quick; 0: nothing does, as where a network lies between."""
+        self._inline_ms = inline_ms
         self._average_ms = 0.0
         self._threads: ThreadPoolExecutor | None = None
 
     def run(self, job: Job, done: Done, is_long: bool) -> None:
-        if self._average_ms < INLINE_COMMIT_MS and not is_long:
+        if self._average_ms < self._inline_ms and not is_long:
             result, error, took_ms = _timed(job)
             self._learn(took_ms)
             done(result, error)

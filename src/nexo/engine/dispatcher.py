@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from nexo.engine.actor import PartOf
 from nexo.engine.outcome import outcome_of, report
 from nexo.machine.fail import give_back_lease
 from nexo.machine.pop import pop
 from nexo.vocabulary import limits
 from nexo.vocabulary.errors import NotReady
-from nexo.vocabulary.limits import SERVE_STEP_PARTS
+from nexo.vocabulary.fields import check_allowed
+from nexo.vocabulary.limits import SERVE_STEP_PARTS, TIMEOUT_MS_MAX
 
 if TYPE_CHECKING:
     from nexo.engine.context import Context
@@ -21,25 +23,60 @@ if TYPE_CHECKING:
     from nexo.machine.pop import Delivery
 
 
-class Dispatcher:
-    __slots__ = ("_actor", "_context", "_is_serving", "_serves_later")
+class Dispatcher(PartOf["QueueActor"]):
+    __slots__ = ("_context", "_is_serving", "_serves_later")
 
     def __init__(self, context: Context, actor: QueueActor) -> None:
+        super().__init__(actor)
         self._context = context
-        self._actor = actor
         self._is_serving = False
         self._serves_later = False
 
     def serve(self) -> None:
         """Deliver what is ready. Called from within, it leaves that to whoever is at it."""
-        if self._is_serving or not self._actor.is_in_service:
+        actor = self._actor
+        if self._is_serving or not actor.is_in_service:
             return
         self._is_serving = True
-        self._context.supervisor.guard(self._actor, self._serve)
+        self._context.supervisor.guard(actor, self._serve)
         self._is_serving = False
 
+    def take(
+        self,
+        count: int,
+        bytes_max: int,
+        consumer: str,
+        visibility_ms: int | None,
+        one_ack: bool,
+    ) -> Delivery | None:
+        """What is ready, at once, for one who need not wait since nobody else does. None: it has to
+        wait for something."""
+        actor = self._actor
+        if self._is_serving or len(actor.room) or not actor.is_in_service:
+            return None
+        if visibility_ms is not None:  # here: what the rules refuse would be a failure of the actor
+            check_allowed("visibility_ms", visibility_ms, 0, TIMEOUT_MS_MAX)
+        if actor.claims.waiting:
+            actor.claims.wake()
+        wanted = partial(
+            pop,
+            bytes_max=bytes_max,
+            consumer=consumer,
+            visibility_ms=visibility_ms,
+            one_ack=one_ack,
+        )
+        delivery, failure = outcome_of(wanted, actor.queue, count, actor.now_ms())
+        if failure is not None:
+            self._context.supervisor.actor_failed(actor, failure)
+            return None
+        if not delivery.parts:
+            return None
+        actor.delivered(delivery)
+        return cast("Delivery", delivery)
+
     def _serve(self) -> None:
-        actor, queue, room = self._actor, self._actor.queue, self._actor.room
+        actor = self._actor
+        queue, room = actor.queue, actor.room
         parts = 0
         while len(room) and queue.ready and actor.is_in_service:
             if parts >= SERVE_STEP_PARTS:
@@ -76,11 +113,11 @@ class Dispatcher:
         """Others get their turn of the event loop before it goes on."""
         if not self._serves_later:
             self._serves_later = True
-            asyncio.get_running_loop().call_soon(self._serve_now)
+            asyncio.get_running_loop().call_soon(self._serve_now, self._actor)
 
-    def _serve_now(self) -> None:
+    def _serve_now(self, actor: QueueActor) -> None:
         self._serves_later = False
-        self._actor.serve()
+        actor.serve()
 
     def _give_up(self, waiter: Waiter, delivery: Delivery, error: Exception) -> None:
         """A consumer could not take its messages: they go to the others, and it leaves."""

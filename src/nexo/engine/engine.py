@@ -15,10 +15,13 @@ from nexo.engine.backups import Backups
 from nexo.engine.catalog_actor import CatalogActor
 from nexo.engine.clock import SystemClock
 from nexo.engine.committer import Committer
+from nexo.engine.connections import Connections
 from nexo.engine.context import Context
 from nexo.engine.desk import AdaptiveRunner, Desk
+from nexo.engine.hands import Hands
 from nexo.engine.memory import Memory
-from nexo.engine.moves import Mover, MoveTask, MoveTasks
+from nexo.engine.move_tasks import MoveTasks
+from nexo.engine.moves import Mover, MoveTask
 from nexo.engine.outcome import report
 from nexo.engine.queue_actor import QueueActor
 from nexo.engine.queues import Queues
@@ -38,6 +41,7 @@ from nexo.vocabulary.errors import InvalidArgument, NotReady, ReadOnly
 from nexo.vocabulary.limits import CLOSE_MS, COMMIT_OVERDUE_MS
 from nexo.vocabulary.names import check_name
 from nexo.vocabulary.settings import QueueSettings, TopicSettings, check_filter, check_room
+from nexo.vocabulary.sns import check_subscription
 from nexo.vocabulary.start import LATEST
 
 if TYPE_CHECKING:
@@ -48,10 +52,11 @@ if TYPE_CHECKING:
     from nexo.engine.desk import Runner
     from nexo.engine.followers import Found
     from nexo.engine.listing import Named
-    from nexo.engine.moves import Chosen
+    from nexo.engine.moves import Chosen, Resumed
     from nexo.journal.port import Journal
     from nexo.vocabulary.changes import QueueDefined
     from nexo.vocabulary.errors import NexoError
+    from nexo.vocabulary.sns import Subscription
     from nexo.vocabulary.start import Start
 
 _DEAD_LETTERS = QueueSettings(max_attempts=None, retention_ms=14 * 24 * 3_600_000)
@@ -88,7 +93,9 @@ class Engine:
         self._topics = context.topics = Topics(context, events)
         self.tokens = Tokens(context)
         self.committer, self.memory, self.meters = context.committer, context.memory, context.meters
-        self.tasks = MoveTasks(self.redrive)
+        self.tasks = MoveTasks(context, self._redrive_all, new_incarnation)
+        self.hands = Hands(self, context)
+        self.connections = Connections()
         self.backups = Backups(context)
 
     # -- Life ---------------------------------------------------------------------------------
@@ -103,6 +110,7 @@ class Engine:
             raise
         self._topics.define_events()
         self._context.supervisor.begin()
+        await self.tasks.resume()
         return self
 
     async def close(self) -> None:
@@ -187,6 +195,11 @@ class Engine:
         """How far the clock of queues is ahead of the wall clock; below 0: behind."""
         return self.now_ms() - self.wall_ms()
 
+    @property
+    def events_waiting(self) -> int:
+        """How many events are true and not told yet."""
+        return self._topics.events_waiting
+
     def topics_of(self, queue: str) -> list[str]:
         """The topics that a queue is bound to."""
         return self._catalog.catalog.topics_of(queue)
@@ -226,12 +239,12 @@ class Engine:
         to: str | None = None,
         rate: float | None = None,
         chosen: Chosen | None = None,
+        resumed: Resumed | None = None,
     ) -> MoveTask:
         """Send dead letters back to their source, or to another queue."""
         self._context.check_writable()
         source = self.queue(name)
-        if to is not None and self.queue(to) is source:
-            raise InvalidArgument(f"queue {name!r} cannot be redriven into itself")
+        self.check_target(name, to)
 
         def target_of(source_name: str | None) -> QueueActor | None:
             if to is not None:
@@ -241,7 +254,18 @@ class Engine:
                 target.check_in_service()
             return target
 
-        return self.tasks.started(MoveTask(self._context, source, target_of, rate, to, chosen))
+        task = MoveTask(self._context, source, target_of, rate, to, chosen, resumed)
+        return self.tasks.started(task)
+
+    async def _redrive_all(
+        self, name: str, to: str | None, rate: float | None, resumed: Resumed | None
+    ) -> MoveTask:
+        return await self.redrive(name, to, rate, resumed=resumed)
+
+    def check_target(self, name: str, to: str | None) -> None:
+        """Refuse a redrive that leads nowhere."""
+        if to is not None and self.queue(to) is self.queue(name):
+            raise InvalidArgument(f"queue {name!r} cannot be redriven into itself")
 
     # -- Topics -------------------------------------------------------------------------------
 
@@ -288,13 +312,16 @@ class Engine:
         where: dict[str, str] | None = None,
         start: Start = LATEST,
         create: bool = False,
+        sns: Subscription | None = None,
     ) -> None:
         """What is published to the topic arrives in the queue from now on, and with a start in
         the past what it has kept since then: in the same commit, and once, however often it is
-        bound. With `create` a queue that is not there is created."""
+        bound. With `create` a queue that is not there is created. `sns` takes the place of
+        `where`, and says in what form SQS's clients see the messages."""
         self._context.check_writable()
         check_bindable(topic)
         check_filter(where)
+        check_subscription(sns)
         if create and queue not in self.queues:
             check_room("queues", len(self.queues) + 1, limits.QUEUES_MAX)
         actor = self.topic(topic)
@@ -310,7 +337,7 @@ class Engine:
         if create and not tied:
             self._context.committer.tie(self._queues.define(queue, QueueSettings()))
         actor.fan_out()
-        is_new = self._catalog.catalog.bind(topic, queue, where)
+        is_new = self._catalog.catalog.bind(topic, queue, where, sns)
         if is_new and start != LATEST:
             kept.hand_over(self.queues[queue], self._context.rows.share)
         await self._catalog.durable()
@@ -345,6 +372,12 @@ class Engine:
         """The catalog is everybody's; an actor that was deleted is part of its change."""
         known: set[Participant] = {*self.queues.values(), *self._topics.actors.values()}
         return actor in known
+
+    def suspend_all(self, error: NexoError) -> None:
+        for queue in self._queues.actors.values():
+            queue.suspend(error)
+        for topic in self._topics.actors.values():
+            topic.suspend(error)
 
     def read_one(self, actor: Participant) -> Queue | Topic:
         stored, context = self._journal.load(actor.owner), self._context

@@ -4,8 +4,8 @@ It is collected after all queues, has no bound queues, and tells nothing of itse
 end to wait for. Nothing is told that is not on disk. A broker with thousands of commits a second
 tells of several at once: events wait a few milliseconds if others were told just now, since each
 publication costs a row and a record. They also wait, up to a limit, while the disk takes no
-payloads. What waits in memory is lost in a crash: then a change is not told of, never the other
-way round.
+payloads. What waits in memory is lost in a crash, and what is beyond a limit is dropped and
+counted: then a change is not told of, never the other way round.
 """
 
 from __future__ import annotations
@@ -67,9 +67,17 @@ class EventsActor(TopicActor):
         if self._told:
             self._owed += self._told
             self._told = []
-            del self._owed[:-EVENTS_PENDING_MAX]
+            beyond = len(self._owed) - EVENTS_PENDING_MAX
+            if beyond > 0:  # the oldest: those who follow have the least use for them
+                del self._owed[:beyond]
+                self._context.meters.events_dropped += beyond
             if self._context.refusal is None:
                 self._reminder.at(self._published_ms + LAZY_COMMIT_MS)
+
+    @property
+    def waiting(self) -> int:
+        """How many events wait in memory; a crash loses them."""
+        return len(self._told) + len(self._late) + len(self._owed)
 
     @property
     def is_behind(self) -> bool:

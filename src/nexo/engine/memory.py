@@ -161,8 +161,8 @@ class Memory:
     def _count_next(self) -> None:
         """One in each turn of the event loop: a queue may have hundreds of priorities."""
         if self._counting:
-            holder = next(iter(self._counting))
-            del self._counting[holder]
+            # The last: the first of a dict that was emptied from the front takes a search.
+            holder, _ = self._counting.popitem()
             self.count(holder)
             asyncio.get_running_loop().call_soon(self._count_next)
 

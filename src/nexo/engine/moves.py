@@ -13,6 +13,7 @@ import msgspec
 
 from nexo.machine import move as rules
 from nexo.machine import unreadable
+from nexo.machine.fail import spare
 from nexo.machine.push import push_moved
 from nexo.vocabulary import limits
 from nexo.vocabulary.errors import (
@@ -21,13 +22,12 @@ from nexo.vocabulary.errors import (
     MessageTooLarge,
     NexoError,
     ReadOnly,
-    RedriveNotFound,
 )
-from nexo.vocabulary.limits import RECEIVE_RATE_MAX, REDRIVE_BURST_MS, REDRIVES_KEPT
+from nexo.vocabulary.limits import RECEIVE_RATE_MAX, REDRIVE_BURST_MS
 from nexo.vocabulary.states import Cause
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from nexo.engine.context import Context
     from nexo.engine.queue_actor import QueueActor
@@ -82,6 +82,12 @@ class Mover:
                 asyncio.get_running_loop().call_soon(self._go_on, source)
                 break
             target = context.queues.dead_letters_of(source)
+            if target is None:
+                spare(queue, each, context.clock.now_ms())
+                context.committer.enlist(source)
+                left -= each.span.end - each.span.first
+                done += 1
+                continue
             if not target.is_in_service:
                 break
             lease, span = each.lease, each.span
@@ -104,70 +110,6 @@ class Mover:
             self._context.supervisor.guard(source, source.move_dead_letters)
 
 
-class MoveTasks:
-    """The redrives of a broker by number, for those who come back to ask."""
-
-    def __init__(
-        self, start: Callable[[str, str | None, float | None], Awaitable[MoveTask]]
-    ) -> None:
-        self._start = start
-        self._tasks: dict[int, MoveTask] = {}
-        self._next = 1
-        self._running: dict[asyncio.Task[int], None] = {}  # those without a number too
-
-    async def begin(self, name: str, to: str | None, rate: float | None) -> int:
-        task = await self._start(name, to, rate)
-        number, self._next = self._next, self._next + 1
-        self._tasks[number] = task
-        if len(self._tasks) > REDRIVES_KEPT:
-            ended = [number for number, each in self._tasks.items() if each.finished.done()]
-            for number_ended in ended[:1]:
-                del self._tasks[number_ended]
-        return number
-
-    def started(self, task: MoveTask) -> MoveTask:
-        """A redrive is under way: it ends with the broker at the latest."""
-        self._running[task.finished] = None
-        task.finished.add_done_callback(lambda ended: self._running.pop(ended, None))
-        return task
-
-    async def close(self) -> None:
-        """Stop all of them where they are; what was moved stays moved."""
-        running = list(self._running)
-        for each in running:
-            each.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-
-    async def progress(self, number: int, wait_ms: int = 0) -> Progress:
-        """How far it is; waits up to `wait_ms` for its end. Raises what stopped it."""
-        task = self.find(number)
-        if wait_ms > 0:
-            await asyncio.wait([task.finished], timeout=wait_ms / 1000)
-        if task.finished.done() and not task.finished.cancelled():
-            task.finished.result()
-        return task.progress()
-
-    def of(self, source: QueueActor) -> list[tuple[int, MoveTask]]:
-        """The redrives of a queue, the latest first."""
-        found = [(number, task) for number, task in self._tasks.items() if task.source is source]
-        return found[::-1]
-
-    def source_of(self, number: int) -> str:
-        """The queue that a redrive takes messages from."""
-        return self.find(number).source.name
-
-    def cancel(self, number: int) -> Progress:
-        task = self.find(number)
-        task.cancel()
-        return task.progress()
-
-    def find(self, number: int) -> MoveTask:
-        task = self._tasks.get(number)
-        if task is None:
-            raise RedriveNotFound(f"there is no redrive {number}", "it ended long ago")
-        return task
-
-
 class Progress(msgspec.Struct, frozen=True):
     moved: int
     total: int
@@ -182,10 +124,20 @@ class Chosen(msgspec.Struct, frozen=True):
     bodies: list[bytes] | None = None
 
 
+class Resumed(msgspec.Struct, frozen=True):
+    """How far a redrive was when the broker stopped."""
+
+    started_ms: int
+    total: int
+    moved: int
+
+
 class MoveTask:
     """A redrive under way. It moves what was in line when it began, each message to the queue it
     came from, or all to one target. Messages without such a queue stay where they are. What was
     chosen moves in one commit; what of it is not in line any more is passed over."""
+
+    verb = "redrive"
 
     def __init__(
         self,
@@ -195,6 +147,7 @@ class MoveTask:
         rate: float | None,
         to: str | None = None,
         chosen: Chosen | None = None,
+        resumed: Resumed | None = None,
     ) -> None:
         if rate is not None and not 0 < rate <= RECEIVE_RATE_MAX:
             raise InvalidArgument("a redrive's rate is a number of messages a second above 0")
@@ -203,12 +156,15 @@ class MoveTask:
         self._target_of = target_of
         self._rate = self.rate = rate
         self.to = to
-        self.started_ms = context.clock.now_ms()
+        self.started_ms = context.clock.now_ms() if resumed is None else resumed.started_ms
         self._chosen = chosen
         self._total = source.queue.ready if chosen is None else len(chosen.seqs)
+        if resumed is not None:
+            self._total = resumed.total
         bodies = chosen.bodies if chosen is not None else None
         self._bodies = dict(zip(chosen.seqs, bodies, strict=True)) if chosen and bodies else {}
-        self._moved = 0
+        self._moved = 0 if resumed is None else resumed.moved
+        self.on_step: Callable[[int], None] | None = None  # told of what is moved, in its commit
         self._skipped: list[tuple[Queue, int]] = []
         self._skipped_count = 0
         self._cancelled = False
@@ -305,6 +261,8 @@ class MoveTask:
                 for lease, _ in left:
                     rules.unpick(queue, lease)
             raise
+        if self.on_step is not None:
+            self.on_step(self._moved + moved)
         self._context.committer.enlist(source)
         await self._context.committer.when_durable(None, source)
         return moved

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from nexo.vocabulary.errors import NexoError, ReadOnly
+from nexo.vocabulary.errors import Fenced, NexoError, NotReady, ReadOnly
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,10 +26,13 @@ def report(message: str, error: BaseException) -> None:
     asyncio.get_running_loop().call_exception_handler(context)
 
 
-def refusal_of(error: BaseException) -> ReadOnly:
-    """What those are told who wanted something written, when the journal raises this."""
-    if isinstance(error, ReadOnly):
+def refusal_of(error: BaseException) -> ReadOnly | NotReady:
+    """What those are told who wanted something written, when the journal raises this. `NotReady`:
+    the journal may belong to another by now, so what is in memory is not to be used either."""
+    if isinstance(error, (ReadOnly, NotReady)):
         return error
+    if isinstance(error, Fenced):
+        return NotReady(error.message, error.hint)
     if isinstance(error, NexoError):
         return ReadOnly(error.message, error.hint)
     return ReadOnly(f"the journal failed: {error}", "see the log of the broker")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from nexo.machine import peek as rules
-from nexo.machine.pop import message_at
 from nexo.vocabulary.batch import OFFSET_TYPE, Batch
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.identity import message_id, parse_message_id
@@ -61,7 +60,7 @@ async def glimpses(
             missing = [each.chunk for each in chosen if each.chunk.content is None]
             if not missing:
                 return [
-                    _glimpse(queue, each, seq)
+                    glimpse_of(queue, each, seq)
                     for each in chosen
                     for seq in range(each.first, each.end)
                 ]
@@ -97,24 +96,13 @@ def _chosen(queue: Queue, limit: int, bytes_max: int, after: int | None) -> list
     return chosen
 
 
-def _glimpse(queue: Queue, seen: Glance, seq: int) -> Glimpse:
-    chunk, span = seen.chunk, seen.span
-    assert chunk.content is not None
-    index = chunk.index(seq)
-    offsets = chunk.content.offsets
-    message = message_at(
-        queue.incarnation,
-        _head(chunk.content, index),
-        0,
-        seq,
-        chunk.created_ms(seq),
-        seen.state,
-        span.history,
-        visible_ms=span.deadline_ms if seen.lease else 0,
-        lease=seen.lease,
-        delayed_until_ms=seen.due_ms,
-    )
-    size = offsets[index + 1] - offsets[index]
+def glimpse_of(queue: Queue, seen: Glance, seq: int) -> Glimpse:
+    """One message of a run whose content is in memory."""
+    content = seen.chunk.content
+    assert content is not None
+    index = seen.chunk.index(seq)
+    message = rules.shown(queue, seen, seq, _head(content, index))
+    size = content.offsets[index + 1] - content.offsets[index]
     return Glimpse(message, size, message_id(queue.incarnation, seq))
 
 
@@ -209,6 +197,7 @@ class Counts(msgspec.Struct, frozen=True, gc=False):
     delivered: int
     acked: int
     nacked: int
+    timed_out: int
     expired: int
     dead_lettered: int
 
@@ -225,6 +214,7 @@ def counts(actor: QueueActor) -> Counts:
         delivered=totals.delivered,
         acked=totals.acked,
         nacked=totals.nacked,
+        timed_out=totals.timed_out,
         expired=totals.expired,
         dead_lettered=totals.dead_lettered,
     )

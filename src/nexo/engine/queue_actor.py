@@ -24,7 +24,7 @@ from nexo.engine.recorder import Recorder
 from nexo.engine.views import Views
 from nexo.engine.waiting_room import PendingPop, Waiter, WaitingRoom
 from nexo.machine import ack as acks
-from nexo.machine import late_receipts, life, peek, purge, settle
+from nexo.machine import discard, late_receipts, life, peek, purge, settle
 from nexo.machine.bind import push_kept
 from nexo.machine.deadlines import next_ms, run_due
 from nexo.machine.fail import give_back, nack
@@ -91,17 +91,21 @@ class QueueActor(Actor):
 
     # -- Producers ----------------------------------------------------------------------------
 
-    def push(self, batch: Batch, producer: str = "", number: int = 0) -> asyncio.Future[Accepted]:
+    def push(
+        self, batch: Batch, producer: str = "", number: int = 0, checksum: int = 0
+    ) -> asyncio.Future[Accepted]:
         """Messages come in; the future has their numbers once they are on disk."""
         if self._context.refusal is not None:
             raise self._context.refusal.anew()
         if self._committer.congested:
-            return self._committer.after_room(lambda: self._push(batch, producer, number))
-        return self._push(batch, producer, number)
+            return self._committer.after_room(lambda: self._push(batch, producer, number, checksum))
+        return self._push(batch, producer, number, checksum)
 
-    def _push(self, batch: Batch, producer: str, number: int) -> asyncio.Future[Accepted]:
+    def _push(
+        self, batch: Batch, producer: str, number: int, checksum: int
+    ) -> asyncio.Future[Accepted]:
         self._check_open()
-        accepted = push(self.queue, batch, self.now_ms(), producer, number)
+        accepted = push(self.queue, batch, self.now_ms(), producer, number, checksum)
         return self._committer.admit(self, batch.size, accepted)
 
     def push_one(self, body: bytes, priority: int = 0) -> asyncio.Future[int]:
@@ -178,6 +182,27 @@ class QueueActor(Actor):
             return await pending.wait(wait_ms) or delivery
         finally:
             self.room.leave(waiter)
+
+    def pop_at_once(
+        self, count: int, bytes_max: int, consumer: str, visibility_ms: int | None, one_ack: bool
+    ) -> Delivery | None:
+        """What is ready now, if nobody waits for it; None: `pop` has to wait for something."""
+        return self._dispatcher.take(count, bytes_max, consumer, visibility_ms, one_ack)
+
+    def receive_at_once(self, count: int, visibility_ms: int | None = None) -> Delivery | None:
+        """What a pop with one ack finds without waiting for anything; None if there is something
+        that it has to wait for, as `pop` does."""
+        self.catch_up()
+        if self._gone is not None:
+            raise self._gone.anew()
+        if self._groups_are_opening():
+            return None
+        delivery = pop(self.queue, count, self.now_ms(), visibility_ms=visibility_ms, one_ack=True)
+        if delivery.parts:
+            self.delivered(delivery)
+        elif delivery.missing is not None:
+            return None
+        return delivery
 
     def subscribe(
         self,
@@ -307,6 +332,10 @@ class QueueActor(Actor):
         """What is left on a lease."""
         return self.queue.leases.get(lease, [])
 
+    def delivered_ms(self, lease: int, seq: int) -> int | None:
+        """When a delivery of a message began; None if it is no longer on this lease."""
+        return late_receipts.delivered_ms(self.queue, lease, seq)
+
     def messages(self, delivery: Delivery) -> list[Message]:
         """The messages of a delivery one by one."""
         return messages(self.queue, delivery)
@@ -327,6 +356,11 @@ class QueueActor(Actor):
     def _wear(self) -> None:
         if purge.take_apart(self.queue, PURGED_STEP_THINGS):
             asyncio.get_running_loop().call_soon(self._wear)
+
+    def discard_these(self, seqs: list[int]) -> asyncio.Future[int]:
+        """Remove chosen messages, wherever they are; how many there were."""
+        self.check_in_service()
+        return self.changed(discard.discard(self.queue, seqs, self.now_ms()))
 
     def set_paused(self, paused: bool) -> asyncio.Future[None]:
         self.queue.set_paused(paused)
@@ -355,13 +389,16 @@ class QueueActor(Actor):
     async def groups_opened(self) -> bool:
         """Wait for the commit that opens the groups of a FIFO queue which came back; False at once
         if there are none, or the disk takes nothing."""
-        queue = self.queue
-        if queue.busy is None or not queue.settings.fifo or not self.is_writable:
-            return False
-        if queue.busy.total == queue.in_flight:  # else some landed, and that is not on disk yet
+        if not self._groups_are_opening():
             return False
         await self.changed(None)
         return True
+
+    def _groups_are_opening(self) -> bool:
+        queue = self.queue
+        if queue.busy is None or not queue.settings.fifo or not self.is_writable:
+            return False
+        return queue.busy.total != queue.in_flight  # some landed, and that is not on disk yet
 
     # -- The engine's side --------------------------------------------------------------------
 
@@ -387,7 +424,7 @@ class QueueActor(Actor):
         draft.rows += collected.rows
         draft.dropped_rows += collected.dropped_rows
         if self._recorder.write(draft, collected.changes, lambda: QueueSnapshot(queue)):
-            asyncio.get_running_loop().call_soon(self._copy_forward.begin)
+            asyncio.get_running_loop().call_soon(self._begin_copying)
         # Not before: what cannot be written must not take the archive along.
         for flushed in collected.flushed:
             self._context.topics.archive(self, flushed.batch, Place(flushed.row))
@@ -396,11 +433,15 @@ class QueueActor(Actor):
             self._context.topics.publish_events(events, late=False)
         return collected.mark
 
+    def _begin_copying(self) -> None:
+        self._copy_forward.begin()
+
     def settle(self, mark: Mark) -> None:
         settle.settle(self.queue, mark)
-        self._timer.at(next_ms(self.queue))
-        self.serve()
-        self._context.memory.note(self)
+        if self._gone is None:  # else the memory of what is deleted would be counted, and kept
+            self._timer.at(next_ms(self.queue))
+            self.serve()
+            self._context.memory.note(self)
 
     def tick(self) -> None:
         """The timer: do what time has made due."""
@@ -429,7 +470,7 @@ class QueueActor(Actor):
 
     def serve(self) -> None:
         """Deliver what is ready to those who wait: to claims, and to the waiting room."""
-        if self.queue.ready:
+        if self.queue.ready and self._gone is None:
             if self.claims.waiting:
                 self.claims.wake()
             if len(self.room):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from nexo.engine.context import Context
     from nexo.machine.queue import Queue
+    from nexo.vocabulary.changes import Bound
 
 _DEAD_LETTERS = QueueSettings(max_attempts=None, retention_ms=14 * 24 * 3_600_000)
 
@@ -73,20 +74,23 @@ class Queues:
         actor.close(QueueNotFound(f"queue {name!r} was deleted"))
         context.memory.forget(actor)
 
-    def dead_letters_of(self, source: QueueActor) -> QueueActor:
-        """The dead-letter queue of a queue, created on first need."""
+    def dead_letters_of(self, source: QueueActor) -> QueueActor | None:
+        """The dead-letter queue of a queue, created on first need. None if it was deleted: it
+        would come back with other settings."""
         settings = source.settings
         name = dead_letter_name(source.name, settings.dead_letter)
         actor = self.actors.get(name)
         if actor is None:
+            if name in self._context.catalog.catalog.retired:
+                return None
             wanted = msgspec.structs.replace(_DEAD_LETTERS, fifo=settings.fifo)
             actor = self.define(name, wanted)
         return actor
 
-    def bound_to(self, topic: int) -> list[tuple[QueueActor, dict[str, str] | None]]:
-        """The queues that are bound to a topic, each with the attributes that it asks for."""
+    def bound_to(self, topic: int) -> list[tuple[QueueActor, Bound]]:
+        """The queues that are bound to a topic, each with how it is."""
         return [
-            (self._by_owner[bound.queue], bound.where)
+            (self._by_owner[bound.queue], bound)
             for bound in self._context.catalog.catalog.bound_to(topic)
         ]
 

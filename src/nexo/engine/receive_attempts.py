@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from nexo.engine.actor import PartOf
 from nexo.machine import late_receipts
 from nexo.machine.ack import extend
 from nexo.vocabulary.errors import StaleReceipt
@@ -22,12 +23,12 @@ class _Attempt(NamedTuple):
     deadline_ms: int  # of all its messages, unless somebody changed it
 
 
-class ReceiveAttempts:
+class ReceiveAttempts(PartOf["QueueActor"]):
     """Of one queue. It is not journaled: after a crash an attempt is a new one, and the messages
     come back when their time is over."""
 
     def __init__(self, actor: QueueActor) -> None:
-        self._actor = actor
+        super().__init__(actor)
         self._known: dict[str, _Attempt] = {}
 
     def remember(self, attempt: str, delivery: Delivery) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from nexo.engine.actor import PartOf
 from nexo.journal.port import Write
 from nexo.vocabulary import limits
 from nexo.vocabulary.changes import encode_changes
@@ -34,7 +35,7 @@ class StoredBytes(NamedTuple):
     records: int = 0
 
 
-class Recorder:
+class Recorder(PartOf["Participant"]):
     """Writes for one owner."""
 
     __slots__ = (
@@ -44,16 +45,15 @@ class Recorder:
         "_owner",
         "_records",
         "_snapshot",
-        "actor",
         "is_due",
         "size",
         "unfolded",
     )
 
     def __init__(self, all_recorders: Recorders, owner: int, actor: Participant) -> None:
+        super().__init__(actor)
         self._all = all_recorders
         self._owner = owner
-        self.actor = actor
         self._snapshot, self._records = all_recorders.stored.pop(owner, StoredBytes())
         self.unfolded = 0  # the bytes of records beyond those of the snapshot …
         self.size = 0  # … and their number of bits: where `Recorders` has it
@@ -95,7 +95,7 @@ class Recorder:
             if making.is_done:
                 self._making = None
                 return making.encoded
-        self._all.come_back(self)
+        self.come_back()
         return None
 
     def close(self) -> None:
@@ -107,7 +107,11 @@ class Recorder:
         """The one to go on with when the owner's state was loaded anew."""
         self.close()
         all_recorders.stored.setdefault(self._owner, StoredBytes(self._snapshot, self._records))
-        return Recorder(all_recorders, self._owner, self.actor)
+        return Recorder(all_recorders, self._owner, self._actor)
+
+    def come_back(self) -> None:
+        """There is something for the next commit."""
+        self._all.enlist_lazily(self._actor)
 
     def _weigh(self) -> None:
         if not self.is_due:
@@ -121,7 +125,7 @@ class Recorders:
     def __init__(
         self, enlist_lazily: Callable[[Participant], None], stored: dict[int, StoredBytes]
     ) -> None:
-        self._enlist_lazily = enlist_lazily
+        self.enlist_lazily = enlist_lazily
         self._by_size: list[dict[Recorder, None]] = [{} for _ in range(_SIZES)]
         self.unfolded = 0
         self.stored = stored  # of owners that have no recorder yet
@@ -153,8 +157,4 @@ class Recorders:
         self.note(recorder, 0)
         recorder.is_due = True
         if recorder is not writing:
-            self.come_back(recorder)
-
-    def come_back(self, recorder: Recorder) -> None:
-        """It has something for the next commit."""
-        self._enlist_lazily(recorder.actor)
+            recorder.come_back()

@@ -41,6 +41,9 @@ class Loader(Protocol):
     def load_all(self) -> None:
         """Everything, from the open journal; called at the desk."""
 
+    def suspend_all(self, error: NexoError) -> None:
+        """No state is to be used until everything was loaded."""
+
     def read_one(self, actor: Participant) -> Any:
         """The state of one actor; called at the desk."""
 
@@ -63,6 +66,7 @@ class Supervisor:
         self._tidying: asyncio.TimerHandle | None = None
         self._commits_seen = 0
         self._closed = False
+        self._loaded = True  # the state is what the journal holds
 
     def begin(self) -> None:
         self._tidy_later(TIDY_MS)
@@ -149,6 +153,8 @@ class Supervisor:
         context.committer.stop()
         context.committer.abandon(refusal)
         context.memory.clear(refusal)
+        if isinstance(refusal, NotReady):  # nothing of what is in memory is to be relied on
+            self._loader.suspend_all(refusal)
         if self._probe is None and not self._closed:
             self._probe = asyncio.get_running_loop().create_task(self._recover())
         else:
@@ -222,7 +228,7 @@ class Supervisor:
         committer = self._context.committer
         busy = committer.commits != self._commits_seen or not committer.idle
         self._commits_seen = committer.commits
-        if busy and self._context.refusal is None:
+        if (busy and self._context.refusal is None) or not self._loaded:
             self._tidy_later(TIDY_MS)
             return
 

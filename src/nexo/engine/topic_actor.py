@@ -17,7 +17,7 @@ from nexo.engine.contents import Contents
 from nexo.engine.outcome import outcome_of, report
 from nexo.engine.recorder import Recorder
 from nexo.machine import topic as rules
-from nexo.machine.bind import archive_kept, wanted_runs
+from nexo.machine.bind import Looks, archive_kept, filter_of, wanted_runs
 from nexo.machine.chunk import CHUNK_BYTES
 from nexo.machine.log import Place
 from nexo.machine.snapshot import TopicSnapshot
@@ -31,10 +31,12 @@ if TYPE_CHECKING:
 
     from nexo.engine.committer import Draft
     from nexo.engine.context import Context
+    from nexo.engine.queue_actor import QueueActor
     from nexo.machine.chunk import Chunk
     from nexo.machine.log import Log, Piece
     from nexo.machine.topic import Reading, Topic
     from nexo.vocabulary.batch import Batch
+    from nexo.vocabulary.changes import Bound
     from nexo.vocabulary.errors import NexoError
     from nexo.vocabulary.start import Start
 
@@ -54,7 +56,7 @@ class TopicActor(Actor):
         self.topic = topic
         self.rank = rank
         self._now_ms = context.clock.now_ms
-        self._contents = Contents(context.memory, self, lambda _: 0)
+        self._contents = Contents(context.memory, self)
         self._recorder = Recorder(context.recorders, owner, self)
         self._listeners: set[Callable[[], None]] = set()
 
@@ -67,7 +69,7 @@ class TopicActor(Actor):
         return f"topic {self.name!r}"
 
     def publish(
-        self, batch: Batch, producer: str = "", number: int = 0
+        self, batch: Batch, producer: str = "", number: int = 0, checksum: int = 0
     ) -> asyncio.Future[tuple[int, int]]:
         """The future has the range of the offsets once the batch is on disk."""
         if self.rank != TOPIC_RANK:
@@ -77,15 +79,19 @@ class TopicActor(Actor):
         if self._context.refusal is not None:
             raise self._context.refusal.anew()
         if self._committer.congested:
-            return self._committer.after_room(lambda: self._publish(batch, producer, number))
-        return self._publish(batch, producer, number)
+            return self._committer.after_room(
+                lambda: self._publish(batch, producer, number, checksum)
+            )
+        return self._publish(batch, producer, number, checksum)
 
-    def _publish(self, batch: Batch, producer: str, number: int) -> asyncio.Future[tuple[int, int]]:
+    def _publish(
+        self, batch: Batch, producer: str, number: int, checksum: int
+    ) -> asyncio.Future[tuple[int, int]]:
         self.check_in_service()
         if self._context.out_of_service:
             bound = self._context.queues.bound_to(self.owner)
             self._context.topics.check_fed(queue for queue, _ in bound)
-        offsets = rules.publish(self.topic, batch, self._now_ms(), producer, number)
+        offsets = rules.publish(self.topic, batch, self._now_ms(), producer, number, checksum)
         self._committer.accept(batch.size)
         self._committer.enlist(self)
         return self._committer.when_durable(offsets, self)
@@ -129,6 +135,15 @@ class TopicActor(Actor):
         batches = await self._context.memory.read_rows(list(chunk.rows))
         return rules.read_around(chunk, batches, offset, count, bytes_max)
 
+    async def attributes_at(self, offset: int) -> bytes | None:
+        """The attributes of one message; None if it has none, or is not kept any more."""
+        reading = await self.read(offset, 1)
+        if not reading.parts or reading.parts[0].first != offset:
+            return None
+        part = reading.parts[0]
+        column = part.content.attributes
+        return column[part.index] if isinstance(column, list) else column
+
     async def offset_of(self, start: Start) -> int:
         """The offset that a start stands for now."""
         check_start(start)
@@ -168,7 +183,11 @@ class TopicActor(Actor):
 
     def bindings(self) -> list[tuple[str, dict[str, str] | None]]:
         """The queues that are bound to it, each with the attributes that it asks for."""
-        return [(each.name, where) for each, where in self._context.queues.bound_to(self.owner)]
+        return [(queue.name, bound.where) for queue, bound in self.bound_queues()]
+
+    def bound_queues(self) -> list[tuple[QueueActor, Bound]]:
+        """The queues that are bound to it, each with how it is."""
+        return self._context.queues.bound_to(self.owner)
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener` whenever there is something new; returns how to stop that."""
@@ -211,12 +230,13 @@ class TopicActor(Actor):
 
     def fan_out(self) -> None:
         """Give what was published since the last commit to the queues that are bound now."""
-        bound = self._context.queues.bound_to(self.owner)
+        bound = [(queue, filter_of(each)) for queue, each in self.bound_queues()]
         for queue, _ in bound:
             queue.check_in_service()  # all of them get it or none
         for flushed in rules.flush_topic(self.topic):
+            looks = Looks(flushed.batch)
             for queue, where in bound:
-                for start, stop in wanted_runs(flushed.batch, 0, where):
+                for start, stop in wanted_runs(flushed.batch, 0, where, looks):
                     self._committer.tie(self, queue)
                     self._context.rows.share(flushed.row)
                     place = Place(flushed.row, start, stop - start == flushed.batch.count)
@@ -237,7 +257,8 @@ class TopicActor(Actor):
         self._trim()
         if end > seen:
             self._tell(seen)
-        self._context.memory.note(self)
+        if self._gone is None:
+            self._context.memory.note(self)
 
     def tick(self) -> None:
         if self._gone is None:

@@ -136,6 +136,12 @@ class Topics:
             else:
                 actor.tell(events)
 
+    @property
+    def events_waiting(self) -> int:
+        """How many events wait to be told."""
+        actor = self.actors.get(EVENTS_TOPIC)
+        return actor.waiting if isinstance(actor, EventsActor) else 0
+
     def committed(self) -> None:
         """A commit is on disk."""
         actor = self.actors.get(EVENTS_TOPIC)

@@ -1,10 +1,14 @@
-"""Views: all messages of a queue at one moment, to be read slice by slice. Clients know them as
-views; in the broker that word means the state of an owner in the journal.
+"""Views: all messages of a queue at one moment, to be read slice by slice. The calls that clients
+make for them say snapshot; in the broker that word means the state of an owner in the journal.
 
 A view takes nothing. It keeps hold of the contents that are in memory when it is made, so what
 is acked, moved or expires meanwhile can still be read. Of contents that are on disk alone it only
 knows the place: what is gone from there before it is read is missing, and is counted. A view
 ends when nobody has read it for a while; it does not outlive the broker.
+
+The tasks of a query of Spark run on many machines and all want the same moment: whoever comes first
+names the scan and opens its view, and the others get that one. A scan never gets a second view:
+some of its tasks have read the first.
 """
 
 from __future__ import annotations
@@ -15,13 +19,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from nexo.engine.actor import PartOf
 from nexo.machine.peek import everything
 from nexo.machine.pop import Part
 from nexo.machine.span import History
 from nexo.vocabulary.batch import fitting, size_of
 from nexo.vocabulary.errors import InvalidArgument, LeaseLost
 from nexo.vocabulary.identity import priority_of
-from nexo.vocabulary.limits import READ_RUNS_MAX, VIEW_IDLE_MS, VIEW_READ_IDLE_MS, VIEWS_MAX
+from nexo.vocabulary.limits import (
+    READ_RUNS_MAX,
+    VIEW_IDLE_MS,
+    VIEW_READ_IDLE_MS,
+    VIEW_SCANS_ENDED,
+    VIEWS_MAX,
+)
 from nexo.vocabulary.states import State
 
 if TYPE_CHECKING:
@@ -74,8 +85,10 @@ class _Run(NamedTuple):
 
 
 class View:
-    def __init__(self, queue: Queue, runs: list[_Run]) -> None:
+    def __init__(self, queue: Queue, runs: list[_Run], at_ms: int, scan: str) -> None:
         self.queue = queue
+        self.at_ms = at_ms
+        self.scan = scan
         self.runs = runs
         self.starts = [0]  # the place of each run in the whole, and the end
         for run in runs:
@@ -99,51 +112,83 @@ class View:
         return self.runs[first:last]
 
 
-class Views:
+class Views(PartOf["QueueActor"]):
     """The views of one queue."""
 
     def __init__(self, actor: QueueActor) -> None:
-        self._actor = actor
+        super().__init__(actor)
         self._views: dict[str, View] = {}  # the longest unread first
         self._opened = 0
+        self._scans: dict[str, str] = {}  # the views of scans, by their name
+        self._ended: dict[str, None] = {}  # scans that had one, the longest ago first
 
-    def open(self, wanted: Wanted) -> ViewInfo:
+    def open(self, wanted: Wanted, scan: str = "") -> ViewInfo:
+        """A new view, or the one that this scan has already."""
+        if scan in self._ended:
+            raise self._over(f"for {scan!r:.80}")
+        name = self._scans.get(scan, "")
+        view = self._views.get(name)
+        if view is None or view.queue is not self._actor.queue:
+            name, view = self._open(wanted, scan)
+        self._touch(name, view)
+        size = sum(_payload_bytes(run) for run in view.runs)
+        return ViewInfo(name, view.count, size, view.queue.incarnation, view.at_ms)
+
+    def _open(self, wanted: Wanted, scan: str) -> tuple[str, View]:
         actor = self._actor
         queue = actor.queue
         runs = [_run(each) for each in everything(queue) if _matches(each, wanted)]
-        view = View(queue, runs)
+        view = View(queue, runs, actor.now_ms(), scan)
         # The lease counter carries the boot, so a name is never given again after a restart.
         self._opened += 1
         name = f"{queue.next_lease:x}.{self._opened}"
         if len(self._views) >= VIEWS_MAX:
             self.close(next(iter(self._views)))
         self._views[name] = view
-        self._touch(name, view)
-        size = sum(_payload_bytes(run) for run in runs)
-        return ViewInfo(name, view.count, size, queue.incarnation, actor.now_ms())
+        if scan:
+            self._scans[scan] = name
+        return name, view
 
     def close(self, name: str) -> None:
         """It may be gone already."""
         view = self._views.pop(name, None)
-        if view is not None and view.expiry is not None:
+        if view is None:
+            return
+        if view.expiry is not None:
             view.expiry.cancel()
+        if view.scan:
+            self._end_scan(view.scan)
 
-    async def read(self, name: str, start: int, count: int, bytes_max: int) -> ViewReading:
+    def _end_scan(self, scan: str) -> None:
+        self._views.pop(self._scans.pop(scan, ""), None)
+        self._ended[scan] = None
+        if len(self._ended) > VIEW_SCANS_ENDED:
+            del self._ended[next(iter(self._ended))]
+
+    def _over(self, which: str) -> LeaseLost:
+        return LeaseLost(
+            f"there is no snapshot {which} of queue {self._actor.name!r} any more",
+            "it was not read for too long, or the broker restarted: take a new one",
+        )
+
+    async def read(
+        self, name: str, start: int, count: int, bytes_max: int, scan: str = ""
+    ) -> ViewReading:
         """Messages from place `start` of the view on: up to `count` and about `bytes_max`
         bytes, but at least one if there is any. `next` is where to go on."""
         if start < 0 or count < 1:
             raise InvalidArgument("a read takes a start from 0 on and at least one message")
+        actor = self._actor
         view = self._views.get(name)
-        if view is None or view.queue is not self._actor.queue:
-            raise LeaseLost(
-                f"there is no snapshot {name!r:.40} of queue {self._actor.name!r} any more",
-                "it was not read for too long, or the broker restarted: take a new one",
-            )
+        if view is None or view.queue is not actor.queue:
+            if scan:  # before a restart: what others of this scan opened since is another moment
+                self._end_scan(scan)
+            raise self._over(f"{name!r:.40}")
         self._touch(name, view)
         stop = min(start + count, view.count)
-        with self._actor.contents.pins() as pins:
+        with actor.contents.pins() as pins:
             runs = view.expected(start, stop, bytes_max)
-            await self._actor.contents.read_all_back(_unread(runs), pins)
+            await actor.contents.read_all_back(_unread(runs), pins)
             reading = _assembled(view, start, runs, stop, bytes_max)
         view.read += reading.next - start
         self._touch(name, view)
@@ -155,7 +200,7 @@ class Views:
             view.expiry.cancel()
         idle_ms = VIEW_READ_IDLE_MS if view.read >= view.count else VIEW_IDLE_MS
         loop = asyncio.get_running_loop()
-        view.expiry = loop.call_later(idle_ms / 1000, self._views.pop, name, None)
+        view.expiry = loop.call_later(idle_ms / 1000, self.close, name)
 
 
 def _assembled(view: View, start: int, runs: list[_Run], stop: int, bytes_max: int) -> ViewReading:

@@ -11,8 +11,8 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from nexo.engine.outcome import outcome_of, report
-from nexo.vocabulary.allowed import check_allowed
 from nexo.vocabulary.errors import RateLimited
+from nexo.vocabulary.fields import check_allowed
 from nexo.vocabulary.limits import POP_BYTES_MAX, POP_MESSAGES_MAX, TIMEOUT_MS_MAX, WAITERS_MAX
 
 if TYPE_CHECKING:

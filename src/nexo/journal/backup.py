@@ -22,12 +22,11 @@ from nexo.journal.port import Copied
 from nexo.journal.rows import meta_checksum
 from nexo.journal.tables import REPLACE_META, read_meta
 from nexo.vocabulary.errors import InvalidArgument, NotReady, ReadOnly
+from nexo.vocabulary.limits import BACKUP_READ_BYTES, BACKUP_STEP_PAGES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-STEP_PAGES = 128  # one step: about a millisecond
-COPY_BYTES = 4 * 1024 * 1024
 COPY_FILE = "journal.copy"  # one at a time, so that one forgotten by a crash is overwritten
 # Receipts and lease numbers carry the epoch of the boot. The brokers that ran after the backup
 # was taken had epochs that the restored one must not use again.
@@ -71,7 +70,7 @@ class JournalCopy:
         """Copy some more."""
         if not self._done:
             try:
-                is_last = self._backup.step(STEP_PAGES)
+                is_last = self._backup.step(BACKUP_STEP_PAGES)
             except apsw.ConnectionClosedError:
                 raise NotReady(_INTERRUPTED, "begin it again") from None
             except apsw.Error as error:
@@ -166,7 +165,7 @@ def _require_journal(file: Path) -> None:
 def _copy(source: Path, target: Path, copied: Callable[[int, int], None]) -> None:
     total, done = source.stat().st_size, 0
     with source.open("rb") as reading, target.open("r+b") as writing:
-        while piece := reading.read(COPY_BYTES):
+        while piece := reading.read(BACKUP_READ_BYTES):
             writing.write(piece)
             done += len(piece)
             copied(done, total)

@@ -19,7 +19,6 @@ import apsw
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-RESERVE_BYTES = 32 * 1024 * 1024
 _STEP = bytes(64 * 1024)  # SQLite's file system takes less than 128 KiB at a time
 _FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_TRANSIENT_DB
 

@@ -27,7 +27,7 @@ from nexo.journal.directory import DataDirectory
 from nexo.journal.fault import FAILED_HINT, describe, disk_full, translate
 from nexo.journal.layout import Layout
 from nexo.journal.port import Commit, Stored, Usage
-from nexo.journal.reserve import RESERVE_BYTES, Reserve
+from nexo.journal.reserve import Reserve
 from nexo.journal.rows import (
     CORRUPT_HINT,
     encode_row,
@@ -53,6 +53,7 @@ from nexo.journal.tables import (
 )
 from nexo.journal.wal import lay_out_wal, wal_bytes_of
 from nexo.vocabulary.errors import DataCorrupt, InvalidArgument, NexoError, NotReady, ReadOnly
+from nexo.vocabulary.limits import RESERVE_BYTES
 
 if TYPE_CHECKING:
     import os

@@ -21,14 +21,13 @@ from nexo.journal.rows import decode_row
 from nexo.journal.sqlite import JOURNAL_FILE
 from nexo.journal.tables import read_highest_row, read_meta, read_owners, scan_owner
 from nexo.vocabulary.errors import DataCorrupt, InvalidArgument, VersionMismatch
+from nexo.vocabulary.limits import VERIFIED_PROBLEMS_MAX
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
     from nexo.journal.port import Stored
-
-_PROBLEMS_MAX = 100  # SQLite's own check stops here: the file is lost anyway
 
 
 class Severity(enum.Enum):
@@ -155,7 +154,7 @@ class _Check:
             self.complain(f"the check of {name} could not be finished: {text}")
 
     def _pages(self, connection: apsw.Connection) -> None:
-        problems = connection.execute(f"PRAGMA integrity_check({_PROBLEMS_MAX})").fetchall()
+        problems = connection.execute(f"PRAGMA integrity_check({VERIFIED_PROBLEMS_MAX})").fetchall()
         for (problem,) in problems:
             if problem != "ok":
                 self.complain(f"the structure of the file is damaged: {problem}")

@@ -55,6 +55,21 @@ def ack(queue: Queue, lease: int, first: int, end: int, now_ms: int) -> list[int
 def received(queue: Queue, lease: int, first: int, end: int, now_ms: int) -> list[int]:
     """The messages have arrived: the visibility timeout begins. Saying so twice changes nothing."""
     now_ms = queue.advance(now_ms)
+    held = queue.leases.get(lease)
+    if (
+        held is not None
+        and len(held) == 1
+        and (span := held[0]).first == first
+        and span.end == end
+        and span.state in life.RECEIVABLE
+    ):  # all of a lease, as most often: nothing is to be cut
+        span.state = RECEIVED
+        span.deadline_ms = deadline_ms = now_ms + span.visibility_ms
+        queue.watch(lease, deadline_ms, first, end)
+        queue.changes.append(DeadlineSet(lease, (first, end), RECEIVED, deadline_ms))
+        if queue.events is not None:
+            add_event(queue, EventKind.RECEIVED, span, now_ms)
+        return [first, end]
     chosen = holding(queue, lease, first, end, life.CONSUMERS_OWN, "received")
     fresh = [span for span in chosen if span.state in life.RECEIVABLE]
     if fresh:

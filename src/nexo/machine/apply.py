@@ -66,6 +66,8 @@ def apply_to_topic(topic: Topic, records: Iterable[Sequence[c.TopicChange]]) -> 
                 start = change.start
             elif isinstance(change, c.Produced):
                 _produced(topic, change)
+            elif isinstance(change, c.Remembered):
+                _remembered(topic, change)
     log.recover(log.chunks.values(), log.end)
     topic.firsts = []
     drop_before(topic, start)
@@ -136,7 +138,7 @@ def _deadline_set(queue: Queue, change: c.DeadlineSet) -> None:
         if change.failed is Cause.NACKED:
             queue.totals.nacked += end - first
         elif change.failed in TIMED_OUT:
-            queue.totals.expired += end - first
+            queue.totals.timed_out += end - first
 
 
 def _removed(queue: Queue, change: c.Removed) -> None:
@@ -181,22 +183,27 @@ def _rewritten(queue: Queue, change: c.Rewritten) -> None:
 # -- What is remembered -----------------------------------------------------------------------
 
 
-def _remembered(queue: Queue, change: c.Remembered) -> None:
-    recent_of(queue).add(change.until_ms, change.keys, change.seqs)
+def _remembered(owner: Queue | Topic, change: c.Remembered) -> None:
+    recent_of(owner).add(change.until_ms, change.keys, change.seqs)
 
 
 def _produced(owner: Queue | Topic, change: c.Produced) -> None:
     if owner.producers is None:
         owner.producers = Producers()
-    owner.producers.remember(change.producer, change.number, change.at_ms, change.seqs)
+    owner.producers.remember(
+        change.producer, change.number, change.at_ms, change.seqs, change.checksum
+    )
 
 
 def _claim_opened(queue: Queue, change: c.ClaimOpened) -> None:
-    queue.claims.setdefault(change.consumer, Consumer()).epoch = change.epoch
+    consumer = queue.claims.setdefault(change.consumer, Consumer())
+    consumer.epoch, consumer.seen_ms = change.epoch, change.at_ms or queue.now_ms
 
 
 def _claimed(queue: Queue, change: c.Claimed) -> None:
-    queue.claims[change.consumer].batches[change.number] = ClaimedBatch(change.lease)
+    consumer, at_ms = queue.claims[change.consumer], change.at_ms or queue.now_ms
+    consumer.batches[change.number] = ClaimedBatch(change.lease, at_ms)
+    consumer.seen_ms = at_ms
 
 
 def _sealed(queue: Queue, change: c.Sealed) -> None:
@@ -205,7 +212,7 @@ def _sealed(queue: Queue, change: c.Sealed) -> None:
 
 def _claim_acked(queue: Queue, change: c.ClaimAcked) -> None:
     consumer = queue.claims[change.consumer]
-    consumer.acked_through = change.through
+    consumer.acked_through, consumer.seen_ms = change.through, change.at_ms or queue.now_ms
     for number in [number for number in consumer.batches if number <= change.through]:
         del consumer.batches[number]
 

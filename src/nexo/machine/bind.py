@@ -17,6 +17,7 @@ from nexo.machine.push import place
 from nexo.vocabulary.attributes import matches
 from nexo.vocabulary.batch import size_of
 from nexo.vocabulary.changes import Published, Pushed
+from nexo.vocabulary.filter_policy import Looked, Policy, compiled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from nexo.machine.chunk import Chunk, Content
     from nexo.machine.queue import Queue
     from nexo.machine.topic import Topic
+    from nexo.vocabulary.changes import Bound
+
+    Filter = dict[str, str] | Policy | None
 
 
 class Run(NamedTuple):
@@ -37,19 +41,32 @@ class Run(NamedTuple):
     created_last_ms: int
 
 
+def filter_of(bound: Bound) -> Filter:
+    """What a binding asks for: attributes, or the filter policy of an SNS subscription."""
+    if bound.sns is None:
+        return bound.where
+    return compiled(bound.sns.filter_policy, bound.sns.filter_scope)
+
+
 def wanted_runs(
-    content: Content, start: int, where: dict[str, str] | None
+    content: Content, start: int, where: Filter, looks: Looks | None = None
 ) -> list[tuple[int, int]]:
-    """Which messages from `start` on a binding wants: where each run begins and ends."""
+    """Which messages from `start` on a binding wants: where each run begins and ends. With the
+    same `looks`, several filters share what they had to read of the messages."""
     count = content.count
     if where is None:
         return [(start, count)] if start < count else []
     column = content.attributes
-    if not isinstance(column, list):
+    if isinstance(where, Policy):
+        look = (Looks(content) if looks is None else looks).at
+        chosen = [where.wants(look(index)) for index in range(start, count)]
+    elif isinstance(column, list):
+        chosen = [matches(where, column[index]) for index in range(start, count)]
+    else:
         return [(start, count)] if start < count and matches(where, column) else []
     runs: list[tuple[int, int]] = []
-    for index in range(start, count):
-        if matches(where, column[index]):
+    for index, is_wanted in enumerate(chosen, start):
+        if is_wanted:
             if runs and runs[-1][1] == index:
                 runs[-1] = (runs[-1][0], index + 1)
             else:
@@ -57,7 +74,25 @@ def wanted_runs(
     return runs
 
 
-def runs_of(chunk: Chunk, offset: int, where: dict[str, str] | None) -> list[Run]:
+class Looks:
+    """The messages of a batch as filter policies see them, each looked at once."""
+
+    def __init__(self, content: Content) -> None:
+        self._content = content
+        self._looked: dict[int, Looked] = {}
+
+    def at(self, index: int) -> Looked:
+        looked = self._looked.get(index)
+        if looked is None:
+            content = self._content
+            column, offsets = content.attributes, content.offsets
+            encoded = column[index] if isinstance(column, list) else column
+            body = bytes(content.payload[offsets[index] : offsets[index + 1]])
+            looked = self._looked[index] = Looked(body, encoded)
+        return looked
+
+
+def runs_of(chunk: Chunk, offset: int, where: Filter) -> list[Run]:
     """What a binding wants of a chunk from an offset on; its content is in memory."""
     content = chunk.content
     assert content is not None

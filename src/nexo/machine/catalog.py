@@ -1,4 +1,5 @@
-"""The catalog: which queues and topics there are, and what is bound to what."""
+"""The catalog: which queues and topics there are, what is bound to what, and which redrives are
+under way or have ended."""
 
 from __future__ import annotations
 
@@ -30,6 +31,8 @@ from nexo.vocabulary.settings import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from nexo.vocabulary.sns import Subscription
+
 
 class CatalogImage(msgspec.Struct):
     next_owner: int = 1
@@ -37,6 +40,9 @@ class CatalogImage(msgspec.Struct):
     topics: dict[str, c.TopicDefined] = {}
     bindings: list[c.Bound] = []
     tokens: dict[str, c.TokenDefined] = {}
+    moves: dict[int, c.MoveNoted] = {}
+    next_move: int = 1
+    retired: list[str] = []
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -53,11 +59,15 @@ class Catalog:
     __slots__ = (
         "_names",
         "_queues_of",
+        "_sources",
         "_topics_of",
         "binding_count",
         "changes",
+        "moves",
+        "next_move",
         "next_owner",
         "queues",
+        "retired",
         "tokens",
         "topics",
     )
@@ -68,6 +78,12 @@ class Catalog:
         self.queues = image.queues
         self.topics = image.topics
         self.tokens = image.tokens
+        self.moves = image.moves
+        self.next_move = image.next_move
+        self.retired = dict.fromkeys(image.retired)  # dead-letter queues that were deleted
+        self._sources: dict[str, int] = {}  # how many queues name one as their dead-letter queue
+        for each in self.queues.values():
+            self._count_source(each, 1)
         self.changes: list[c.CatalogChange] = []
         self._names = {each.owner: each.name for each in self.queues.values()}
         self._names |= {each.owner: each.name for each in self.topics.values()}
@@ -81,7 +97,14 @@ class Catalog:
         """The definitions as they are now; later ones do not change it."""
         bindings = [bound for queues in self._queues_of.values() for bound in queues.values()]
         return CatalogImage(
-            self.next_owner, dict(self.queues), dict(self.topics), bindings, dict(self.tokens)
+            self.next_owner,
+            dict(self.queues),
+            dict(self.topics),
+            bindings,
+            dict(self.tokens),
+            dict(self.moves),
+            self.next_move,
+            list(self.retired),
         )
 
     def queue(self, name: str) -> c.QueueDefined:
@@ -171,10 +194,16 @@ class Catalog:
         self._drop(owner)
         return owner
 
-    def bind(self, topic: str, queue: str, where: dict[str, str] | None = None) -> bool:
+    def bind(
+        self,
+        topic: str,
+        queue: str,
+        where: dict[str, str] | None = None,
+        sns: Subscription | None = None,
+    ) -> bool:
         """What is published to the topic arrives in the queue from now on. Bound again it only
         gets another filter; returns whether it was not bound before."""
-        bound = c.Bound(self.topic(topic).owner, self.queue(queue).owner, where)
+        bound = c.Bound(self.topic(topic).owner, self.queue(queue).owner, where, sns)
         known = self._queues_of.get(bound.topic, {}).get(bound.queue)
         if known == bound:
             return False
@@ -216,9 +245,20 @@ class Catalog:
         self.apply(revoked)
         self.changes.append(revoked)
 
+    def note_move(self, noted: c.MoveNoted) -> None:
+        """How far a redrive is. Of one whose queue is gone nothing is kept."""
+        if self.definition(noted.source) is not None:
+            self.apply(noted)
+            self.changes.append(noted)
+
     def apply(self, change: c.CatalogChange) -> None:
         """Bring the catalog forward by a change; recovery and the living catalog share this."""
         if isinstance(change, c.QueueDefined):
+            self._count_source(change, 1)
+            known = self.queues.get(change.name)
+            if known is not None:
+                self._count_source(known, -1)
+            self.retired.pop(change.name, None)
             self.queues[change.name] = change
             self._number(change)
         elif isinstance(change, c.TopicDefined):
@@ -233,8 +273,19 @@ class Catalog:
             self.tokens[change.name] = change
         elif isinstance(change, c.TokenRevoked):
             self.tokens.pop(change.name, None)
+        elif isinstance(change, c.MoveNoted):
+            self._note(change)
         else:
             self._unbind(change.topic, change.queue)
+
+    def _note(self, noted: c.MoveNoted) -> None:
+        self.moves[noted.number] = noted
+        self.next_move = max(self.next_move, noted.number + 1)
+        if len(self.moves) > limits.REDRIVES_KEPT:
+            ended = (number for number, each in self.moves.items() if not each.is_under_way)
+            oldest = next(ended, None)
+            if oldest is not None:
+                del self.moves[oldest]
 
     def _define(self, defined: c.QueueDefined | c.TopicDefined | c.TokenDefined) -> None:
         self.apply(defined)
@@ -249,6 +300,19 @@ class Catalog:
         self._names[defined.owner] = defined.name
         self.next_owner = max(self.next_owner, defined.owner + 1)
 
+    def _count_source(self, defined: c.QueueDefined, by: int) -> None:
+        """A queue names another as its dead-letter queue, or does so no more. One that is named
+        after the queue itself is made when it is needed, however often it was deleted."""
+        target = defined.settings.dead_letter
+        if defined.settings.max_attempts is None or "{name}" in target:
+            return
+        count = self._sources.get(target, 0) + by
+        if count:
+            self._sources[target] = count
+        else:
+            del self._sources[target]
+            self.retired.pop(target, None)
+
     def _forget(self, owner: int) -> None:
         known = self.definition(owner)
         if known is None:
@@ -256,6 +320,11 @@ class Catalog:
         del self._names[owner]
         if isinstance(known, c.QueueDefined):
             del self.queues[known.name]
+            self._count_source(known, -1)
+            if known.name in self._sources:
+                self.retired[known.name] = None
+            for number in [each.number for each in self.moves.values() if each.source == owner]:
+                del self.moves[number]
         else:
             del self.topics[known.name]
         for queue in list(self._queues_of.get(owner, ())):

@@ -25,7 +25,6 @@ from nexo.machine.pop import Part, lease_out, part_of
 from nexo.machine.span import attempted, by_first, ranges_of
 from nexo.machine.unreadable import set_aside
 from nexo.vocabulary import limits
-from nexo.vocabulary.allowed import check_allowed
 from nexo.vocabulary.batch import fitting, size_of
 from nexo.vocabulary.changes import (
     ClaimAcked,
@@ -38,6 +37,7 @@ from nexo.vocabulary.changes import (
     Sealed,
 )
 from nexo.vocabulary.errors import Fenced, InvalidArgument, LeaseLost
+from nexo.vocabulary.fields import check_allowed
 from nexo.vocabulary.identity import priority_of
 from nexo.vocabulary.states import Cause, EventKind, State
 
@@ -53,21 +53,31 @@ _PASSED_OVER_MS = -1  # the deadline of sealed messages that could not be read; 
 class ClaimedBatch:
     """One numbered batch of a consumer. `lease` 0: it was given back and reads as empty."""
 
-    __slots__ = ("lapsed", "lease", "sealed")
+    __slots__ = ("lapsed", "lease", "sealed", "since_ms")
 
-    def __init__(self, lease: int) -> None:
+    def __init__(self, lease: int, since_ms: int) -> None:
         self.lease = lease
+        self.since_ms = since_ms  # when it was claimed
         self.sealed = False
         self.lapsed = False
 
 
 class Consumer:
-    __slots__ = ("acked_through", "batches", "epoch")
+    __slots__ = ("acked_through", "batches", "epoch", "seen_ms")
 
     def __init__(self) -> None:
         self.epoch = 0
         self.acked_through = 0
+        self.seen_ms = 0  # when it last opened, claimed or acked; while it only asks, about a day
         self.batches: dict[int, ClaimedBatch] = {}
+
+    def held(self) -> list[ClaimedBatch]:
+        """The batches with messages."""
+        return [batch for batch in self.batches.values() if batch.lease]
+
+    def is_over(self, now_ms: int) -> bool:
+        """Whether it holds nothing and was not heard of for so long that it can be forgotten."""
+        return self.seen_ms <= now_ms - limits.CLAIM_CONSUMER_IDLE_MS and not self.held()
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
@@ -87,10 +97,15 @@ class Slice(NamedTuple):
     missing: list[Span]
 
 
-def open_claims(queue: Queue, name: str) -> int:
-    """Begin as the only driver of this consumer; returns the epoch that proves it."""
+def open_claims(queue: Queue, name: str, now_ms: int = 0) -> int:
+    """Begin as the only driver of this consumer; returns the epoch that proves it. Others that
+    were not heard of for very long, and hold nothing, are forgotten."""
     if not 0 < len(name) <= limits.CONSUMER_CHARS_MAX:
         raise InvalidArgument(f"a consumer's name has 1 to {limits.CONSUMER_CHARS_MAX} characters")
+    now_ms = queue.advance(now_ms)
+    for other in [each for each, known in queue.claims.items() if known.is_over(now_ms)]:
+        if other != name:
+            forget_claims(queue, other, now_ms)
     if name not in queue.claims and len(queue.claims) >= limits.CLAIM_CONSUMERS_MAX:
         raise InvalidArgument(
             f"queue {queue.name!r} knows {limits.CLAIM_CONSUMERS_MAX} consumers already",
@@ -98,7 +113,7 @@ def open_claims(queue: Queue, name: str) -> int:
         )
     consumer = queue.claims.setdefault(name, Consumer())
     consumer.epoch += 1
-    queue.changes.append(ClaimOpened(name, consumer.epoch))
+    _see(queue, name, consumer, now_ms)
     return consumer.epoch
 
 
@@ -133,6 +148,8 @@ def claim(
         return _view(queue, number, known)
     if len(consumer.batches) >= limits.CLAIM_BATCHES_MAX:
         raise InvalidArgument(f"consumer {name!r} holds too many batches unacked")
+    if consumer.seen_ms <= now_ms - limits.CLAIM_SEEN_MS:
+        _see(queue, name, consumer, now_ms)
     if queue.paused:
         return Claim(0, 0, 0)
     if queue.settings.max_receive_rate is not None:
@@ -141,8 +158,9 @@ def claim(
     if not spans:
         return Claim(0, 0, 0)
     lease = lease_out(queue, spans, State.CLAIMED, now_ms + timeout_ms, now_ms, name, 0)
-    consumer.batches[number] = batch = ClaimedBatch(lease)
-    queue.changes.append(Claimed(name, number, lease))
+    consumer.batches[number] = batch = ClaimedBatch(lease, now_ms)
+    consumer.seen_ms = now_ms
+    queue.changes.append(Claimed(name, number, lease, now_ms))
     return _view(queue, number, batch)
 
 
@@ -214,8 +232,8 @@ def ack_claims(queue: Queue, name: str, epoch: int, through: int, now_ms: int) -
         for chunk in {span.chunk: None for span in unread if span.chunk.content is None}:
             set_aside(queue, chunk)
     if through > consumer.acked_through:
-        consumer.acked_through = through
-        queue.changes.append(ClaimAcked(name, through))
+        consumer.acked_through, consumer.seen_ms = through, now_ms
+        queue.changes.append(ClaimAcked(name, through, now_ms))
     return acked
 
 
@@ -240,12 +258,21 @@ def release(queue: Queue, name: str, now_ms: int, dead_letter: bool = False) -> 
     return released
 
 
-def forget_claims(queue: Queue, name: str, now_ms: int) -> None:
-    """A query that never comes back: release what it holds and forget its epoch."""
-    if queue.claims.get(name) is not None:
-        release(queue, name, now_ms)
-        del queue.claims[name]
-        queue.changes.append(ClaimForgotten(name))
+def forget_claims(queue: Queue, name: str, now_ms: int, dead_letter: bool = False) -> int:
+    """A query that never comes back: release what it holds and forget its epoch. Returns how many
+    messages it held."""
+    if name not in queue.claims:
+        return 0
+    released = release(queue, name, now_ms, dead_letter)
+    del queue.claims[name]
+    queue.changes.append(ClaimForgotten(name))
+    return released
+
+
+def _see(queue: Queue, name: str, consumer: Consumer, now_ms: int) -> None:
+    """Note that a consumer is there; whoever was it before is no longer, if the epoch is new."""
+    consumer.seen_ms = now_ms
+    queue.changes.append(ClaimOpened(name, consumer.epoch, now_ms))
 
 
 def lapse(queue: Queue, name: str, lease: int) -> None:

@@ -14,11 +14,13 @@ from nexo.machine.events import add_deduplicated
 from nexo.vocabulary import limits
 from nexo.vocabulary.changes import Remembered
 from nexo.vocabulary.errors import RateLimited
+from nexo.vocabulary.settings import QueueSettings
 
 if TYPE_CHECKING:
     from nexo.machine.queue import Queue
+    from nexo.machine.topic import Topic
     from nexo.vocabulary.batch import Batch
-    from nexo.vocabulary.settings import QueueSettings
+    from nexo.vocabulary.settings import TopicSettings
 
 
 _DIGEST_CHARS = 32  # 128 bits of a digest: no two bodies of a window share them
@@ -66,13 +68,13 @@ class Recent:
         self._entries, self._keys_by_turn, self._turns = {}, {}, []
         return held
 
-    def check_room(self, count: int, queue: str) -> None:
+    def check_room(self, count: int, owner: str) -> None:
         """A key that is forgotten too early would let a message through twice: rather none comes
         in. Memory for keys that are over is made by time alone."""
         if len(self._entries) + count > limits.DEDUPLICATION_KEYS_MAX:
             raise RateLimited(
-                f"queue {queue!r} remembers {len(self._entries)} deduplication ids, the most "
-                "that one queue may",
+                f"{owner!r} remembers {len(self._entries)} deduplication ids, the most that one "
+                "queue or topic may",
                 "push again when their deduplication window is over, or make it shorter",
             )
 
@@ -125,13 +127,15 @@ class Recent:
             known += keys
 
 
-def recent_of(queue: Queue) -> Recent:
-    if queue.recent is None:
-        queue.recent = Recent()
-    return queue.recent
+def recent_of(owner: Queue | Topic) -> Recent:
+    if owner.recent is None:
+        owner.recent = Recent()
+    return owner.recent
 
 
-def keys_of(settings: QueueSettings, batch: Batch, now_ms: int) -> list[str | None] | None:
+def keys_of(
+    settings: QueueSettings | TopicSettings, batch: Batch, now_ms: int
+) -> list[str | None] | None:
     """What each message is recognised by; None where nothing is deduplicated."""
     ids = batch.deduplication_ids
     if settings.deduplication == "off" or (settings.deduplication == "id" and ids is None):
@@ -152,10 +156,12 @@ def keys_of(settings: QueueSettings, batch: Batch, now_ms: int) -> list[str | No
     ]
 
 
-def in_groups(settings: QueueSettings, now_ms: int) -> bool:
-    """Whether messages repeat each other only inside their group. A scope that was changed counts
-    from its time on; there are two of them, so it was the other one before."""
+def in_groups(settings: QueueSettings | TopicSettings, now_ms: int) -> bool:
+    """Whether messages repeat each other only inside their group. A queue's scope that was changed
+    counts from its time on; there are two of them, so it was the other one before."""
     is_group = settings.deduplication_scope == "group"
+    if not isinstance(settings, QueueSettings):
+        return is_group
     return is_group if now_ms >= settings.deduplication_scope_since_ms else not is_group
 
 

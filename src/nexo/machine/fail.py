@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from nexo.machine import life
-from nexo.machine.ack import attach, detach, holding
+from nexo.machine.ack import attach, detach, holding, index_of
 from nexo.machine.events import add_event
 from nexo.machine.groups import END
 from nexo.machine.queue import Doomed
@@ -111,6 +111,16 @@ def mark_doomed(
     queue.doomed.append(Doomed(lease, span, reason, now_ms))
 
 
+def spare(queue: Queue, doomed: Doomed, now_ms: int) -> None:
+    """Out of attempts, and nowhere to go: back in line, to be delivered again."""
+    lease, span = doomed.lease, doomed.span
+    assert span.state in life.SPARED, f"{span} is out of attempts"
+    held = queue.leases.get(lease)
+    if held is not None and held[index_of(held, span.first)] is span:  # else a purge came first
+        detach(queue, lease, [span])
+        come_back(queue, lease, span, queue.advance(now_ms), Cause.RELEASED, 0)
+
+
 def come_back(
     queue: Queue,
     lease: int,
@@ -140,14 +150,14 @@ def _count(queue: Queue, span: Span, now_ms: int, cause: Cause, reason: str) -> 
     if cause is Cause.NACKED:
         queue.totals.nacked += span.end - span.first
     elif cause in TIMED_OUT:
-        queue.totals.expired += span.end - span.first
+        queue.totals.timed_out += span.end - span.first
     if queue.events is not None:
         add_event(queue, _kind(cause), span, now_ms, reason or cause.name.lower())
 
 
 def _kind(cause: Cause) -> EventKind:
     if cause in TIMED_OUT:
-        return EventKind.EXPIRED
+        return EventKind.TIMED_OUT
     return EventKind.NACKED if cause is Cause.NACKED else EventKind.RETURNED
 
 

@@ -31,6 +31,7 @@ from nexo.vocabulary.states import State
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from nexo.machine.producers import Producer
     from nexo.machine.queue import Queue
     from nexo.machine.topic import Topic
 
@@ -73,11 +74,14 @@ class ClaimImage(msgspec.Struct, array_like=True):
     epoch: int
     acked_through: int
     batches: dict[int, tuple[int, bool, bool]]  # number → lease, sealed, lapsed
+    seen_ms: int = 0
+    since_ms: dict[int, int] = {}  # when each batch was claimed
 
 
 class ProducerImage(msgspec.Struct, array_like=True):
     seen_ms: int
     answers: dict[int, list[int]]
+    checksums: dict[int, int] = {}  # of the pushes that had one
 
 
 class TotalsImage(msgspec.Struct, array_like=True):
@@ -87,6 +91,7 @@ class TotalsImage(msgspec.Struct, array_like=True):
     nacked: int = 0
     expired: int = 0
     dead_lettered: int = 0
+    timed_out: int = 0  # snapshots of earlier versions count these as expired
 
 
 class Image(msgspec.Struct):
@@ -108,6 +113,7 @@ class TopicImage(msgspec.Struct):
     end: int = 0
     chunks: list[ChunkImage] = []
     producers: dict[str, ProducerImage] = {}
+    recent: dict[str, tuple[int, int]] = {}  # as of a queue
 
 
 encode_image = msgspec.msgpack.Encoder(enc_hook=as_packed).encode
@@ -141,12 +147,7 @@ def image_of(queue: Queue) -> Image:
         free=merged_free(sorted(free, key=lambda each: each.first)),
         leases={lease: merged_leased(spans) for lease, spans in leases.items()},
         recent=queue.recent.entries() if queue.recent is not None else {},
-        producers={
-            name: ProducerImage(producer.seen_ms, producer.answers())
-            for name, producer in queue.producers.by_name.items()
-        }
-        if queue.producers is not None
-        else {},
+        producers=_producers_image(queue.producers),
         claims=claims_image(queue),
         totals=totals_image(queue),
     )
@@ -155,14 +156,23 @@ def image_of(queue: Queue) -> Image:
 def image_of_topic(topic: Topic) -> TopicImage:
     """Everything about the topic that a restart must bring back, in one step: for looking at it
     in tests. Call it after `collect`."""
-    producers = topic.producers.by_name if topic.producers is not None else {}
     return TopicImage(
         topic.now_ms,
         topic.start,
         topic.log.end,
         [chunk_image(chunk) for chunk in topic.log.chunks.values()],
-        {n: ProducerImage(p.seen_ms, p.answers()) for n, p in producers.items()},
+        _producers_image(topic.producers),
+        topic.recent.entries() if topic.recent is not None else {},
     )
+
+
+def _producers_image(producers: Producers | None) -> dict[str, ProducerImage]:
+    known = producers.by_name if producers is not None else {}
+    return {name: producer_image(producer) for name, producer in known.items()}
+
+
+def producer_image(producer: Producer) -> ProducerImage:
+    return ProducerImage(producer.seen_ms, producer.answers(), producer.checksums())
 
 
 def leased_image(span: Span, first: int, end: int) -> Leased:
@@ -185,6 +195,8 @@ def claims_image(queue: Queue) -> dict[str, ClaimImage]:
             consumer.epoch,
             consumer.acked_through,
             {n: (b.lease, b.sealed, b.lapsed) for n, b in consumer.batches.items()},
+            consumer.seen_ms,
+            {number: batch.since_ms for number, batch in consumer.batches.items()},
         )
         for name, consumer in queue.claims.items()
     }
@@ -199,6 +211,7 @@ def totals_image(queue: Queue) -> TotalsImage:
         totals.nacked,
         totals.expired,
         totals.dead_lettered,
+        totals.timed_out,
     )
 
 
@@ -283,7 +296,8 @@ def revive_topic(topic: Topic, image: TopicImage) -> None:
     if image.producers:
         topic.producers = Producers()
         for name, known in image.producers.items():
-            topic.producers.recall(name, known.seen_ms, known.answers)
+            topic.producers.recall(name, known.seen_ms, known.answers, known.checksums)
+    topic.recent = _revived_keys(image.recent)
 
 
 def _revive_lease(queue: Queue, finder: _Finder, lease: int, leased: list[Leased]) -> None:
@@ -307,26 +321,34 @@ def _revive_lease(queue: Queue, finder: _Finder, lease: int, leased: list[Leased
         queue.watch(lease, deadline_ms)
 
 
+def _revived_keys(entries: dict[str, tuple[int, int]]) -> Recent | None:
+    if not entries:
+        return None
+    recent = Recent()
+    by_until: dict[int, tuple[list[str], list[int]]] = {}
+    for key, (until_ms, seq) in entries.items():
+        keys, seqs = by_until.setdefault(until_ms, ([], []))
+        keys.append(key)
+        seqs.append(seq)
+    for until_ms in sorted(by_until):
+        recent.add(until_ms, *by_until[until_ms])
+    return recent
+
+
 def _revive_memory(queue: Queue, image: Image) -> None:
     """What the queue remembers of messages that may be gone: keys, producers, claims, totals."""
-    if image.recent:
-        queue.recent = Recent()
-        by_until: dict[int, tuple[list[str], list[int]]] = {}
-        for key, (until_ms, seq) in image.recent.items():
-            keys, seqs = by_until.setdefault(until_ms, ([], []))
-            keys.append(key)
-            seqs.append(seq)
-        for until_ms in sorted(by_until):
-            queue.recent.add(until_ms, *by_until[until_ms])
+    queue.recent = _revived_keys(image.recent)
     if image.producers:
         queue.producers = Producers()
         for name, known in image.producers.items():
-            queue.producers.recall(name, known.seen_ms, known.answers)
+            queue.producers.recall(name, known.seen_ms, known.answers, known.checksums)
     for name, claim in image.claims.items():
         queue.claims[name] = consumer = Consumer()
         consumer.epoch, consumer.acked_through = claim.epoch, claim.acked_through
+        consumer.seen_ms = claim.seen_ms or image.now_ms  # an older image does not say it
         for number, (lease, sealed, lapsed) in claim.batches.items():
-            consumer.batches[number] = batch = ClaimedBatch(lease)
+            since_ms = claim.since_ms.get(number, image.now_ms)
+            consumer.batches[number] = batch = ClaimedBatch(lease, since_ms)
             batch.sealed, batch.lapsed = sealed, lapsed
     revive_totals(queue, image.totals)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nexo.machine import life
-from nexo.machine.ack import detach
+from nexo.machine.ack import detach, index_of
 from nexo.machine.events import add_event
 from nexo.machine.peek import find
 from nexo.machine.unreadable import stands_aside, take_aside
@@ -40,7 +40,7 @@ def discard(queue: Queue, seq: int, now_ms: int) -> bool:
     found = find(queue, seq)
     if found is not None and found.lease and not _is_consumers(found):
         return False
-    span = _take(queue, found, seq) if found is not None else take_aside(queue, seq)
+    span = take_one(queue, found, seq) if found is not None else take_aside(queue, seq)
     if span is None:
         return False
     queue.totals.acked += 1
@@ -50,6 +50,20 @@ def discard(queue: Queue, seq: int, now_ms: int) -> bool:
     lease = found.lease if found is not None else 0
     queue.changes.append(Removed(lease, Cause.ACKED, (seq, seq + 1)))
     return True
+
+
+def delivered_ms(queue: Queue, lease: int, seq: int) -> int | None:
+    """When a delivery began of which the message is part. None if it is on this lease no more, or
+    if that was before the last start and is not known: then all that is known is the first one."""
+    held = queue.leases.get(lease)
+    if not held:
+        return None
+    span = held[index_of(held, seq)]
+    if not span.first <= seq < span.end:
+        return None
+    if not span.delivered_ms and span.history is not None and span.history.attempts == 1:
+        return span.history.first_delivered_ms
+    return span.delivered_ms or None
 
 
 def has_timed_out(queue: Queue, lease: int, seq: int) -> bool:
@@ -63,7 +77,7 @@ def _is_consumers(found: Glance) -> bool:
     return found.state in life.CONSUMERS_OWN
 
 
-def _take(queue: Queue, found: Glance, seq: int) -> Span:
+def take_one(queue: Queue, found: Glance, seq: int) -> Span:
     """Take a message off its lease, out of the line, or off the schedule."""
     part = found.span.part(seq, seq + 1)
     if found.lease:

@@ -43,6 +43,7 @@ TRANSITIONS = (
     Transition(State.SEALED, "claim ack", State.GONE),
     Transition(State.SEALED, "release", State.READY, "or DOOMED"),
     Transition(State.DOOMED, "dead letter", State.GONE, "lives on in the dead-letter queue"),
+    Transition(State.DOOMED, "spare", State.READY, "the dead-letter queue was deleted"),
     Transition(State.MOVING, "arrive", State.GONE, "lives on in the target queue"),
     Transition(State.MOVING, "cancel", State.READY),
 )
@@ -78,6 +79,7 @@ RELEASABLE = states_before("release")
 # What moves to another queue.
 DOOMABLE = states_before("out of attempts", "release")
 DEAD_LETTERS = states_before("dead letter")
+SPARED = states_before("spare")
 ARRIVING = states_before("arrive")
 CANCELLABLE = states_before("cancel")
 # What is on a lease, whoever has it.

@@ -120,6 +120,7 @@ def dead_letters(queue: Queue, doomed: Doomed) -> Batch:
         attempts=history.attempts,
         first_failed_ms=history.first_failed_ms or doomed.at_ms,
         last_failed_ms=doomed.at_ms,
+        consumer=doomed.span.consumer,
     )
     return _batch(queue, doomed.span, fate)
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from nexo.machine.queue import Lane, Queue
+    from nexo.vocabulary.batch import Batch
     from nexo.vocabulary.message import Message
 
 
@@ -47,11 +48,13 @@ class Info(msgspec.Struct, frozen=True):
     delivered: int
     acked: int
     nacked: int
+    timed_out: int
     expired: int
     dead_lettered: int
     claimed: dict[str, int]  # messages held by each Spark consumer …
     unsealed: int = 0  # … and how many of all those fall back unless it is heard of
     unreadable: int = 0  # the disk could not give them: they stand aside
+    claimed_age_ms: dict[str, int] = {}  # how long each of those who hold some has held the first
 
 
 def glance(queue: Queue, limit: int) -> list[Glance]:
@@ -144,16 +147,18 @@ def _by_first(place: tuple[Span, State, int, int]) -> int:
 
 def show(queue: Queue, glances: list[Glance]) -> list[Message]:
     """The messages of a glance; their contents are in memory."""
-    return [_message(queue, each, seq) for each in glances for seq in range(each.first, each.end)]
+    return [shown(queue, each, seq) for each in glances for seq in range(each.first, each.end)]
 
 
-def _message(queue: Queue, seen: Glance, seq: int) -> Message:
+def shown(queue: Queue, seen: Glance, seq: int, alone: Batch | None = None) -> Message:
+    """One message of a glance. `alone` is the batch of it alone, where not all of it is shown."""
     chunk, span = seen.chunk, seen.span
-    assert chunk.content is not None
+    content = alone if alone is not None else chunk.content
+    assert content is not None
     return message_at(
         queue.incarnation,
-        chunk.content,
-        chunk.index(seq),
+        content,
+        0 if alone is not None else chunk.index(seq),
         seq,
         chunk.created_ms(seq),
         seen.state,
@@ -168,9 +173,14 @@ def info(queue: Queue, now_ms: int) -> Info:
     totals = queue.totals
     oldest_ms = _oldest_ms(queue)
     claimed: dict[str, int] = {}
+    ages_ms: dict[str, int] = {}
     unsealed = 0
     for name, consumer in queue.claims.items():
-        held = [b for b in consumer.batches.values() if b.lease]
+        if consumer.is_over(now_ms):
+            continue  # it is forgotten when the next one opens
+        held = consumer.held()
+        if held:
+            ages_ms[name] = max(0, now_ms - min(batch.since_ms for batch in held))
         claimed[name] = sum(_messages(queue.leases[batch.lease]) for batch in held)
         unsealed += sum(_messages(queue.leases[b.lease]) for b in held if not b.sealed)
     return Info(
@@ -184,10 +194,12 @@ def info(queue: Queue, now_ms: int) -> Info:
         delivered=totals.delivered,
         acked=totals.acked,
         nacked=totals.nacked,
+        timed_out=totals.timed_out,
         expired=totals.expired,
         dead_lettered=totals.dead_lettered,
         claimed=claimed,
         unsealed=unsealed,
+        claimed_age_ms=ages_ms,
         unreadable=queue.aside_count,
     )
 

@@ -16,10 +16,10 @@ from nexo.machine.chunk import Chunk, Content
 from nexo.machine.events import add_event
 from nexo.machine.span import History, attempted, by_first, ranges_of
 from nexo.vocabulary import limits
-from nexo.vocabulary.allowed import check_allowed
 from nexo.vocabulary.batch import Batch, fitting, size_of
 from nexo.vocabulary.changes import Delivered
 from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.fields import check_allowed
 from nexo.vocabulary.identity import message_id, priority_of
 from nexo.vocabulary.limits import PIECE_BITS, PIECE_LEASES_MAX
 from nexo.vocabulary.message import Message
@@ -62,7 +62,7 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def count(self) -> int:
-        return sum(part.count for part in self.parts)
+        return sum([part.count for part in self.parts])
 
 
 def pop(

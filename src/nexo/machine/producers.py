@@ -4,6 +4,10 @@ A producer numbers its pushes. The last answers of each producer are kept, so a 
 again gets its first answer. A number below everything kept was accepted long ago: the client
 never has more than that many unconfirmed. Spark's sink is a producer too: its numbers grow with
 the micro-batch, so a replayed batch adds nothing.
+
+A producer whose numbers come from names that people choose may use one again for something else,
+which would then be dropped without a word. So it may send a checksum of the messages along: under
+a number that was accepted with another one, a push is refused.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from array import array
 from bisect import bisect_left
 from collections import OrderedDict
 
-from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.errors import InvalidArgument, NumberReused
 from nexo.vocabulary.limits import (
     PRODUCER_IDLE_MS,
     PRODUCER_NUMBER_MAX,
@@ -29,13 +33,14 @@ class Producer:
     """The last answers of one producer, by push number. Nearly all of them are one range, and a
     broker has many producers: 24 bytes for each, not an object."""
 
-    __slots__ = ("_numbers", "_others", "_ranges", "seen_ms")
+    __slots__ = ("_checksums", "_numbers", "_others", "_ranges", "seen_ms")
 
     def __init__(self) -> None:
         self.seen_ms = 0
         self._numbers = array(_UINT64)  # in order
         self._ranges = array(_INT64)  # two for each of them
         self._others: dict[int, list[int]] | None = None  # the answers that are not one range
+        self._checksums: dict[int, int] | None = None  # of the pushes that had one: few producers
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -54,7 +59,15 @@ class Producer:
             return self._others[number]
         return self._ranges[2 * at : 2 * at + 2].tolist()
 
-    def remember(self, number: int, ranges: list[int]) -> None:
+    def checksum(self, number: int) -> int:
+        """Of the messages of this push; 0 if nobody has said it."""
+        return self._checksums.get(number, 0) if self._checksums else 0
+
+    def checksums(self) -> dict[int, int]:
+        """All of them."""
+        return dict(self._checksums or {})
+
+    def remember(self, number: int, ranges: list[int], checksum: int = 0) -> None:
         first, end = ranges if len(ranges) == 2 else (_NOT_ONE, _NOT_ONE)
         numbers = self._numbers
         at = bisect_left(numbers, number)
@@ -66,6 +79,10 @@ class Producer:
             if self._others is None:
                 self._others = {}
             self._others[number] = ranges
+        if checksum:
+            if self._checksums is None:
+                self._checksums = {}
+            self._checksums[number] = checksum
         if len(numbers) > PRODUCER_RESULTS_KEPT:
             self._forget(0)
 
@@ -77,8 +94,9 @@ class Producer:
         return found
 
     def _forget(self, at: int) -> None:
-        if self._others:
-            self._others.pop(self._numbers[at], None)
+        for kept in (self._others, self._checksums):
+            if kept:
+                kept.pop(self._numbers[at], None)
         del self._numbers[at]
         del self._ranges[2 * at : 2 * at + 2]
 
@@ -92,17 +110,25 @@ class Producers:
         # Unlike that of a dict, its first entry is found at once however many have moved on.
         self.by_name: OrderedDict[str, Producer] = OrderedDict()
 
-    def answer(self, name: str, number: int) -> list[int] | None:
+    def answer(self, name: str, number: int, checksum: int = 0) -> list[int] | None:
         """The answer that this push got before; None if it is new."""
         producer = self.by_name.get(name)
         if producer is None:
             return None
         answer = producer.answer(number)
+        known = producer.checksum(number) if checksum else 0
+        if known and known != checksum:
+            raise NumberReused(
+                f"push {number} of producer {name!r:.100} was accepted before with other messages",
+                "nothing was added: push them under another number or producer name",
+            )
         if answer is None and len(producer) >= PRODUCER_RESULTS_KEPT and number < producer.lowest:
             return []
         return answer
 
-    def remember(self, name: str, number: int, now_ms: int, ranges: list[int]) -> None:
+    def remember(
+        self, name: str, number: int, now_ms: int, ranges: list[int], checksum: int = 0
+    ) -> None:
         by_name = self.by_name
         producer = by_name.get(name)
         if producer is None:
@@ -110,18 +136,24 @@ class Producers:
         else:
             by_name.move_to_end(name)
         producer.seen_ms = now_ms
-        producer.remember(number, ranges)
+        producer.remember(number, ranges, checksum)
         oldest = next(iter(by_name))
         if len(by_name) > PRODUCERS_MAX or by_name[oldest].seen_ms <= now_ms - PRODUCER_IDLE_MS:
             del by_name[oldest]
 
-    def recall(self, name: str, seen_ms: int, answers: dict[int, list[int]]) -> None:
+    def recall(
+        self,
+        name: str,
+        seen_ms: int,
+        answers: dict[int, list[int]],
+        checksums: dict[int, int] | None = None,
+    ) -> None:
         """What a producer was known for before a restart."""
         producer = self.by_name[name] = Producer()
         producer.seen_ms = seen_ms
         for number in sorted(answers):
             if 0 <= number <= PRODUCER_NUMBER_MAX:  # none else is taken any more
-                producer.remember(number, answers[number])
+                producer.remember(number, answers[number], (checksums or {}).get(number, 0))
 
 
 def check_number(number: int) -> None:

@@ -71,12 +71,21 @@ def push_one(queue: Queue, body: bytes, now_ms: int, priority: int = 0) -> int:
     return seq
 
 
-def push(queue: Queue, batch: Batch, now_ms: int, producer: str = "", number: int = 0) -> Accepted:
-    """A batch. With a producer, a number that was accepted before gets the same answer again."""
+def push(
+    queue: Queue,
+    batch: Batch,
+    now_ms: int,
+    producer: str = "",
+    number: int = 0,
+    checksum: int = 0,
+) -> Accepted:
+    """A batch. With a producer, a number that was accepted before gets the same answer again; with
+    a checksum too, only if it was accepted with the same one."""
     now_ms = queue.advance(now_ms)
     if producer:
         check_number(number)
-        known = queue.producers.answer(producer, number) if queue.producers is not None else None
+        producers = queue.producers
+        known = None if producers is None else producers.answer(producer, number, checksum)
         if known is not None:
             return Accepted(known, batch.count)
     _check(queue, batch)
@@ -100,8 +109,8 @@ def push(queue: Queue, batch: Batch, now_ms: int, producer: str = "", number: in
     if producer:
         if queue.producers is None:
             queue.producers = Producers()
-        queue.producers.remember(producer, number, now_ms, accepted.ranges)
-        queue.changes.append(Produced(producer, number, now_ms, accepted.ranges))
+        queue.producers.remember(producer, number, now_ms, accepted.ranges, checksum)
+        queue.changes.append(Produced(producer, number, now_ms, accepted.ranges, checksum))
     return accepted
 
 

@@ -85,13 +85,14 @@ class Doomed:
 class Totals:
     """What happened since the queue was created."""
 
-    __slots__ = ("acked", "dead_lettered", "delivered", "expired", "nacked", "pushed")
+    __slots__ = ("acked", "dead_lettered", "delivered", "expired", "nacked", "pushed", "timed_out")
 
     def __init__(self) -> None:
         self.pushed = 0
         self.delivered = 0
         self.acked = 0
         self.nacked = 0
+        self.timed_out = 0
         self.expired = 0
         self.dead_lettered = 0
 
@@ -368,7 +369,12 @@ class Queue:
 
     def on_lease(self, lease: int, first: int, end: int) -> list[Span]:
         """The spans of a lease that hold messages of a range."""
-        spans = self.leases.get(lease, [])
+        spans = self.leases.get(lease)
+        if spans is None:
+            return []
+        if len(spans) == 1:
+            span = spans[0]
+            return [span] if span.first < end and span.end > first else []
         found = []
         for at in range(max(0, bisect_right(spans, first, key=by_first) - 1), len(spans)):
             span = spans[at]
@@ -395,11 +401,12 @@ class Queue:
         if not self.unswept:
             self.unswept, self.deadlines = self.deadlines, []
             self.deadlines_max = 0  # so that this is called again
-        for _ in range(min(DEADLINES_SWEPT, len(self.unswept))):
-            entry = heappop(self.unswept)
+        unswept, deadlines = self.unswept, self.deadlines
+        for _ in range(min(DEADLINES_SWEPT, len(unswept))):
+            entry = unswept.pop()  # the last: a heap stays one without it
             if self._is_watched(*entry):
-                heappush(self.deadlines, entry)
-        if not self.unswept:
+                heappush(deadlines, entry)
+        if not unswept:
             self.deadlines_max = 64 + 4 * len(self.deadlines)
 
     def _sweep_at_once(self) -> None:
@@ -425,7 +432,17 @@ class Queue:
     def _is_watched(self, deadline_ms: int, lease: int, first: int, end: int) -> bool:
         """Whether messages of the lease in that range have this deadline. Of a range of many runs
         only the first are asked: if it is none of them, the entry stays until it is due."""
-        spans = self.leases.get(lease, [])
+        spans = self.leases.get(lease)
+        if spans is None:
+            return False
+        if len(spans) == 1:
+            span = spans[0]
+            return (
+                span.deadline_ms == deadline_ms
+                and first < span.end
+                and span.first < end
+                and span.state in TIMED
+            )
         start = max(0, bisect_right(spans, first, key=by_first) - 1)
         for span in spans[start : start + DEADLINES_SWEPT]:
             if span.first >= end:

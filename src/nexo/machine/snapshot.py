@@ -29,13 +29,13 @@ from nexo.machine.image import (
     Free,
     Image,
     Leased,
-    ProducerImage,
     TopicImage,
     chunk_image,
     claims_image,
     leased_image,
     merged_free,
     merged_leased,
+    producer_image,
     revive,
     revive_totals,
     totals_image,
@@ -111,7 +111,9 @@ def read_topic_snapshot(encoded: bytes) -> TopicImage:
     """The image that a snapshot stands for."""
     read = _decode_topic(encoded)
     chunks = [chunk for piece in read.pieces for chunk in piece if chunk.end > read.start]
-    return TopicImage(read.now_ms, read.start, read.end, read.chunks + chunks, read.producers)
+    return TopicImage(
+        read.now_ms, read.start, read.end, read.chunks + chunks, read.producers, read.recent
+    )
 
 
 class SnapshotInSteps:
@@ -159,18 +161,21 @@ class SnapshotInSteps:
         """What the last step takes down at once."""
         raise NotImplementedError
 
+    def _encoded(self) -> dict[str, bytes | bytearray]:
+        """What earlier steps have encoded."""
+        return {"producers": self._producers.encoded()}
+
     def _append(self, piece: Any) -> None:
         self.encoded += _encode(piece)
         self._pieces += 1
 
     def _finish(self) -> None:
-        small = self._small()
-        for name, value in small.items():
+        small = {name: _encode(value) for name, value in self._small().items()}
+        parts = {**small, **self._encoded()}
+        for name, encoded in parts.items():
             self.encoded += _encode(name)
-            self.encoded += _encode(value)
-        self.encoded += _encode("producers")
-        self.encoded += self._producers.encoded()
-        _HEAD.pack_into(self.encoded, 0, _MAP, 2 + len(small))
+            self.encoded += encoded
+        _HEAD.pack_into(self.encoded, 0, _MAP, 1 + len(parts))
         _HEAD.pack_into(self.encoded, self._head_bytes - _HEAD.size, _ARRAY, self._pieces)
 
 
@@ -362,9 +367,44 @@ class TopicSnapshot(SnapshotInSteps):
         super().__init__(topic)
         self._topic = topic
         self._piece: list[ChunkImage] = []
+        self._keys = bytearray()  # of deduplication, as the inside of a map
+        self._key_count = 0
+
+    def note(self, changes: Sequence[c.TopicChange]) -> None:
+        super().note(changes)
+        for change in changes:
+            if isinstance(change, c.Remembered):
+                for key, seq in zip(change.keys, change.seqs, strict=True):
+                    self._add_key(key, (change.until_ms, seq))
+
+    def _add_key(self, key: str, entry: tuple[int, int]) -> None:
+        self._keys += _encode(key) + _encode(entry)
+        self._key_count += 1
+
+    def _encoded(self) -> dict[str, bytes | bytearray]:
+        if not self._key_count:
+            return super()._encoded()
+        keys = _HEAD.pack(_MAP, self._key_count) + self._keys
+        return {**super()._encoded(), "recent": keys}
+
+    def _take_keys(self) -> Iterator[int]:
+        """As of a queue; what comes meanwhile is noted."""
+        recent = self._topic.recent
+        if recent is None:
+            return
+        for turn in recent.turns():
+            at = 0
+            while keys := recent.keys_of(turn, at, self._left):
+                for key in keys:
+                    entry = recent.entry(key)
+                    if entry is not None:
+                        self._add_key(key, entry)
+                at += len(keys)
+                yield len(keys)
 
     def _entries(self) -> Iterator[int]:
         yield from self._producers.entries()
+        yield from self._take_keys()
         log, pen = self._topic.log, 0
         while (chunk := next(log.chunks_from(pen), None)) is not None:
             self._piece.append(chunk_image(chunk))
@@ -417,6 +457,6 @@ class _EncodedProducers:
         producer = self._known().get(name)
         if producer is None:  # forgotten meanwhile
             return 1
-        image = ProducerImage(producer.seen_ms, producer.answers())
+        image = producer_image(producer)
         self._by_name[name] = _encode(name) + _encode(image)
         return 1 + len(image.answers) // _ANSWERS_AN_ENTRY

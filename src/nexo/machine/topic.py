@@ -13,19 +13,21 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from nexo.machine.chunk import Chunk
+from nexo.machine.deduplication import keys_of, recent_of
 from nexo.machine.log import Flushed, Log
 from nexo.machine.pop import Part
 from nexo.machine.producers import Producers, check_number
 from nexo.machine.span import History
 from nexo.vocabulary import limits
 from nexo.vocabulary.batch import concatenate, fitting, largest_message, size_of
-from nexo.vocabulary.changes import Produced, Published, Trimmed
+from nexo.vocabulary.changes import Produced, Published, Remembered, Trimmed
 from nexo.vocabulary.errors import InvalidArgument, MessageTooLarge, OffsetExpired
 from nexo.vocabulary.names import EVENTS_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from nexo.machine.deduplication import Recent
     from nexo.machine.log import Place
     from nexo.vocabulary.batch import Batch
     from nexo.vocabulary.changes import TopicChange
@@ -60,6 +62,7 @@ class Topic:
         "new_rows",
         "now_ms",
         "producers",
+        "recent",
         "row_numbers",
         "settings",
         "start",
@@ -76,6 +79,7 @@ class Topic:
         self.now_ms = 0
         self.firsts: list[int] = []  # of the chunks, to look them up; see `_firsts`
         self.producers: Producers | None = None
+        self.recent: Recent | None = None
         self.changes: list[TopicChange] = []
         self.new_rows: list[tuple[int, Batch]] = []
         self.dropped_rows: list[int] = []
@@ -87,26 +91,65 @@ class Topic:
 
 
 def publish(
-    topic: Topic, batch: Batch, now_ms: int, producer: str = "", number: int = 0
+    topic: Topic,
+    batch: Batch,
+    now_ms: int,
+    producer: str = "",
+    number: int = 0,
+    checksum: int = 0,
 ) -> tuple[int, int]:
-    """Add a batch; returns the range of its offsets. A producer's repeated number adds nothing."""
+    """Add a batch; returns the range of its offsets. A producer's repeated number adds nothing, nor
+    does a message that repeats another: if all of them do, the range is that of the first one's."""
     now_ms = topic.advance(now_ms)
     if producer:
         check_number(number)
-        known = topic.producers.answer(producer, number) if topic.producers is not None else None
+        producers = topic.producers
+        known = None if producers is None else producers.answer(producer, number, checksum)
         if known is not None:
             return (known[0], known[1]) if known else (0, 0)
     _check(topic, batch)
-    first = topic.log.end
-    topic.log.append(batch, now_ms)
-    topic.kept_bytes += batch.size
+    keys = keys_of(topic.settings, batch, now_ms)
+    if keys is None:
+        first, end = _append(topic, batch, now_ms)
+    else:
+        first, end = _append_new(topic, batch, keys, now_ms)
     if producer:
         if topic.producers is None:
             topic.producers = Producers()
-        answer = [first, topic.log.end]
-        topic.producers.remember(producer, number, now_ms, answer)
-        topic.changes.append(Produced(producer, number, now_ms, answer))
+        answer = [first, end]
+        topic.producers.remember(producer, number, now_ms, answer, checksum)
+        topic.changes.append(Produced(producer, number, now_ms, answer, checksum))
+    return first, end
+
+
+def _append(topic: Topic, batch: Batch, now_ms: int) -> tuple[int, int]:
+    first = topic.log.end
+    topic.log.append(batch, now_ms)
+    topic.kept_bytes += batch.size
     return first, topic.log.end
+
+
+def _append_new(topic: Topic, batch: Batch, keys: list[str | None], now_ms: int) -> tuple[int, int]:
+    """Of a batch what repeats nothing of the last minutes."""
+    recent = recent_of(topic)
+    recent.forget(now_ms, limits.DEDUPLICATION_KEYS_FORGOTTEN + 2 * batch.count)
+    indexes, repeated = recent.sift(keys, now_ms)
+    if not indexes:
+        offset = recent.seq(keys[repeated[0]] or "")
+        return offset, offset + 1
+    noted = [(index, key) for index in indexes if (key := keys[index]) is not None]
+    recent.check_room(len(noted), topic.name)
+    fresh = batch.select(indexes) if repeated else batch
+    first, end = _append(topic, fresh, now_ms)
+    if noted:
+        offsets = {index: first + place for place, index in enumerate(indexes)}
+        until_ms = now_ms + limits.TOPIC_DEDUPLICATION_MS
+        remembered = Remembered(
+            until_ms, [key for _, key in noted], [offsets[index] for index, _ in noted]
+        )
+        recent.add(until_ms, remembered.keys, remembered.seqs)
+        topic.changes.append(remembered)
+    return first, end
 
 
 def archive(topic: Topic, batch: Batch, place: Place, now_ms: int) -> None:
@@ -250,6 +293,8 @@ def settle_topic(topic: Topic, end: int) -> None:
 def trim(topic: Topic, now_ms: int) -> None:
     """Apply the retention. Only what is on disk is trimmed, so it can be told in order."""
     now_ms = topic.advance(now_ms)
+    if topic.recent is not None:
+        topic.recent.forget(now_ms)
     settings, log = topic.settings, topic.log
     start = topic.start
     if settings.retention_messages is not None:

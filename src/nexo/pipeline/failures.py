@@ -6,10 +6,11 @@ is made an error again, with its code and hint. What is wrong in an SQL conditio
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 
 from nexo.vocabulary import errors
@@ -18,6 +19,7 @@ from nexo.vocabulary.errors import InvalidArgument, NexoError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_log = logging.getLogger(__name__)
 _OURS = re.compile(r"nexo\.vocabulary\.errors\.(\w+): ([^\n]+)")
 _HINTED = re.compile(r"(.*?) \((.*)\)$")
 
@@ -35,7 +37,22 @@ def explained(error: BaseException) -> NexoError:
         return kind(*hinted.groups()) if hinted else kind(message)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     first = lines[0] if lines else type(error).__name__
+    _log.error("%s", text)
     return NexoError(f"Spark failed: {first:.500}", "the log above has the whole story")
+
+
+def is_ours(error: BaseException) -> bool:
+    """Whether this is a refusal of ours, which says all there is to say in one line."""
+    return isinstance(error, NexoError) or _OURS.search(str(error)) is not None
+
+
+def java_ended(code: int) -> NexoError:
+    """What to say when Java is gone, whatever Spark's Python says of it then."""
+    how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    return NexoError(
+        f"Java, on which Spark runs, {how}",
+        "if it ran out of memory, give it more: --conf spark.driver.memory=4g",
+    )
 
 
 def checked_sql(flag: str, text: str, use: Callable[[str], object]) -> None:
@@ -50,4 +67,5 @@ def checked_sql(flag: str, text: str, use: Callable[[str], object]) -> None:
         ) from None
 
 
-SPARK_ERRORS = (PySparkException, Py4JError)
+BROKEN_CONNECTION = (ConnectionError, Py4JNetworkError)  # as when Java is gone
+SPARK_ERRORS = (PySparkException, Py4JError, ConnectionError)

@@ -14,6 +14,7 @@ import msgspec
 
 import nexo
 from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.units import parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,6 +100,7 @@ class JobRun:
             self.broker["endpoint"],
             token=self.broker.get("token"),
             tls_ca=self.broker.get("tlsCa"),
+            timeout=parse_duration(self.broker.get("timeout", "30s")),
         )
 
     def stream(self, **options: Any) -> DataFrame:

@@ -59,7 +59,9 @@ def run(job: JobRun, asked: Redrive) -> dict[str, int]:
             "leave them out with --where, or write coalesce(…, text)",
         )
     # One task, so that they keep their order; what has changed since they were counted is seen.
-    chosen = letters.where("matches").select("offset", "new_body").coalesce(1)
+    # A letter that came since and has no new body stays: nobody was told of it.
+    chosen = letters.where("matches AND new_body IS NOT NULL").select("offset", "new_body")
+    chosen = chosen.coalesce(1)
     with_bodies = asked.set_body is not None
     move = _mover(options, asked.queue, asked.to, incarnation, with_bodies)
     for row in chosen.mapInArrow(move, _MOVED).toLocalIterator():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import _thread
+import contextlib
 import json
 import threading
 import time
@@ -9,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from nexo.pipeline.failures import explained
+from nexo.pipeline.failures import SPARK_ERRORS, explained
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -81,6 +83,20 @@ class Watch(StreamingQueryListener):
             if error is not None:
                 raise explained(error)
 
+    def stop_soon(self) -> None:
+        """Stop all queries calmly, from a thread of its own: whoever calls this may be in the
+        middle of a call to Spark. If there are none, the main thread is interrupted."""
+
+        def stop() -> None:
+            with contextlib.suppress(*SPARK_ERRORS):
+                active = list(self._spark.streams.active)
+                if active:
+                    _stop_calmly(active)
+                    return
+            _thread.interrupt_main()
+
+        threading.Thread(target=stop, name="nexo-stop", daemon=True).start()
+
     def close(self) -> None:
         """Others have started queries, and are done: those that still run are stopped, and all of
         them heard out."""
@@ -134,20 +150,25 @@ def _was_not_heard_of(query: StreamingQuery) -> bool:
 
 
 def lags(progress: Any) -> dict[str, int]:
-    """How many messages of each topic are not read yet; nothing of other sources."""
+    """How many messages of each topic or queue wait that are not read yet; nothing of other
+    sources."""
     behind: dict[str, int] = {}
     for source in progress.sources:
-        latest, end = _offsets(source.latestOffset), _offsets(source.endOffset)
-        for name in latest.keys() & end.keys():
-            behind[name] = behind.get(name, 0) + max(0, latest[name] - end[name])
+        latest, end = _told(source.latestOffset), _told(source.endOffset)
+        if isinstance(latest.get("consumer"), str):  # a queue: what is in line and not claimed
+            name = latest["consumer"]
+            behind[name] = behind.get(name, 0) + int(latest.get("ready", 0))
+            continue
+        for name in latest.keys() & end.keys():  # up to where each topic goes
+            if isinstance(latest[name], int) and isinstance(end[name], int):
+                behind[name] = behind.get(name, 0) + max(0, latest[name] - end[name])
     return behind
 
 
-def _offsets(text: str | None) -> dict[str, int]:
-    """Up to where each topic goes; of another source, nothing."""
+def _told(text: str | None) -> dict[str, Any]:
+    """An offset of ours; of a source that says it in another way, nothing."""
     try:
         told = json.loads(text or "{}")
-    except ValueError:  # a source may say it in any way
+    except ValueError:
         return {}
-    pairs = told.items() if isinstance(told, dict) else ()
-    return {name: offset for name, offset in pairs if isinstance(offset, int)}
+    return told if isinstance(told, dict) else {}

@@ -18,6 +18,7 @@ import msgspec
 from nexo import __version__
 from nexo.doors.json_udp.door import UdpDoor
 from nexo.doors.rpc_tcp.door import RpcDoor
+from nexo.engine.desk import AdaptiveRunner
 from nexo.engine.engine import Engine
 from nexo.journal.memory import MemoryJournal
 from nexo.journal.sqlite import SqliteJournal
@@ -26,6 +27,7 @@ from nexo.server.listeners import listener
 from nexo.server.security import Security, check_exposure, warn_of_directory
 from nexo.telemetry.meters import LagTimer
 from nexo.vocabulary.errors import InvalidArgument, NotReady
+from nexo.vocabulary.limits import GOODBYE_S
 from nexo.vocabulary.settings import TopicSettings
 
 if TYPE_CHECKING:
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
     from nexo.server.configuration import Configuration
 
 IN_MEMORY = ":memory:"
-GOODBYE_S = 5.0  # how long clients may take to hang up when the broker stops
 _STATM = Path("/proc/self/statm")
 
 
@@ -68,7 +69,8 @@ class Broker:
         check_exposure(configuration)
         draw = random.SystemRandom()
         engine = self._engine = Engine(
-            _journal(configuration.data),
+            journal_of(configuration.data, configuration.journal),
+            runner=None if configuration.journal is None else AdaptiveRunner(inline_ms=0),
             memory_limit_bytes=configuration.memory_limit,
             events=TopicSettings(
                 retention_ms=round(configuration.events_retention * 1000),
@@ -76,7 +78,7 @@ class Broker:
             ),
             new_incarnation=lambda: draw.getrandbits(64),
         )
-        data = None if configuration.data == IN_MEMORY else Path(configuration.data)
+        data = data_directory(configuration)
         security = self._security = Security(configuration, engine, data)
         await engine.open()
         warn_of_directory(data)
@@ -151,8 +153,34 @@ async def _say_goodbye(door: HttpService | RpcDoor | UdpDoor) -> None:
             await door.close()
 
 
-def _journal(data: str) -> Journal:
-    return MemoryJournal() if data == IN_MEMORY else SqliteJournal(data)
+def data_directory(configuration: Configuration) -> Path | None:
+    """Where the broker has files of its own; None: nowhere."""
+    if configuration.journal is not None or configuration.data == IN_MEMORY:
+        return None
+    return Path(configuration.data)
+
+
+def is_postgresql(place: str) -> bool:
+    """Whether it is the URL of a database, not a data directory."""
+    return place.startswith(("postgresql://", "postgres://"))
+
+
+def journal_of(data: str, url: str | None = None) -> Journal:
+    if url is None:
+        return MemoryJournal() if data == IN_MEMORY else SqliteJournal(data)
+    if not is_postgresql(url):  # which may hold a password: it is not repeated
+        raise InvalidArgument(
+            "--journal takes the URL of a PostgreSQL database",
+            "write postgresql://USER@HOST:PORT/DATABASE",
+        )
+    try:
+        from nexo.journal.postgresql import PostgresqlJournal
+    except ImportError:
+        raise NotReady(
+            "a journal in PostgreSQL needs the package psycopg",
+            "pip install 'nexo-broker[postgresql]'",
+        ) from None
+    return PostgresqlJournal(url)
 
 
 class BrokerSurroundings:

@@ -46,6 +46,13 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data: Annotated[
         str, Meta(min_length=1, description="the data directory; `:memory:` keeps nothing")
     ] = "nexo-data"
+    journal: Annotated[
+        str | None,
+        Meta(
+            description="keep everything in this PostgreSQL database instead of a data directory: "
+            "`postgresql://USER@HOST/DATABASE`",
+        ),
+    ] = None
     host: Annotated[str, Meta(min_length=1, description="the address to listen on")] = "127.0.0.1"
     http_port: Annotated[
         Port, Meta(description="the port of the SQS API and all else over HTTP; 0: any free one")
@@ -113,12 +120,12 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _FIELDS = {field.name: field for field in msgspec.structs.fields(Configuration)}
+_HINTS = get_type_hints(Configuration, include_extras=True)  # once: it evaluates all of them
 
 
 def describe(name: str) -> str:
     """What a setting does, in the words of this page."""
-    annotation = get_type_hints(Configuration, include_extras=True)[name]
-    (description,) = [each.description for each in annotation.__metadata__ if each.description]
+    (description,) = [each.description for each in _HINTS[name].__metadata__ if each.description]
     return str(description)
 
 

@@ -1,4 +1,4 @@
-"""What is served over HTTP: the SQS API at the root, other apps beside it."""
+"""What is served over HTTP: the SQS and SNS APIs at the root, other apps beside them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 from nexo.access.operations import OPERATIONS
 from nexo.doors.admin_http.app import AdminApp
+from nexo.doors.console.history import Sampler
 from nexo.doors.http.front import Front, Guarded, NoOtherSites
 from nexo.doors.http.server import HttpDoor
 from nexo.doors.metrics_http.app import MetricsApp
+from nexo.doors.sns_http.app import SnsApi
 from nexo.doors.sqs_http.app import SqsApp
 
 if TYPE_CHECKING:
@@ -24,11 +26,11 @@ if TYPE_CHECKING:
     from nexo.server.lake import LakeFolder
     from nexo.server.security import Security
 
-CONSOLE_AFTER_S = 1.0  # the console is loaded this long after a start, or when somebody wants it
-
 
 class LateConsole:
-    """The console, which nobody needs for a broker to be ready: its modules are a sixth of all."""
+    """The console, whose pages are loaded when somebody wants one: its modules are a sixth of all,
+    and would take turns from the event loop just when clients come back after a start. Its lines
+    begin with the broker all the same."""
 
     def __init__(
         self,
@@ -39,14 +41,15 @@ class LateConsole:
     ) -> None:
         self._given = engine, guard, surroundings, lake
         self._loading: asyncio.Task[ConsoleApp] | None = None
-        self._timer = asyncio.get_running_loop().call_later(CONSOLE_AFTER_S, self._load)
+        self._sampler = Sampler(engine)
+        self._sampling = asyncio.get_running_loop().create_task(self._sampler.look_idly())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         console = await asyncio.shield(self._load())
         await console(scope, receive, send)
 
     def close(self) -> None:
-        self._timer.cancel()
+        self._sampling.cancel()
         if self._loading is None:
             return
         if self._loading.done():
@@ -64,7 +67,8 @@ class LateConsole:
         console_app, lake_folder = await asyncio.to_thread(_modules)
         engine, guard, surroundings, lake = self._given
         folder = lake_folder(lake) if lake is not None else None
-        return console_app(engine, guard, surroundings, folder)
+        self._sampling.cancel()  # its pages see to that
+        return console_app(engine, guard, surroundings, folder, self._sampler)
 
 
 def _modules() -> tuple[type[ConsoleApp], type[LakeFolder]]:
@@ -79,12 +83,13 @@ class HttpService:
 
     def __init__(self, engine: Engine, configuration: Configuration, security: Security) -> None:
         self._guard = security.guard
+        place = {"account": configuration.account, "region": configuration.region}
         self._sqs = SqsApp(
             engine,
-            account=configuration.account,
-            region=configuration.region,
+            **place,
             has_pauses=configuration.aws_pauses == "on",
             guard=security.guard,
+            others=[SnsApi(engine, security.guard, **place)],
         )
         self.front = Front(self._sqs, {}, lambda: engine.trouble)
         served = NoOtherSites(self.front) if security.is_for_this_machine else self.front

@@ -1,4 +1,7 @@
-"""The tokens of a broker that is not running: whoever may write its data directory is its admin."""
+"""The tokens of a broker that is not running: whoever may write its data directory is its admin.
+
+Where a data directory is named, the URL of a journal in PostgreSQL may stand instead.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from nexo.engine.engine import Engine
 from nexo.engine.process import run
-from nexo.journal.sqlite import SqliteJournal
-from nexo.server.broker import IN_MEMORY
+from nexo.server.broker import IN_MEMORY, is_postgresql, journal_of
 from nexo.vocabulary.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -64,5 +66,6 @@ async def _open(data: str) -> Engine:
             "a broker that keeps nothing has no tokens to prepare", "name its data directory"
         )
     draw = random.SystemRandom()
-    engine = Engine(SqliteJournal(data), new_incarnation=lambda: draw.getrandbits(64))
+    url = data if is_postgresql(data) else None
+    engine = Engine(journal_of(data, url), new_incarnation=lambda: draw.getrandbits(64))
     return await engine.open()

@@ -14,6 +14,7 @@ from nexo.access.guard import Guard
 from nexo.access.tls import ServerTls
 from nexo.journal.directory import DataDirectory
 from nexo.vocabulary.errors import Forbidden, InvalidArgument
+from nexo.vocabulary.limits import SECURITY_ROUND_S
 
 if TYPE_CHECKING:
     import ssl
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from nexo.server.configuration import Configuration
 
 REQUIRED = "required"
-ROUND_S = 1.0  # how often expiries and the files of the certificate are looked at
 
 logger = logging.getLogger("nexo.server")
 
@@ -34,7 +34,7 @@ class Security:
         self.guard = Guard(
             engine.wall_ms,
             is_required=configuration.access == REQUIRED,
-            audit=Audit(data),
+            audit=Audit(data, tell=configuration.journal is not None),
         )
         self._tls = _tls(configuration)
         self._round: asyncio.TimerHandle | None = None
@@ -77,7 +77,7 @@ class Security:
             self.guard.expire()
         if self._tls is not None:
             self._tls.refresh()
-        self._round = asyncio.get_running_loop().call_later(ROUND_S, self._go_round)
+        self._round = asyncio.get_running_loop().call_later(SECURITY_ROUND_S, self._go_round)
 
 
 def check_exposure(configuration: Configuration) -> None:

@@ -27,7 +27,13 @@ import msgspec
 from nexo.engine.process import Collector, run, tune_process
 from nexo.server.broker import Broker
 from nexo.vocabulary.errors import NotReady
-from nexo.vocabulary.limits import CLOCK_STEP_MS, DESCRIPTORS_MAX
+from nexo.vocabulary.limits import (
+    CLOCK_STEP_MS,
+    DESCRIPTORS_MAX,
+    DISK_WATCH_S,
+    LAST_WORDS_S,
+    STOP_S,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,10 +43,6 @@ if TYPE_CHECKING:
 
     Announce = Callable[[Broker, Ports], None]
 
-WATCH_S = 0.5  # how often the broker is asked whether its disk is well
-QUIET_S = 30.0  # without a commit: nobody is likely to come in the next second
-STOP_S = 20.0  # from the signal to the end, at most; the systemd unit allows a little more
-LAST_WORDS_S = 1.0  # for the log: whoever reads it may be what is stuck
 STOPPED_AT_ONCE = 130  # the exit code of a process that was interrupted
 STUCK = 124  # and of one whose time was over, as timeout(1) has it
 SIGNALS = frozenset({signal.SIGINT, signal.SIGTERM})
@@ -116,7 +118,7 @@ async def _serve(
     asked = signals.listen()
     broker, collector = Broker(configuration), Collector()
     began = time.perf_counter()
-    logger.debug("starting", extra={"data": configuration.data, "pid": os.getpid()})
+    logger.debug("starting", extra={"pid": os.getpid()})
     ports = await broker.start()
     try:
         _tell_start(broker, ports, began)
@@ -126,7 +128,7 @@ async def _serve(
         notify("READY=1")
         stopping.doing = "serve clients"
         collector.begin()
-        await _watch(broker, asked, collector)
+        await _watch(broker, asked)
     finally:
         collector.end()
         began = time.perf_counter()
@@ -148,10 +150,9 @@ def write_ports(file: str, ports: Ports) -> None:
         ) from None
 
 
-async def _watch(broker: Broker, stopping: asyncio.Future[str], collector: Collector) -> None:
+async def _watch(broker: Broker, stopping: asyncio.Future[str]) -> None:
     """Wait for the signal, and tell when the disk fails or stalls and when it is back."""
     said = stalled = None
-    committer, commits, quiet_s = broker.engine.committer, -1, 0.0
     unreadable: set[tuple[str, int]] = set()
     ahead_ms = 0
     while not stopping.done():
@@ -169,12 +170,8 @@ async def _watch(broker: Broker, stopping: asyncio.Future[str], collector: Colle
         stalled = stall
         unreadable = _tell_unreadable(broker, unreadable)
         ahead_ms = tell_clock(broker.engine.clock_ahead_ms(), ahead_ms)
-        is_quiet = committer.idle and committer.commits == commits
-        quiet_s, commits = quiet_s + WATCH_S if is_quiet else 0.0, committer.commits
-        if quiet_s >= QUIET_S:
-            collector.idle()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(stopping), WATCH_S)
+            await asyncio.wait_for(asyncio.shield(stopping), DISK_WATCH_S)
 
 
 def tell_clock(ahead_ms: int, told_ms: int) -> int:

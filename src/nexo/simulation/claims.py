@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from nexo.machine.pop import Delivery, messages
 from nexo.simulation.history import Violation
-from nexo.simulation.letter import Acked, Copy, Hold
+from nexo.simulation.records import Acked, Copy, Hold
 from nexo.vocabulary.errors import LeaseLost, NexoError, ReadOnly
 from nexo.vocabulary.limits import LEASE_BITS
 from nexo.vocabulary.states import State
@@ -166,7 +166,7 @@ class ClaimWitness:
         for batch in given:
             batch.is_over, batch.is_doubtful, batch.hold.live = True, True, False
         if forget:
-            future: asyncio.Future[Any] = actor.claims.forget(self._consumer)
+            future: asyncio.Future[Any] = actor.claims.release(self._consumer, forget=True)
         else:
             future = actor.claims.release(self._consumer, dead_letter)
         if await self._confirmed(index, future, forget) is None:

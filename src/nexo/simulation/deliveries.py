@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nexo.simulation.history import Violation
-from nexo.simulation.letter import Acked, Hold
+from nexo.simulation.records import Acked, Hold
 from nexo.vocabulary.limits import LEASE_BITS
 from nexo.vocabulary.states import State
 
@@ -13,9 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nexo.machine.queue import Queue
-    from nexo.simulation.book import QueueBook
     from nexo.simulation.ledger import Ledger
-    from nexo.simulation.letter import Copy, Letter
+    from nexo.simulation.records import Copy, Letter, QueueBook
     from nexo.vocabulary.message import Message
 
 

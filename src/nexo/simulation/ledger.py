@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nexo.simulation.book import QueueBook
 from nexo.simulation.history import History, Violation
-from nexo.simulation.letter import Acked, Copy, Hold, Letter, Status
+from nexo.simulation.records import Acked, Copy, Hold, Letter, QueueBook, Status
 from nexo.vocabulary.identity import message_id, parse_message_id
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 A slow call is what a thread would make of it: it starts, the loop goes on, and the outcome is told
 later. When in that span the work is done is drawn, because a crash in between finds it done or
-not.
+not. And commits keep coming: whoever waits for the disk is answered soon, while the disk is well.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nexo.simulation.disk import Crashed
+from nexo.simulation.history import Violation
 from nexo.vocabulary.errors import NexoError
 
 if TYPE_CHECKING:
@@ -17,8 +18,12 @@ if TYPE_CHECKING:
     from random import Random
 
     from nexo.engine.desk import Done, Job
+    from nexo.engine.engine import Engine
     from nexo.simulation.loop import VirtualLoop
-    from nexo.simulation.watched import WatchedJournal
+    from nexo.simulation.store import WatchedJournal
+
+COMMIT_OVERDUE_S = 5.0  # of virtual time; the slowest disk of a plan takes a fraction of it
+COMMIT_OVERDUE_STEPS = 5_000  # of the loop, for what spins while hardly any time passes
 
 
 class SimulatedRunner:
@@ -88,3 +93,34 @@ class SimulatedRunner:
             return None
         finally:
             self._journal.inside = False
+
+
+class CommitWatch:
+    """Looks after each step; what waits is known by the committer not being idle."""
+
+    def __init__(self, engine: Engine, loop: VirtualLoop) -> None:
+        self._engine = engine
+        self._loop = loop
+        self._commits = -1
+        self._since_s = 0.0
+        self._steps = 0
+
+    def look(self) -> None:
+        committer = self._engine.committer
+        is_due = not committer.idle and self._engine.refusal is None
+        if not is_due or committer.commits != self._commits:
+            self._commits, self._since_s, self._steps = committer.commits, self._loop.time(), 0
+            return
+        self._steps += 1
+        waited_s = self._loop.time() - self._since_s
+        if waited_s > COMMIT_OVERDUE_S or self._steps > COMMIT_OVERDUE_STEPS:
+            raise Violation(
+                "commits keep coming",
+                f"something waits for the disk since {waited_s:.1f} s and {self._steps} steps, "
+                f"after {self._commits} commits",
+            )
+
+    def check_ended(self) -> None:
+        """The engine is closed: nothing is left that waits for it."""
+        if self._engine.refusal is None and not self._engine.committer.idle:
+            raise Violation("a closed broker leaves nobody waiting", "something was not committed")

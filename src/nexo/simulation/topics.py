@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nexo.simulation.history import Violation
-from nexo.simulation.letter import Letter, Status
+from nexo.simulation.records import Letter, Status
 from nexo.simulation.witness import batch_from
 from nexo.vocabulary.attributes import matches
 from nexo.vocabulary.errors import NexoError, OffsetExpired, ReadOnly

@@ -12,7 +12,7 @@ import msgspec
 
 from nexo.simulation.deliveries import Deliveries
 from nexo.simulation.history import Violation
-from nexo.simulation.letter import Acked, Status
+from nexo.simulation.records import Acked, Status
 from nexo.vocabulary.batch import Batch, batch_of
 from nexo.vocabulary.errors import NexoError, ReadOnly, StaleReceipt
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from nexo.machine.pop import Delivery
     from nexo.simulation.history import History
     from nexo.simulation.ledger import Ledger
-    from nexo.simulation.letter import Copy, Hold, Letter
+    from nexo.simulation.records import Copy, Hold, Letter
 
 
 class Taken(msgspec.Struct):

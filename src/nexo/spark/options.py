@@ -16,7 +16,7 @@ import msgspec
 
 from nexo.client.address import DEFAULT_URL, address_of, token_of
 from nexo.vocabulary.errors import InvalidArgument
-from nexo.vocabulary.units import parse_time
+from nexo.vocabulary.units import parse_duration, parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,6 +52,18 @@ TABLE = (
         "all there is",
         "messages in one micro-batch; `maxOffsetsPerTrigger` is another name for it",
     ),
+    Described(
+        "minMessagesPerTrigger",
+        "stream",
+        "1",
+        "wait until so many messages are there; `minOffsetsPerTrigger` is another name for it",
+    ),
+    Described(
+        "maxTriggerDelay",
+        "stream",
+        "`15m`",
+        "with `minMessagesPerTrigger`: how long after the last micro-batch fewer will do",
+    ),
     Described("maxBytesPerTrigger", "stream", "all there is", "payload bytes in one micro-batch"),
     Described("minPartitions", "read", "by size", "the least number of slices that are read"),
     Described(
@@ -67,6 +79,20 @@ TABLE = (
         "",
         "begin at the first message of this time or later: ISO 8601, or milliseconds since 1970",
     ),
+    Described(
+        "startingOffsetsByTimestamp",
+        "topics",
+        "",
+        'the same for each topic, as JSON with milliseconds: `{"news": 1767225600000}`; topics '
+        "that it does not name begin as `startingOffsets` says",
+    ),
+    Described(
+        "endingTimestamp",
+        "topics, batch",
+        "",
+        "end at the first message of this time or later, not included; written like "
+        "`startingTimestamp`",
+    ),
     Described("endingOffsets", "topics, batch", "`latest`", "where to end, not included"),
     Described(
         "failOnDataLoss",
@@ -80,7 +106,16 @@ TABLE = (
         "writeId",
         "batch write",
         "",
-        "names a write: repeating it under the same name adds nothing",
+        "names a write: repeating it under the same name adds nothing, and other rows under that "
+        "name are refused. Inside `foreachBatch` leave it out: the write is named after the query, "
+        "the micro-batch and its place in it",
+    ),
+    Described(
+        "verifyRepeats",
+        "write",
+        "`true`",
+        "whether a write that runs again must have the same rows. `false` is for rows that differ "
+        "by time or chance each time they are computed: those of the first run count",
     ),
     Described(
         "token",
@@ -95,12 +130,38 @@ TABLE = (
         "the file with the certificates to trust, for an endpoint that begins with `nexos://`; it "
         "must be there on every machine",
     ),
+    Described(
+        "timeout",
+        "all",
+        "`$NEXO_BROKER_TIMEOUT`, else `10m` for streams, `1m` for batches",
+        "how long to wait for a broker that is away, or a queue that is full, before the query "
+        "fails: `90s`, `15m`",
+    ),
     Described("tlsVerify", "all", "`true`", "whether the broker's certificate is checked"),
 )
-_ALIASES = {"maxoffsetspertrigger": "maxMessagesPerTrigger"}
+_ALIASES = {
+    "maxoffsetspertrigger": "maxMessagesPerTrigger",
+    "minoffsetspertrigger": "minMessagesPerTrigger",
+}
+# What whoever comes from Kafka writes, and what it is here.
+_KAFKAS = {
+    "subscribe": "use topic",
+    "assign": "use topic",
+    "subscribepattern": "use topicPattern",
+    "kafka.bootstrap.servers": "use endpoint",
+    "includeheaders": "headers are always there, in the column attributes",
+    "endingoffsetsbytimestamp": "use endingTimestamp",
+}
 _NAMES = {each.name.lower(): each.name for each in TABLE} | _ALIASES
 # Spark hands its own options on to the source.
 _SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "asyncprogresstrackingenabled"})
+_OF_TOPICS = (
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingOffsets",
+    "endingTimestamp",
+)
 _TARGETS = ("queue", "topic", "topicPattern")
 
 
@@ -119,9 +180,15 @@ class Options(msgspec.Struct, frozen=True):
     partitions_min: int | None = None
     starting_offsets: str | dict[str, int] | None = None
     starting_ms: int | None = None
+    starting_ms_by_topic: dict[str, int] = {}
+    ending_ms: int | None = None
+    messages_min: int | None = None
+    delay_max_s: float = 900.0
     ending_offsets: str | dict[str, int] = LATEST
     fail_on_data_loss: bool = True
     write_id: str | None = None
+    verify_repeats: bool = True
+    timeout_s: float | None = None  # by default it depends on what is done
 
 
 def read_options(given: Mapping[str, str]) -> Options:
@@ -150,10 +217,16 @@ def read_options(given: Mapping[str, str]) -> Options:
         bytes_max=_count("maxBytesPerTrigger", values),
         partitions_min=_count("minPartitions", values),
         starting_offsets=_offsets("startingOffsets", values.get("startingOffsets")),
-        starting_ms=_time_ms(values.get("startingTimestamp")),
+        starting_ms=_time_ms("startingTimestamp", values),
+        starting_ms_by_topic=_times_ms(values.get("startingOffsetsByTimestamp")),
+        ending_ms=_time_ms("endingTimestamp", values),
+        messages_min=_count("minMessagesPerTrigger", values),
+        delay_max_s=parse_duration(values.get("maxTriggerDelay", "15m")),
         ending_offsets=_offsets("endingOffsets", values.get("endingOffsets")) or LATEST,
         fail_on_data_loss=_truth("failOnDataLoss", values.get("failOnDataLoss", "true")),
         write_id=values.get("writeId"),
+        timeout_s=_timeout_s(values.get("timeout") or os.environ.get("NEXO_BROKER_TIMEOUT")),
+        verify_repeats=_truth("verifyRepeats", values.get("verifyRepeats", "true")),
     )
 
 
@@ -161,6 +234,10 @@ def _unknown(key: str) -> InvalidArgument:
     close = difflib.get_close_matches(key.lower(), _NAMES, n=1)
     known = ", ".join(each.name for each in TABLE)
     hint = f"did you mean {_NAMES[close[0]]!r}?" if close else f"there are: {known}"
+    if key.lower() in _KAFKAS:
+        hint = _KAFKAS[key.lower()]
+    elif key.lower().startswith("kafka."):
+        hint = "this is no Kafka: leave it out"
     if key.lower() == "path":
         hint = "name what to read by option('queue', …) or option('topic', …), not in load()"
     return InvalidArgument(f"there is no option {key!r}", hint)
@@ -172,14 +249,23 @@ def _check_together(values: dict[str, str]) -> None:
         raise InvalidArgument(
             f"{' and '.join(named)} cannot be read or written together", "name exactly one of them"
         )
-    for name in ("startingOffsets", "startingTimestamp", "endingOffsets"):
+    for name in _OF_TOPICS:
         if "queue" in named and name in values:
             raise InvalidArgument(
                 f"{name} is for topics: a queue has no offsets to start from",
                 "a queue is read from what is in line; read its archive to go back in time",
             )
-    if "startingOffsets" in values and "startingTimestamp" in values:
-        raise InvalidArgument("startingOffsets and startingTimestamp contradict each other")
+    for one, other in (
+        ("startingOffsets", "startingTimestamp"),
+        ("startingTimestamp", "startingOffsetsByTimestamp"),
+        ("endingOffsets", "endingTimestamp"),
+    ):
+        if one in values and other in values:
+            raise InvalidArgument(f"{one} and {other} contradict each other")
+    if "maxTriggerDelay" in values and "minMessagesPerTrigger" not in values:
+        raise InvalidArgument(
+            "maxTriggerDelay alone means nothing", "set minMessagesPerTrigger too, or leave it out"
+        )
     mode = values.get("mode", "peek")
     if mode != "peek":
         raise InvalidArgument(
@@ -194,6 +280,15 @@ def _count(name: str, values: dict[str, str]) -> int | None:
     if not re.fullmatch(r"\d{1,18}", value.strip()) or int(value) < 1:
         raise InvalidArgument(f"{name} is {value!r:.60}", "it must be a whole number from 1 on")
     return int(value)
+
+
+def _timeout_s(value: str | None) -> float | None:
+    if value is None:
+        return None
+    seconds = parse_duration(value)
+    if seconds <= 0:
+        raise InvalidArgument(f"timeout is {value!r:.60}", "write a time such as 90s or 15m")
+    return seconds
 
 
 def _truth(name: str, value: str) -> bool:
@@ -223,7 +318,18 @@ def _offsets(name: str, value: str | None) -> str | dict[str, int] | None:
         ) from None
 
 
-def _time_ms(value: str | None) -> int | None:
+def _times_ms(value: str | None) -> dict[str, int]:
+    try:
+        return msgspec.convert(json.loads(value or "{}"), dict[str, int])
+    except (ValueError, msgspec.ValidationError):
+        raise InvalidArgument(
+            f"startingOffsetsByTimestamp is {value!r:.80}",
+            'write JSON from topics to milliseconds since 1970: {"news": 1767225600000}',
+        ) from None
+
+
+def _time_ms(name: str, values: dict[str, str]) -> int | None:
+    value = values.get(name)
     if value is None:
         return None
     if re.fullmatch(r"\d{1,15}", value.strip()):
@@ -232,7 +338,7 @@ def _time_ms(value: str | None) -> int | None:
         return round(parse_time(value).timestamp() * 1000)
     except InvalidArgument:
         raise InvalidArgument(
-            f"startingTimestamp is {value!r:.60}",
+            f"{name} is {value!r:.60}",
             "write 2026-01-31T12:00:00Z, or milliseconds since 1970",
         ) from None
 

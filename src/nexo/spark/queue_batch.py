@@ -1,14 +1,25 @@
-"""A batch read of a queue: a look at all of it at one moment, without taking anything."""
+"""A batch read of a queue: a look at all of it at one moment, without taking anything.
+
+Spark plans the slices of a DataFrame once, when it is loaded, and keeps them for all queries on it.
+So a slice is only a place among so many: the moment is that of the query, whose first task has the
+broker open a view, and all others get the same one.
+
+Conditions are left to Spark. With `spark.sql.python.filterPushdown.enabled`, Spark 4.3.0 keeps the
+conditions of one query in the relation that others share: a DataFrame or view that was filtered
+once gave the filtered rows to every later query, silently. A reader that has no `pushFilters` is
+never handed any, so the answer is right whatever the session has set.
+"""
 
 from __future__ import annotations
 
 import logging
-import sys
+import uuid
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from nexo.spark.filters import chosen, ranges, takes
 from nexo.spark.link import link_to, raw_call
 from nexo.spark.slices import READ_BYTES, READ_MESSAGES, cut, slice_count
 from nexo.vocabulary.errors import LeaseLost
@@ -16,74 +27,83 @@ from nexo.vocabulary.states import State
 from nexo.wire import calls
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
-    from pyspark.sql.datasource import Filter
 
     from nexo.spark.options import Options
+    from nexo.wire.calls import SnapshotInfo
 
-_PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
+_EXECUTION, _QUERY = "spark.sql.execution.id", "spark.sql.execution.query.id"
+_SCANS_REMEMBERED = 100
 _STATES = {int(state): state.name.lower() for state in State}
 _log = logging.getLogger(__name__)
+_seen: OrderedDict[tuple[str, str], str] = OrderedDict()  # the views that this process has read
 
 
-class SnapshotSlice(InputPartition):
-    """Places `start` to `stop` of a snapshot."""
+class ViewSlice(InputPartition):
+    """Slice `index` of `parts`, of whatever view the query has."""
 
-    def __init__(self, snapshot: str, incarnation: int, start: int, stop: int) -> None:
-        self.snapshot = snapshot
-        self.incarnation = incarnation
-        self.start = start
-        self.stop = stop
+    def __init__(self, loaded: str, index: int, parts: int) -> None:
+        self.loaded = loaded  # the name of the DataFrame, for what is no query of Spark SQL
+        self.index = index
+        self.parts = parts
 
 
-class SnapshotReader(DataSourceReader):
+class ViewReader(DataSourceReader):
     def __init__(self, options: Options) -> None:
         assert options.queue is not None
         self._options = options
         self._queue = options.queue
-        self._conditions: list[Filter] = []
 
     def partitions(self) -> Sequence[InputPartition]:
-        options = self._options
-        link = link_to(options)
-        taken = link.call(calls.OpenSnapshot(self._queue, ranges(self._conditions)))
-        parts = slice_count(taken.count, taken.payload_bytes, options.partitions_min)
-        return [
-            SnapshotSlice(taken.snapshot, taken.incarnation, *each)
-            for each in cut(taken.count, parts) or [(0, 0)]
-        ]
+        """How many slices there are goes by what is in the queue when the DataFrame is loaded."""
+        link = link_to(self._options)
+        there = link.call(calls.OpenSnapshot(self._queue))
+        link.call(calls.CloseSnapshot(self._queue, there.snapshot))
+        parts = slice_count(there.count, there.payload_bytes, self._options.partitions_min)
+        loaded = str(uuid.uuid4())
+        return [ViewSlice(loaded, index, parts) for index in range(parts)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from nexo.spark.rows import queue_rows
+        from nexo.query.rows import queue_rows
         from nexo.wire.columns import raw_parts
 
-        assert isinstance(partition, SnapshotSlice)
-        link = link_to(self._options)
-        at, missing = partition.start, 0
-        while at < partition.stop:
-            answer = link.wait(link.begin(self._reading(partition, at)))
+        assert isinstance(partition, ViewSlice)
+        link, scan = link_to(self._options), scan_of(TaskContext.get(), partition.loaded)
+        view = link.call(calls.OpenSnapshot(self._queue, scan=scan))
+        self._check_moment(scan, view)
+        slices = cut(view.count, partition.parts)
+        at, stop = slices[partition.index] if partition.index < len(slices) else (0, 0)
+        missing = 0
+        while at < stop:
+            wanted = calls.ReadSnapshot(
+                name=self._queue,
+                snapshot=view.snapshot,
+                start=at,
+                count=min(stop - at, READ_MESSAGES),
+                bytes_max=READ_BYTES,
+                scan=scan,
+            )
+            answer = link.wait(link.begin(raw_call(wanted)))
             page = calls.read(calls.ReadSnapshot, answer)
             at, missing = page.next, missing + page.missing
             parts = raw_parts(answer.body)
             if parts:
                 named = [_STATES[state] for state in page.states]
-                rows = queue_rows(parts, self._queue, partition.incarnation, named)
-                yield chosen(rows, self._conditions)
+                yield queue_rows(parts, self._queue, view.incarnation, named)
         if missing:
             self._tell_missing(missing)
 
-    def _reading(self, partition: SnapshotSlice, at: int) -> Any:
-        return raw_call(
-            calls.ReadSnapshot(
-                name=self._queue,
-                snapshot=partition.snapshot,
-                start=at,
-                count=min(partition.stop - at, READ_MESSAGES),
-                bytes_max=READ_BYTES,
+    def _check_moment(self, scan: str, view: SnapshotInfo) -> None:
+        """A broker that was restarted since does not know that this scan had another view."""
+        key = (self._queue, scan)
+        if _seen.setdefault(key, view.snapshot) != view.snapshot:
+            raise LeaseLost(
+                f"the broker restarted while a query read {self._queue!r}", "run the query again"
             )
-        )
+        if len(_seen) > _SCANS_REMEMBERED:
+            _seen.popitem(last=False)
 
     def _tell_missing(self, missing: int) -> None:
         """The queue is larger than the broker's memory, and these were acked meanwhile."""
@@ -93,21 +113,12 @@ class SnapshotReader(DataSourceReader):
         _log.warning("%s", problem)
 
 
-class FilteringReader(SnapshotReader):
-    """With conditions that Spark hands down."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Keeps the conditions that are applied here, and gives the others back."""
-        self._conditions = [each for each in filters if takes(each)]
-        return [each for each in filters if not takes(each)]
-
-
-def batch_reader(options: Options) -> SnapshotReader:
-    """Spark refuses a reader that takes conditions unless the session has that switched on
-    (`spark.sql.python.filterPushdown.enabled`), and does not say whether it has; but where it
-    has, another of its programs runs this."""
-    program = getattr(sys.modules["__main__"], "__spec__", None)
-    is_pushdown = _PUSHDOWN_WORKER in sys.modules or (
-        program is not None and program.name == _PUSHDOWN_WORKER
-    )
-    return FilteringReader(options) if is_pushdown else SnapshotReader(options)
+def scan_of(context: Any, loaded: str) -> str:
+    """The name under which the tasks of one query share a view. What runs outside of Spark SQL,
+    such as `toLocalIterator` or `rdd`, may run in several jobs: they share that of the DataFrame.
+    """
+    execution = context.getLocalProperty(_EXECUTION) if context is not None else None
+    if execution is None:
+        return loaded
+    query: str = context.getLocalProperty(_QUERY) or loaded
+    return f"{query}/{execution}"

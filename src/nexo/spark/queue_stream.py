@@ -27,8 +27,10 @@ from pyspark.sql.streaming.datasource import (
 
 from nexo.spark.claims import CLAIM_TIMEOUT_MS, Claims, empty
 from nexo.spark.link import link_to, raw_call
+from nexo.spark.patience import Patience
 from nexo.spark.slices import READ_BYTES, READ_MESSAGES, cut, slice_count
 from nexo.vocabulary.errors import LeaseLost
+from nexo.vocabulary.units import show_duration
 from nexo.wire import calls
 
 if TYPE_CHECKING:
@@ -75,6 +77,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._left: int | None = None  # messages that an available-now run may still take
         self._counted = 0  # the last batch that was taken off them
         self._wait_ms = WAIT_MS
+        self._patience = Patience(options)
 
     def __getstate__(self) -> dict[str, Any]:
         """What executors need: threads and epochs stay with the driver."""
@@ -86,7 +89,26 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Asked of a query without a checkpoint, possibly twice: its consumer is named here."""
         if self._initial is None:
             self._initial = {"consumer": f"spark-{uuid.uuid4()}", "batch": 0}
+            self._tell_held()
         return self._initial
+
+    def _tell_held(self) -> None:
+        """What other queries hold is not for this one; and they may never come back for it."""
+        info = self._info()
+        for consumer, count in info.claimed.items():
+            if count:
+                held_for = show_duration(info.claimed_age_ms.get(consumer, 0) // 1000)
+                _log.warning(
+                    "messages of queue %s that the query %s holds, which this one does not get: "
+                    "%d, for %s. If that query is gone, give them back: "
+                    "nexo queue release %s --consumer %s",
+                    self._queue,
+                    consumer,
+                    count,
+                    held_for,
+                    self._queue,
+                    consumer,
+                )
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         if self._options.messages_max is not None:
@@ -113,6 +135,10 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     claims.ack(after)
                     return start
                 count = min(count, self._left)
+            elif self._patience.is_asked and self._patience.waits(self._info().ready):
+                claims.ack(after)
+                time.sleep(WAIT_MS / 1000)
+                return start
             got = claims.claim(after, count, bytes_max, self._wait_ms)
             if not got.number and self._left is not None:
                 got = self._wait_for_lapses(claims, after, count, bytes_max)
@@ -122,6 +148,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._begin_anew(claims, count, bytes_max) or start
         if not got.number:
             return start
+        self._patience.begin()
         if self._left is not None and got.number > self._counted:
             self._left -= got.messages
             self._counted = got.number
@@ -223,7 +250,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- The executors ------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from nexo.spark.rows import queue_rows
+        from nexo.query.rows import queue_rows
         from nexo.wire.columns import raw_parts
 
         assert isinstance(partition, QueueSlice)

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+from contextlib import contextmanager
+from functools import partial
 from importlib import resources, util
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nexo.spark.java import java_home
 from nexo.vocabulary.errors import NexoError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
 LOCAL = "local[*]"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+# For `config`, by those who wait for every query: none tells of its failure in the log too.
+FAILURES_ARE_TOLD = "-Dnexo.queries.log=off"
 
 
 def session(
@@ -41,6 +46,35 @@ def session(
     return _with(builder.master(master), settings).getOrCreate()
 
 
+@contextmanager
+def java_in_its_own_group() -> Iterator[None]:
+    """For as long as a session is started: a signal to the group of this process, such as Ctrl-C
+    or that of a service manager, must not end Java before this process has ended its queries.
+    When this process dies, Java follows, because it reads the end of a pipe."""
+    from pyspark import java_gateway
+
+    gateway: Any = java_gateway
+    before = gateway.Popen
+    gateway.Popen = partial(subprocess.Popen, process_group=0)
+    try:
+        yield
+    finally:
+        gateway.Popen = before
+
+
+def java_exit_code(spark: Any, wait_s: float = 0.0) -> int | None:
+    """The exit code of the Java that a session runs on, below 0 for a signal; None while it runs,
+    or if it is none of ours. It may take a moment to die."""
+    gateway = getattr(getattr(spark, "_sc", None), "_gateway", None)
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    if process is None:
+        return None
+    try:
+        return process.wait(wait_s)
+    except subprocess.TimeoutExpired:
+        return None
+
+
 def prepare_environment(is_local: bool = True) -> None:
     """What Spark looks for in the environment; what is set there already stays."""
     os.environ["JAVA_HOME"] = java_home()
@@ -52,7 +86,6 @@ def prepare_environment(is_local: bool = True) -> None:
 
 def _defaults(master: str) -> dict[str, str]:
     settings = {
-        "spark.sql.python.filterPushdown.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.showConsoleProgress": "false",
     }

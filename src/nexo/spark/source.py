@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from nexo.spark.link import for_streams
 from nexo.spark.options import read_options
 from nexo.vocabulary.errors import InvalidArgument
 
@@ -33,30 +34,30 @@ class NexoDataSource(DataSource):
         return "nexo"
 
     def schema(self) -> str:
-        from nexo.spark.rows import declared
+        from nexo.query.rows import declared
 
         self._check_readable()
         return declared(with_state=self._asked.queue is not None)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        self._check_readable()
+        self._check_schema(schema)
         if self._asked.queue is not None:
-            from nexo.spark.queue_batch import batch_reader
+            from nexo.spark.queue_batch import ViewReader
 
-            return batch_reader(self._asked)
+            return ViewReader(self._asked)
         from nexo.spark.topic_batch import TopicReader
 
         return TopicReader(self._asked)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        self._check_readable()
+        self._check_schema(schema)
         if self._asked.queue is not None:
             from nexo.spark.queue_stream import QueueStreamReader
 
-            return QueueStreamReader(self._asked)
+            return QueueStreamReader(for_streams(self._asked))
         from nexo.spark.topic_stream import TopicStreamReader
 
-        return TopicStreamReader(self._asked)
+        return TopicStreamReader(for_streams(self._asked))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from nexo.spark.writer import BatchWriter
@@ -70,7 +71,18 @@ class NexoDataSource(DataSource):
         from nexo.spark.writer import StreamWriter
 
         _refuse_overwrite(overwrite)
-        return StreamWriter(self._asked, schema)
+        return StreamWriter(for_streams(self._asked), schema)
+
+    def _check_schema(self, schema: StructType) -> None:
+        """The schema is ours. Spark asks for none where the user has given one with `.schema()`,
+        and tells of that one only here."""
+        ours = self.schema()
+        given = ", ".join(f"{each.name} {each.dataType.simpleString()}" for each in schema)
+        if given.replace("bigint", "long") != ours:
+            raise InvalidArgument(
+                f"the schema is fixed, and is not: {given:.200}",
+                f"leave .schema() out, and select() and cast() what was loaded; it is: {ours}",
+            )
 
     def _check_readable(self) -> None:
         asked = self._asked

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader
 
 from nexo.spark.link import link_to
-from nexo.spark.options import EARLIEST, LATEST
+from nexo.spark.options import EARLIEST
 from nexo.spark.topics import (
     TopicSlice,
     check_kept,
+    ends,
     kept,
     ranges_of,
     read_slice,
-    resolved,
     slice_counts,
     starts,
     topic_slices,
@@ -39,9 +39,7 @@ class TopicReader(DataSourceReader):
         topics = kept(link, options)
         start = starts(link, options, topics, EARLIEST)
         start = check_kept(start, topics, options.fail_on_data_loss)
-        end = resolved(options.ending_offsets, topics, "endingOffsets", LATEST)
-        end = {name: min(offset, topics[name].end) for name, offset in end.items()}
-        ranges = ranges_of(start, end)
+        ranges = ranges_of(start, ends(link, options, topics))
         counts = slice_counts(ranges, topics, options.partitions_min)
         # Spark takes no slices at all for one that knows nothing: an empty one says so.
         return topic_slices(ranges, counts) or [TopicSlice("", 0, 0)]

@@ -20,6 +20,7 @@ from pyspark.sql.streaming.datasource import (
 
 from nexo.spark.link import link_to
 from nexo.spark.options import LATEST
+from nexo.spark.patience import Patience
 from nexo.spark.topics import (
     TopicSlice,
     check_kept,
@@ -53,6 +54,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: Offsets | None = None
         self._target: Offsets | None = None  # where an available-now run ends
         self._topics: dict[str, Kept] = {}
+        self._patience = Patience(options)
 
     def initialOffset(self) -> Offsets:  # noqa: N802
         if self._initial is None:
@@ -78,8 +80,10 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # A topic that came since the query began is read from its beginning.
         begin = {name: going_on.get(name, topics[name].start) for name in ends if name in topics}
         waiting = {name: max(0, ends[name] - low) for name, low in begin.items()}
-        if not any(waiting.values()):
+        total = sum(waiting.values())
+        if not total or (self._target is None and self._patience.waits(total)):
             return start  # the same, to the letter: Spark compares what it has written
+        self._patience.begin()
         taken = shared_out(self._admitted(limit, waiting), waiting)
         end = {name: begin[name] + taken[name] for name in sorted(begin)}
         ranges = ranges_of(begin, end)

@@ -16,7 +16,7 @@ from nexo.vocabulary.start import Start
 from nexo.wire import calls
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     import pyarrow as pa
 
@@ -54,22 +54,31 @@ def starts(link: Link, options: Options, topics: dict[str, Kept], default: str) 
     if options.starting_ms is not None:
         moment = Start(time_ms=options.starting_ms)
         return {name: link.call(calls.Starts(name, moment))[name] for name in topics}
-    return resolved(options.starting_offsets or default, topics, "startingOffsets", default)
+    begin = resolved(options.starting_offsets or default, topics, "startingOffsets", default)
+    _check_read(options.starting_ms_by_topic.keys(), topics, "startingOffsetsByTimestamp")
+    for name, time_ms in options.starting_ms_by_topic.items():
+        begin[name] = link.call(calls.Starts(name, Start(time_ms=time_ms)))[name]
+    return begin
+
+
+def ends(link: Link, options: Options, topics: dict[str, Kept]) -> Offsets:
+    """Where a batch read ends, not included."""
+    if options.ending_ms is not None:
+        moment = Start(time_ms=options.ending_ms)
+        return {name: link.call(calls.Starts(name, moment))[name] for name in topics}
+    end = resolved(options.ending_offsets, topics, "endingOffsets", LATEST)
+    return {name: min(offset, topics[name].end) for name, offset in end.items()}
 
 
 def resolved(
     asked: str | dict[str, int], topics: dict[str, Kept], name: str, default: str
 ) -> Offsets:
     """Offsets as numbers. Topics that JSON does not name have that of `*`, else the default."""
+    others: str | int = default
     if isinstance(asked, dict):
         asked = dict(asked)
         others = asked.pop(OTHERS, default)
-        strangers = sorted(asked.keys() - topics.keys())
-        if strangers:
-            raise InvalidArgument(
-                f"{name} names {', '.join(strangers)}, which is not read",
-                f"it may name: {', '.join(sorted(topics))}",
-            )
+        _check_read(asked.keys(), topics, name)
     offsets = {}
     for topic, held in topics.items():
         offset = asked.get(topic, others) if isinstance(asked, dict) else asked
@@ -81,6 +90,15 @@ def resolved(
             raise InvalidArgument(f"{name} has {offset} for {topic!r}", "offsets begin at 0")
         offsets[topic] = offset
     return offsets
+
+
+def _check_read(named: Iterable[str], topics: dict[str, Kept], option: str) -> None:
+    strangers = sorted(set(named) - topics.keys())
+    if strangers:
+        raise InvalidArgument(
+            f"{option} names {', '.join(strangers)}, which is not read",
+            f"it may name: {', '.join(sorted(topics))}",
+        )
 
 
 def check_kept(offsets: Offsets, topics: dict[str, Kept], fail_on_data_loss: bool) -> Offsets:
@@ -154,7 +172,7 @@ def topic_slices(ranges: Ranges, counts: dict[str, int]) -> list[TopicSlice]:
 
 
 def read_slice(options: Options, piece: TopicSlice) -> Iterator[pa.RecordBatch]:
-    from nexo.spark.rows import topic_rows
+    from nexo.query.rows import topic_rows
     from nexo.wire.columns import raw_parts
 
     link, at, strict = link_to(options), piece.start, options.fail_on_data_loss

@@ -4,7 +4,8 @@ A push carries the name of its producer (the query and the partition) and a numb
 and the place in it), and the broker takes each number once. So a batch that Spark runs again adds
 nothing, nor does a task that runs twice. What is numbered is a run of rows as long as a push may
 be: a partition that fits one push is taken as a whole or not at all, in whatever order its rows
-come; of a larger one the order must be the same when it is run again.
+come; of a larger one the order must be the same when it is run again. A push carries a checksum of
+its rows too, so that other rows under a name that was used before are refused, not dropped.
 
 The columns are checked once, when the write is planned; then each Arrow batch becomes columns of
 a push without a look at single rows, but for attributes.
@@ -30,12 +31,23 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from nexo.query.rows import READ_COLUMNS, RESERVED_PREFIX
+from nexo.spark.checksums import checksum_of
 from nexo.spark.link import TIMEOUT_S, link_to, numbered_publish, numbered_push
-from nexo.spark.rows import READ_COLUMNS, RESERVED_PREFIX
+from nexo.spark.write_names import done_writes, micro_batch_of, note_done, place_of
 from nexo.vocabulary.attributes import encode_attributes
 from nexo.vocabulary.batch import OFFSET_TYPE, Batch
-from nexo.vocabulary.errors import InvalidArgument, NexoError, QueueFull, RateLimited, ReadOnly
+from nexo.vocabulary.errors import (
+    Forbidden,
+    InvalidArgument,
+    NexoError,
+    NumberReused,
+    QueueFull,
+    RateLimited,
+    ReadOnly,
+)
 from nexo.vocabulary.limits import BATCH_MESSAGES_MAX, DELAY_MS_MAX, PRIORITY_MAX
+from nexo.wire import calls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,13 +56,12 @@ if TYPE_CHECKING:
 
     from nexo.client.operation import Operation
     from nexo.spark.options import Options
+    from nexo.spark.write_names import MicroBatch
 
 RUN_ROWS_MAX = BATCH_MESSAGES_MAX
 RUN_ROWS_WIDE = 10_000  # with attributes, which take room of their own
 RUN_BYTES_MAX = 32 * 1024 * 1024
 PUSHES_UNDER_WAY = 4  # to one broker by one task
-_NUMBER_BITS = 24  # runs of one partition in one micro-batch; its number stands above them
-_QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 _PAUSE_S = 0.2
 
 WRITE_COLUMNS = (
@@ -83,9 +94,10 @@ _KINDS = {
 class Written(WriterCommitMessage):
     """What a task has written."""
 
-    def __init__(self, messages: int, pushes: int) -> None:
+    def __init__(self, messages: int, pushes: int, batch: MicroBatch | None = None) -> None:
         self.messages = messages
         self.pushes = pushes
+        self.batch = batch  # the micro-batch that it was a part of
 
 
 class _Writing:
@@ -99,6 +111,7 @@ class _Writing:
         self._producer = producer
         self._number = first
         self._under_way: deque[tuple[Operation, str, pa.Table, int]] = deque()
+        self.batch: MicroBatch | None = None
         self.messages = self.pushes = 0
 
     def push(self, rows: pa.Table) -> None:
@@ -112,12 +125,16 @@ class _Writing:
     def finish(self) -> Written:
         while self._under_way:
             self._confirm()
-        return Written(self.messages, self.pushes)
+        return Written(self.messages, self.pushes, self.batch)
 
     def _send(self, name: str, rows: pa.Table, number: int) -> None:
-        batch = batch_of_rows(rows, self._to_topic)
-        request = self._link.begin(self._ask(name, batch, self._producer, number))
+        request = self._link.begin(self._request(name, rows, number))
         self._under_way.append((request, name, rows, number))
+
+    def _request(self, name: str, rows: pa.Table, number: int) -> Operation:
+        batch = batch_of_rows(rows, self._to_topic)
+        checksum = checksum_of(batch) if self._options.verify_repeats else 0
+        return self._ask(name, batch, self._producer, number, checksum)
 
     def _confirm(self) -> None:
         """The oldest push is on disk. A queue that is full or cannot write is waited for."""
@@ -133,22 +150,55 @@ class _Writing:
         self.pushes += 1
 
     def _brought(self, request: Operation, name: str, rows: pa.Table, number: int) -> int | None:
-        until = time.monotonic() + TIMEOUT_S
+        until = time.monotonic() + (self._options.timeout_s or TIMEOUT_S)
         while True:
             try:
                 brought: int | None = self._link.wait(request)
                 return brought
-            except (QueueFull, RateLimited, ReadOnly):
+            except NumberReused:
+                raise self._other_rows(name, rows.num_rows) from None
+            except (QueueFull, RateLimited, ReadOnly) as refused:
+                if isinstance(refused, QueueFull):
+                    self._check_fits(name, rows.num_rows)
                 if time.monotonic() > until:
                     raise
             time.sleep(_PAUSE_S)  # nobody tells when there is room
-            batch = batch_of_rows(rows, self._to_topic)
-            request = self._link.begin(self._ask(name, batch, self._producer, number))
+            request = self._link.begin(self._request(name, rows, number))
+
+    def _check_fits(self, name: str, count: int) -> None:
+        """Waiting helps only if this push fits an empty queue. It cannot be cut: its number stands
+        for these rows."""
+        try:
+            depth_max = self._link.call(calls.DescribeQueue(name)).settings.get("max_depth")
+        except Forbidden:  # who may push need not be allowed to look
+            return
+        if depth_max is not None and count > depth_max:
+            raise InvalidArgument(
+                f"{count} rows are one push to queue {name!r}, which never holds more than "
+                f"{depth_max} messages (max_depth)",
+                f"write fewer rows to a partition: repartition(n) with {depth_max} rows or fewer "
+                "in each; or raise max_depth",
+            )
+
+    def _other_rows(self, name: str, count: int) -> InvalidArgument:
+        """The broker has other rows under this name; these are not written."""
+        if self._options.write_id is not None:
+            return InvalidArgument(
+                f"writeId {self._options.write_id!r:.80} was used before to write other rows to "
+                f"{name!r}: these {count} are not written",
+                "give each write a writeId of its own; inside foreachBatch leave it out",
+            )
+        return InvalidArgument(
+            f"this micro-batch wrote other rows to {name!r} when it ran before: these {count} are "
+            "not written",
+            "a micro-batch that runs again must give the same rows in the same partitions; if they "
+            "differ by time or chance alone, set verifyRepeats to false: the first ones count",
+        )
 
 
 class BatchWriter(DataSourceArrowWriter):
     """A batch write is named when it is planned, so that its tasks may run twice. A name of the
-    user's own lets the whole of it be repeated."""
+    user's own lets the whole of it be repeated; inside `foreachBatch` it has one by itself."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         columns = {field.name: field.dataType.simpleString() for field in schema.fields}
@@ -156,12 +206,23 @@ class BatchWriter(DataSourceArrowWriter):
         self._options = options
         self._to_topic = bool(options.topics) or "topic" in columns
         self._name = options.write_id or f"write-{uuid.uuid4()}"
+        self._done = done_writes()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         context = TaskContext.get()
         assert context is not None
-        producer = f"{self._name}/{context.partitionId()}"
-        return _write(_Writing(self._options, self._to_topic, producer, 0), iterator)
+        batch = micro_batch_of(context) if self._options.write_id is None else None
+        name, first = self._name, 0
+        if batch is not None:
+            name, first = f"{batch.query}/write-{place_of(self._done, batch)}", batch.first
+        producer = f"{name}/{context.partitionId()}"
+        writing = _Writing(self._options, self._to_topic, producer, first)
+        writing.batch = batch
+        return _write(writing, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        written = [each.batch for each in messages if isinstance(each, Written)]
+        note_done(batch for batch in written if batch is not None)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -174,15 +235,14 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         context = TaskContext.get()
         assert context is not None
-        query, batch = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
-        if query is None or batch is None:
+        batch = micro_batch_of(context)
+        if batch is None:
             raise NexoError(
                 "Spark does not say which query and micro-batch this is",
                 "use foreachBatch with option writeId, and report this",
             )
-        producer = f"{query}/{context.partitionId()}"
-        first = int(batch) << _NUMBER_BITS
-        return _write(_Writing(self._options, self._to_topic, producer, first), iterator)
+        producer = f"{batch.query}/{context.partitionId()}"
+        return _write(_Writing(self._options, self._to_topic, producer, batch.first), iterator)
 
 
 def _write(writing: _Writing, batches: Iterator[pa.RecordBatch]) -> Written:
@@ -353,7 +413,9 @@ def _attributes(column: pa.ChunkedArray) -> bytes | list[bytes | None] | None:
         return None
     encoded: list[bytes | None] = []
     for pairs in column.to_pylist():
-        own = {name: value for name, value in pairs or () if not name.startswith(RESERVED_PREFIX)}
+        # In order: a map is the same map in another one, and so is the checksum of its message.
+        named = sorted(pairs or ())
+        own = {name: value for name, value in named if not name.startswith(RESERVED_PREFIX)}
         if None in own.values():
             raise InvalidArgument("an attribute has no value", "attributes are texts")
         encoded.append(encode_attributes(own) if own else None)

@@ -39,10 +39,23 @@ QUEUE_OLDEST_AGE = Family(
 QUEUE_CONSUMERS = Family(
     "nexo_queue_consumers", "gauge", "Subscriptions, and pops that wait.", ("queue",)
 )
+QUEUE_CLAIMED = Family(
+    "nexo_queue_claimed",
+    "gauge",
+    "Messages that a consumer of Spark holds.",
+    ("queue", "consumer"),
+)
+QUEUE_CLAIMED_AGE = Family(
+    "nexo_queue_claimed_age_seconds",
+    "gauge",
+    "How long a consumer of Spark has held the first of its messages.",
+    ("queue", "consumer"),
+)
 MESSAGES = Family(
     "nexo_messages_total",
     "counter",
-    "Messages by what happened to them: pushed, delivered, acked, nacked, expired, dead_lettered.",
+    "Messages by what happened to them: pushed, delivered, acked, nacked, timed_out, expired, "
+    "dead_lettered.",
     ("queue", "event"),
 )
 RETRIES = Family(
@@ -91,6 +104,14 @@ OUT_OF_SERVICE = Family(
 )
 UNREADABLE = Family(
     "nexo_unreadable_messages", "gauge", "Messages that could not be read when last asked for."
+)
+EVENTS_WAITING = Family(
+    "nexo_events_waiting", "gauge", "Events that are true and not in nexo.events yet."
+)
+EVENTS_DROPPED = Family(
+    "nexo_events_dropped_total",
+    "counter",
+    "Events that nexo.events will never tell, since too many waited.",
 )
 CLOCK_AHEAD = Family(
     "nexo_clock_ahead_seconds",

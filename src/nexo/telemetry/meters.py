@@ -7,6 +7,7 @@ from bisect import bisect_left
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from nexo.vocabulary.limits import LOOP_TICK_S, METERS_COMMITS, METERS_EVENTS
 from nexo.vocabulary.states import EventKind
 
 if TYPE_CHECKING:
@@ -19,9 +20,6 @@ LIFE_BOUNDS_S = (
 )  # fmt: skip
 # What happens inside the broker is over in milliseconds, or something is wrong.
 INNER_BOUNDS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5)
-TICK_S = 0.25  # how often the event loop is asked how late it is
-COUNTED_AT = 64  # commits whose events are counted at once …
-COUNTED_EVENTS = 1_000  # … or fewer that have so many of them, which is a step of work by itself
 
 
 class Histogram:
@@ -75,6 +73,7 @@ class Meters:
         self.commit_s = Histogram(INNER_BOUNDS_S)
         self.sync_s = Histogram(INNER_BOUNDS_S)
         self.loop_lag_s = Histogram(INNER_BOUNDS_S)
+        self.events_dropped = 0  # never told in `nexo.events`
         self._queues: dict[str, QueueMeters] = {}
         self._told: list[list[Event]] = []  # not counted yet …
         self._told_count = 0  # … and how many these are
@@ -88,7 +87,7 @@ class Meters:
         has one or two of them, and the way there costs more than they do."""
         self._told.append(events)
         self._told_count += len(events)
-        if len(self._told) >= COUNTED_AT or self._told_count >= COUNTED_EVENTS:
+        if len(self._told) >= METERS_COMMITS or self._told_count >= METERS_EVENTS:
             self._count()
 
     @property
@@ -127,12 +126,14 @@ class LagTimer:
     def __init__(self, lags_s: Histogram) -> None:
         self._lags_s = lags_s
         self._loop = asyncio.get_running_loop()
-        self._handle = self._loop.call_later(TICK_S, self._tick, self._loop.time() + TICK_S)
+        self._handle = self._loop.call_later(
+            LOOP_TICK_S, self._tick, self._loop.time() + LOOP_TICK_S
+        )
 
     def _tick(self, due_s: float) -> None:
         now_s = self._loop.time()
         self._lags_s.add(max(0.0, now_s - due_s))
-        self._handle = self._loop.call_later(TICK_S, self._tick, now_s + TICK_S)
+        self._handle = self._loop.call_later(LOOP_TICK_S, self._tick, now_s + LOOP_TICK_S)
 
     def stop(self) -> None:
         self._handle.cancel()

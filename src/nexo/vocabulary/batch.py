@@ -34,6 +34,7 @@ class DeadLetter(msgspec.Struct, frozen=True, array_like=True, gc=False):
     attempts: int
     first_failed_ms: int
     last_failed_ms: int
+    consumer: str = ""  # who had it last
 
 
 class Origin(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -92,6 +93,14 @@ class Batch(msgspec.Struct, frozen=True):
         if start == 0 and stop == self.count and self.offsets[0] == 0:
             return self
         low = self.offsets[start]
+        if start + 1 == stop and self._is_plain:  # as single pops take them
+            high, created = self.offsets[stop], self.created
+            return Batch(
+                bytes(self.payload[low:high]),
+                array(OFFSET_TYPE, (0, high - low)),
+                self.priority,
+                created=None if created is None else created[start:stop],
+            )
         return Batch(
             payload=bytes(self.payload[low : self.offsets[stop]]),
             offsets=array(OFFSET_TYPE, [o - low for o in self.offsets[start : stop + 1]]),
@@ -104,6 +113,18 @@ class Batch(msgspec.Struct, frozen=True):
             else _cut(self.attributes, start, stop),
             origins=_cut(self.origins, start, stop),
             created=_cut(self.created, start, stop),
+        )
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether there is no column but the bodies, and when they came."""
+        return (
+            self.delay_ms is None
+            and self.groups is None
+            and self.deduplication_ids is None
+            and self.attributes is None
+            and self.origins is None
+            and isinstance(self.priority, int)
         )
 
     def select(self, indexes: Sequence[int]) -> Batch:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from nexo.vocabulary.settings import QueueSettings, TopicSettings
+from nexo.vocabulary.sns import Subscription
 from nexo.vocabulary.states import Cause, State
 
 if TYPE_CHECKING:
@@ -110,17 +111,20 @@ class Produced(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=9):
     number: int
     at_ms: int
     seqs: list[int]  # flat ranges
+    checksum: int = 0  # of its messages as the producer counts it; 0 if it did not say
 
 
 class ClaimOpened(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=10):
     consumer: str
     epoch: int
+    at_ms: int = 0
 
 
 class Claimed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=11):
     consumer: str
     number: int
     lease: int
+    at_ms: int = 0
 
 
 class Sealed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=12):
@@ -131,6 +135,7 @@ class Sealed(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=12):
 class ClaimAcked(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=13):
     consumer: str
     through: int
+    at_ms: int = 0
 
 
 class ClaimEmptied(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=14):
@@ -195,6 +200,7 @@ class Bound(msgspec.Struct, frozen=True, array_like=True, tag=33):
     topic: int
     queue: int
     where: dict[str, str] | None = None
+    sns: Subscription | None = None  # what SNS's subscription of the queue asks for
 
 
 class Unbound(msgspec.Struct, frozen=True, array_like=True, tag=34):
@@ -221,6 +227,29 @@ class TokenRevoked(msgspec.Struct, frozen=True, array_like=True, tag=36):
     name: str
 
 
+class MoveNoted(msgspec.Struct, frozen=True, array_like=True, tag=37):
+    """How far a redrive is, or how it ended. `source` is the owner number of its queue; `status` is
+    in the words of SQS; what stopped it is told by the code and the words of the error."""
+
+    number: int
+    id: str
+    source: int
+    to: str | None
+    rate: float | None
+    started_ms: int
+    total: int
+    moved: int
+    skipped: int
+    status: str
+    error_code: str = ""
+    error_message: str = ""
+    error_hint: str = ""
+
+    @property
+    def is_under_way(self) -> bool:
+        return self.status in ("RUNNING", "CANCELLING")
+
+
 QueueChange = (
     Pushed
     | Delivered
@@ -239,9 +268,16 @@ QueueChange = (
     | ClaimForgotten
     | PauseSet
 )
-TopicChange = Published | Trimmed | Produced | Rewritten
+TopicChange = Published | Trimmed | Produced | Remembered | Rewritten
 CatalogChange = (
-    QueueDefined | TopicDefined | Dropped | Bound | Unbound | TokenDefined | TokenRevoked
+    QueueDefined
+    | TopicDefined
+    | Dropped
+    | Bound
+    | Unbound
+    | TokenDefined
+    | TokenRevoked
+    | MoveNoted
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -15,6 +15,7 @@ from nexo.vocabulary.limits import (
     WHERE_NAME_CHARS_MAX,
     WHERE_VALUE_CHARS_MAX,
 )
+from nexo.vocabulary.sns import Subscription
 from nexo.vocabulary.user_settings import GivenQueueSettings, GivenTopicSettings
 
 _Name = Annotated[str, Meta(min_length=1, max_length=2 * NAME_CHARS_MAX)]  # all of a queue's name
@@ -37,11 +38,13 @@ class TopicDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BindingDefinition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`where`: only messages with these attributes; null: all."""
+    """`where`: only messages with these attributes; null: all. `sns`: it is a subscription that was
+    made through SNS, with a filter of its own."""
 
     topic: _Name
     queue: _Name
     where: Where | None = None
+    sns: Subscription | None = None
 
 
 class Definitions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -3,6 +3,10 @@
     NexoError                        code               retryable  http
     ├── InvalidArgument              invalid_argument              400   your fault: change the call
     │   ├── MessageTooLarge          message_too_large             413
+    │   ├── InvalidBody              invalid_body                  400   a message cannot be read
+    │   ├── ConnectionNotFound       connection_not_found          404
+    │   ├── MessageNotFound          message_not_found             404   it is gone, or was never
+    │   ├── NumberReused             number_reused                 409   for other messages
     │   └── RedriveNotFound          redrive_not_found             404
     ├── QueueNotFound                queue_not_found               404
     ├── QueueExists                  queue_exists                  409
@@ -66,9 +70,28 @@ class MessageTooLarge(InvalidArgument):
     http_status = 413
 
 
+class InvalidBody(InvalidArgument):
+    code = "invalid_body"
+
+
+class ConnectionNotFound(InvalidArgument):
+    code = "connection_not_found"
+    http_status = 404
+
+
+class MessageNotFound(InvalidArgument):
+    code = "message_not_found"
+    http_status = 404
+
+
 class RedriveNotFound(InvalidArgument):
     code = "redrive_not_found"
     http_status = 404
+
+
+class NumberReused(InvalidArgument):
+    code = "number_reused"
+    http_status = 409
 
 
 class QueueNotFound(NexoError):

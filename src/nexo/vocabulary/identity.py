@@ -8,10 +8,13 @@ the sequence number.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.limits import SEQUENCE_BITS
 
 _SEQ_BITS = SEQUENCE_BITS + 8
+_COUNTER_MASK = (1 << SEQUENCE_BITS) - 1
 
 
 def first_seq(priority: int) -> int:
@@ -25,12 +28,17 @@ def priority_of(seq: int) -> int:
 
 def message_id(incarnation: int, seq: int) -> str:
     """The id of message `seq` of the queue with this incarnation."""
-    value = incarnation << _SEQ_BITS | seq
-    high = value >> 74
-    tail = value & 0x3FFF_FFFF_FFFF_FFFF
+    return f"{_beginning(incarnation, seq >> SEQUENCE_BITS)}{seq & _COUNTER_MASK:012x}"
+
+
+@lru_cache(maxsize=1_024)
+def _beginning(incarnation: int, priority: int) -> str:
+    """What the ids of all messages of a queue and a priority begin with."""
+    value = (incarnation << _SEQ_BITS | priority << SEQUENCE_BITS) >> SEQUENCE_BITS
+    high = value >> 26
     return (
-        f"{high >> 16:08x}-{high & 0xFFFF:04x}-8{value >> 62 & 0xFFF:03x}"
-        f"-{0x8000 | tail >> 48:04x}-{tail & 0xFFFF_FFFF_FFFF:012x}"
+        f"{high >> 16:08x}-{high & 0xFFFF:04x}-8{value >> 14 & 0xFFF:03x}"
+        f"-{0x8000 | value & 0x3FFF:04x}-"
     )
 
 

@@ -12,13 +12,13 @@ EVENTS_TOPIC = "nexo.events"
 ARCHIVE_PREFIX = "nexo.archive."
 FIFO_SUFFIX = ".fifo"
 _NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{NAME_CHARS_MAX}}}")
-# Queues of other SQS accounts and regions than the default ones: 123456789012/eu-west-1/orders.
+# Of other AWS accounts and regions than the default ones: 123456789012/eu-west-1/orders.
 _SCOPED = re.compile(rf"(\d{{12}})/([a-z0-9-]{{1,32}})/([A-Za-z0-9_.-]{{1,{NAME_CHARS_MAX}}})")
 
 
 def check_name(name: str, kind: str = "queue") -> None:
     """Refuse a name that a user may not give to a queue or topic."""
-    scoped = _SCOPED.fullmatch(name) if kind == "queue" else None
+    scoped = _SCOPED.fullmatch(name)
     if scoped is None and not _NAME.fullmatch(name):
         raise InvalidArgument(
             f"{name!r:.100} is not a {kind} name",
@@ -32,7 +32,7 @@ def check_name(name: str, kind: str = "queue") -> None:
 
 
 def scope_of(name: str) -> tuple[str, str, str] | None:
-    """The account, the region and the plain name of a queue outside the default scope."""
+    """The account, the region and the plain name of what is outside the default scope."""
     found = _SCOPED.fullmatch(name)
     return (found[1], found[2], found[3]) if found else None
 

@@ -260,6 +260,21 @@ class TopicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_message_bytes: Annotated[
         int, Rule("size", _MAX_MESSAGE_BYTES, 1, limits.MESSAGE_BYTES_CEILING)
     ] = limits.MESSAGE_BYTES_MAX
+    deduplication: Annotated[
+        Literal["off", "id", "content"],
+        Rule("choice", "how duplicates are recognised: by deduplication id, by content, or not"),
+    ] = "off"
+    deduplication_scope: Annotated[
+        Literal["topic", "group"],
+        Rule("choice", "where duplicates are looked for: in the whole topic or in each group"),
+    ] = "topic"
+    tags: Annotated[
+        dict[str, str], Rule("pairs", "labels for you and your tools, each name=value")
+    ] = {}
+    aws: Annotated[
+        dict[str, str],
+        Rule("pairs", "attributes of SNS without effect here, kept for clients that read them"),
+    ] = {}
 
 
 # -- The declaration as data ------------------------------------------------------------------
@@ -352,6 +367,7 @@ _RANGES: dict[type[msgspec.Struct], dict[str, tuple[float, float]]] = {
     for kind in (QueueSettings, Backoff, TopicSettings)
 }
 _CHOICES = {each.field: each.choices for each in QUEUE_SETTINGS if each.choices}
+_TOPIC_CHOICES = {each.field: each.choices for each in TOPIC_SETTINGS if each.choices}
 
 # -- Checks -----------------------------------------------------------------------------------
 
@@ -359,11 +375,9 @@ _CHOICES = {each.field: each.choices for each in QUEUE_SETTINGS if each.choices}
 def check_queue_settings(name: str, settings: QueueSettings) -> None:
     """Refuse settings that are out of range or contradict each other."""
     _check_ranges(settings)
-    for field, choices in _CHOICES.items():
-        if getattr(settings, field) not in choices:
-            raise InvalidArgument(f"{field} must be {', '.join(choices[:-1])} or {choices[-1]}")
-    _check_tags(settings.tags)
-    _check_aws(settings.aws)
+    _check_choices(settings, _CHOICES)
+    _check_tags(settings.tags, "queue")
+    _check_aws(settings.aws, "queue", "SQS")
     if settings.delay_ms >= settings.retention_ms:
         raise InvalidArgument(
             "the delay is not shorter than the retention: messages would expire unseen",
@@ -395,6 +409,9 @@ def check_dead_letter(name: str, settings: QueueSettings) -> None:
 def check_topic_settings(settings: TopicSettings) -> None:
     """Refuse settings that are out of range."""
     _check_ranges(settings)
+    _check_choices(settings, _TOPIC_CHOICES)
+    _check_tags(settings.tags, "topic")
+    _check_aws(settings.aws, "topic", "SNS")
 
 
 def check_filter(where: dict[str, str] | None) -> None:
@@ -416,9 +433,17 @@ def check_room(noun: str, wanted: int, most: int) -> None:
         raise InvalidArgument(f"a broker has at most {most:,} {noun}", "delete some")
 
 
-def _check_tags(tags: dict[str, str]) -> None:
+def _check_choices(
+    settings: QueueSettings | TopicSettings, choices_by_field: dict[str, tuple[str, ...]]
+) -> None:
+    for field, choices in choices_by_field.items():
+        if getattr(settings, field) not in choices:
+            raise InvalidArgument(f"{field} must be {', '.join(choices[:-1])} or {choices[-1]}")
+
+
+def _check_tags(tags: dict[str, str], kind: str) -> None:
     if len(tags) > limits.TAGS_MAX:
-        raise InvalidArgument(f"a queue has at most {limits.TAGS_MAX} tags, not {len(tags)}")
+        raise InvalidArgument(f"a {kind} has at most {limits.TAGS_MAX} tags, not {len(tags)}")
     for key, value in tags.items():
         if not 1 <= len(key) <= limits.TAG_KEY_CHARS_MAX:
             raise InvalidArgument(
@@ -431,15 +456,16 @@ def _check_tags(tags: dict[str, str]) -> None:
             )
 
 
-def _check_aws(kept: dict[str, str]) -> None:
+def _check_aws(kept: dict[str, str], kind: str, service: str) -> None:
     size = sum(len(text.encode(errors="replace")) for pair in kept.items() for text in pair)
     if len(kept) > limits.AWS_SETTINGS_MAX:
         raise InvalidArgument(
-            f"a queue keeps at most {limits.AWS_SETTINGS_MAX} attributes of SQS, not {len(kept)}"
+            f"a {kind} keeps at most {limits.AWS_SETTINGS_MAX} attributes of {service}, "
+            f"not {len(kept)}"
         )
     if size > limits.AWS_SETTINGS_BYTES_MAX:
         raise InvalidArgument(
-            f"the attributes of SQS that a queue keeps have {size:,} bytes, at most "
+            f"the attributes of {service} that a {kind} keeps have {size:,} bytes, at most "
             f"{limits.AWS_SETTINGS_BYTES_MAX:,} are allowed",
             "make its policy shorter",
         )

@@ -3,9 +3,8 @@ the events that a Lambda handler gets."""
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
-from binascii import crc32
+from binascii import a2b_base64, b2a_base64, crc32
 from hashlib import md5
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,6 +14,8 @@ from nexo.vocabulary.attributes import SYSTEM_PREFIX
 if TYPE_CHECKING:
     from nexo.vocabulary.attributes import Typed
 
+DEFAULT_ACCOUNT = "000000000000"
+DEFAULT_REGION = "us-east-1"
 PRIORITY = "Nexo.Priority"  # the attribute that tells a priority, for which SQS has no word
 # Kept beside the user's attributes, under names that a user cannot give.
 TRACE_HEADER = f"{SYSTEM_PREFIX}TraceHeader"
@@ -37,13 +38,13 @@ class Receipt(NamedTuple):
 def handle_of(incarnation: int, lease: int, seq: int) -> str:
     """A receipt handle: opaque text to whoever gets it."""
     parts = _RECEIPT.pack(incarnation, lease, seq)
-    return b64encode(parts + crc32(parts).to_bytes(_CHECKSUM_BYTES, "big")).decode()
+    return b2a_base64(parts + crc32(parts).to_bytes(_CHECKSUM_BYTES, "big"), newline=False).decode()
 
 
 def read_handle(text: str) -> Receipt | None:
     """What a handle says; None if nobody gave this one out."""
     try:
-        packed = b64decode(text, validate=True)
+        packed = a2b_base64(text, strict_mode=True)
     except (NotBase64, ValueError):
         return None
     if len(packed) != _RECEIPT.size + _CHECKSUM_BYTES:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from nexo.vocabulary import allowed
+from nexo.vocabulary import fields
 from nexo.vocabulary.errors import InvalidArgument
 
 
@@ -12,8 +12,8 @@ class Start(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """At an offset, at the first message of a time, or with neither: behind the latest one. An
     offset below what is kept stands for the oldest, so 0 is the earliest of all."""
 
-    offset: allowed.Number | None = None
-    time_ms: allowed.TimeMs | None = None
+    offset: fields.Number | None = None
+    time_ms: fields.TimeMs | None = None
 
 
 LATEST = Start()

@@ -43,7 +43,8 @@ class EventKind(StrEnum):
     ACKED = "acked"
     NACKED = "nacked"
     RETURNED = "returned"  # came back without a failure: given back unseen, or released
-    EXPIRED = "expired"  # by retention, which ends it, or by a timeout, which brings it back
+    TIMED_OUT = "timed_out"  # a lease ended by time, which brings the messages back
+    EXPIRED = "expired"  # by retention, which ends it; older events also tell of timeouts so
     DEAD_LETTERED = "dead_lettered"
     REDRIVEN = "redriven"
     PURGED = "purged"

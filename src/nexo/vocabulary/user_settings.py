@@ -56,6 +56,10 @@ class TopicSettings(Struct, frozen=True):
     retention_seconds: float | None = None
     retention_bytes: int | None = None
     max_message_bytes: int = 1048576
+    deduplication: Literal["off", "id", "content"] = "off"
+    deduplication_scope: Literal["topic", "group"] = "topic"
+    tags: dict[str, str] = {}
+    aws: dict[str, str] = {}
 
 
 class QueueOptions(TypedDict, total=False):
@@ -90,6 +94,10 @@ class TopicOptions(TypedDict, total=False):
     retention_seconds: float | None
     retention_bytes: int | None
     max_message_bytes: int
+    deduplication: Literal["off", "id", "content"]
+    deduplication_scope: Literal["topic", "group"]
+    tags: dict[str, str]
+    aws: dict[str, str]
 
 
 class GivenBackoff(Struct, frozen=True, forbid_unknown_fields=True):
@@ -224,4 +232,20 @@ class GivenTopicSettings(Struct, frozen=True, forbid_unknown_fields=True):
     max_message_bytes: Annotated[
         Annotated[int, Meta(ge=1, le=16_777_216)] | UnsetType,
         Meta(description="largest message allowed, body and attributes together"),
+    ] = UNSET
+    deduplication: Annotated[
+        Literal["off", "id", "content"] | UnsetType,
+        Meta(description="how duplicates are recognised: by deduplication id, by content, or not"),
+    ] = UNSET
+    deduplication_scope: Annotated[
+        Literal["topic", "group"] | UnsetType,
+        Meta(description="where duplicates are looked for: in the whole topic or in each group"),
+    ] = UNSET
+    tags: Annotated[
+        dict[str, str] | UnsetType,
+        Meta(description="labels for you and your tools, each name=value"),
+    ] = UNSET
+    aws: Annotated[
+        dict[str, str] | UnsetType,
+        Meta(description="attributes of SNS without effect here, kept for clients that read them"),
     ] = UNSET

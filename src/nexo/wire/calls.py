@@ -15,18 +15,43 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from nexo.vocabulary import allowed
+from nexo.vocabulary import fields
 from nexo.vocabulary.definitions import Definitions, Imported
 from nexo.vocabulary.limits import (
     BATCH_MESSAGES_MAX,
+    CHOSEN_IDS_MAX,
     LIST_PAGE_MAX,
     POP_BYTES_MAX,
     POP_MESSAGES_MAX,
+    REASON_CHARS_MAX,
+    SEARCH_MESSAGES_MAX,
+    SEARCH_TEXT_CHARS_MAX,
 )
 from nexo.vocabulary.message import Message
 from nexo.vocabulary.settings import QueueSettings, TopicSettings
 from nexo.vocabulary.start import LATEST, Start
 from nexo.wire import commands
+from nexo.wire.answers import (
+    ConnectionFigures as ConnectionFigures,
+)
+from nexo.wire.answers import (
+    ConsumerFigures as ConsumerFigures,
+)
+from nexo.wire.answers import (
+    CountedReasons as CountedReasons,
+)
+from nexo.wire.answers import (
+    Found as Found,
+)
+from nexo.wire.answers import (
+    MessageLife as MessageLife,
+)
+from nexo.wire.answers import (
+    ReasonGroup as ReasonGroup,
+)
+from nexo.wire.answers import (
+    Resent as Resent,
+)
 from nexo.wire.frame import ProtocolError
 
 if TYPE_CHECKING:
@@ -35,9 +60,13 @@ if TYPE_CHECKING:
 Reply = TypeVar("Reply")
 
 _PageLimit = Annotated[int, Meta(ge=1, le=LIST_PAGE_MAX)]
-_Seqs = Annotated[list[allowed.Number], Meta(min_length=1, max_length=POP_MESSAGES_MAX)]
+_Seqs = Annotated[list[fields.Number], Meta(min_length=1, max_length=POP_MESSAGES_MAX)]
 _Bodies = Annotated[list[bytes], Meta(max_length=POP_MESSAGES_MAX)]
 _Bounds = tuple[int, int]  # the lowest and the highest
+_SearchLimit = Annotated[int, Meta(ge=0, le=SEARCH_MESSAGES_MAX)]
+_Ids = Annotated[list[fields.MessageId], Meta(min_length=1, max_length=CHOSEN_IDS_MAX)]
+_ReasonText = Annotated[str, Meta(max_length=REASON_CHARS_MAX)]
+_SearchText = Annotated[str, Meta(max_length=SEARCH_TEXT_CHARS_MAX)]
 
 
 # -- What is answered -------------------------------------------------------------------------
@@ -64,6 +93,8 @@ class QueueFigures(msgspec.Struct, frozen=True):
     claimed: dict[str, int]  # messages held by each Spark consumer …
     unsealed: int = 0  # … and how many of all those fall back unless it is heard of
     unreadable: int = 0  # messages that the disk could not give; they are passed over
+    timed_out: int = 0  # an older broker counts these as expired
+    claimed_age_ms: dict[str, int] = {}  # how long those who hold some have held the first
 
 
 class TopicFigures(msgspec.Struct, frozen=True):
@@ -155,25 +186,35 @@ class Request(
 
 
 class _OfName(Request[Reply], frozen=True):
-    name: allowed.Name
+    name: fields.Name
 
 
 class _OfConsumer(_OfName[Reply], frozen=True):
     """Of a Spark query on a queue."""
 
-    consumer: allowed.ConsumerName
+    consumer: fields.ConsumerName
 
 
 class _OfEpoch(_OfConsumer[Reply], frozen=True):
-    epoch: allowed.Number
+    epoch: fields.Number
 
 
 class _Listing(Request[Reply], frozen=True):
     """Up to `limit` of those behind the name `after`; None: all of them, which may be more than a
     frame takes."""
 
-    after: allowed.Name = ""
+    after: fields.Name = ""
     limit: _PageLimit | None = None
+
+
+class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Which messages are meant: those for which all holds that is said. In reasons numbers and ids
+    do not count. `source` is the queue that a dead letter came from."""
+
+    ids: _Ids | None = None
+    reason: _ReasonText | None = None
+    text: _SearchText = ""
+    source: fields.Name | None = None
 
 
 class CreateQueue(_OfName[QueueFigures], frozen=True):
@@ -210,26 +251,61 @@ class Resume(_OfName[None], frozen=True):
 
 
 class Peek(_OfName[list[Message]], frozen=True):
-    limit: allowed.PeekCount = 10
+    limit: fields.PeekCount = 10
 
 
 class Redrive(_OfName[int], frozen=True):
     """The answer is the number of a task."""
 
-    to: allowed.Name | None = None
-    rate: allowed.Rate | None = None
+    to: fields.Name | None = None
+    rate: fields.Rate | None = None
+    choice: Choice | None = None  # None: all of them
 
 
 class RedriveChosen(_OfName[Redriven], frozen=True):
     incarnation: int  # of the queue in which they were seen
     seqs: _Seqs
-    to: allowed.Name | None = None
+    to: fields.Name | None = None
     bodies: _Bodies | None = None
 
 
+class Discard(_OfName[int], frozen=True):
+    """The answer is the number of a task, which is asked about like a redrive. Either a choice, or
+    sequence numbers with the incarnation of the queue in which they were seen."""
+
+    choice: Choice | None = None
+    incarnation: int = 0
+    seqs: _Seqs | None = None
+
+
+class Search(_OfName[Found], frozen=True):
+    choice: Choice = Choice()
+    limit: _SearchLimit = 100
+    after: fields.Number | None = None
+    whole: bool = False  # count also what is not shown
+
+
+class CountReasons(_OfName[CountedReasons], frozen=True):
+    choice: Choice = Choice()
+    after: fields.Number | None = None
+
+
+class ShowMessage(_OfName[MessageLife], frozen=True):
+    id: fields.MessageId
+
+
+class Resend(_OfName[Resent], frozen=True):
+    """With another body, and with these attributes set, or left out where the value is nil."""
+
+    id: fields.MessageId
+    body: bytes | None = None
+    attributes: dict[str, str | None] = {}
+    to: fields.Name | None = None
+
+
 class AwaitRedrive(Request[RedriveProgress], frozen=True):
-    task: allowed.Number
-    wait_ms: allowed.WaitMs = 0
+    task: fields.Number
+    wait_ms: fields.WaitMs = 0
 
 
 class CancelRedrive(AwaitRedrive, frozen=True):
@@ -240,6 +316,7 @@ class Release(_OfConsumer[int], frozen=True):
     """The answer is how many messages were given back, or sent to the dead letters."""
 
     dead_letter: bool = False
+    forget: bool = False
 
 
 class CreateTopic(_OfName[TopicFigures], frozen=True):
@@ -260,22 +337,22 @@ class DescribeTopic(_OfName[TopicFigures], frozen=True):
 
 
 class Bind(Request[None], frozen=True):
-    topic: allowed.Name
-    queue: allowed.Name
-    where: allowed.Filter | None = None
+    topic: fields.Name
+    queue: fields.Name
+    where: fields.Filter | None = None
     start: Start = LATEST
     create: bool = False  # the queue, if it is not there
 
 
 class Unbind(Request[None], frozen=True):
-    topic: allowed.Name
-    queue: allowed.Name
+    topic: fields.Name
+    queue: fields.Name
 
 
 class Starts(Request[dict[str, int]], frozen=True):
     """The answer is where that start is in each topic that matches now."""
 
-    pattern: allowed.PatternText
+    pattern: fields.PatternText
     start: Start = LATEST
 
 
@@ -284,34 +361,34 @@ class OpenClaims(_OfConsumer[int], frozen=True):
 
 
 class Claim(_OfEpoch[Claimed], frozen=True):
-    after: allowed.NumberBefore
-    count: allowed.Count
-    timeout_ms: allowed.TimeoutMs
-    bytes_max: allowed.Count = POP_BYTES_MAX
-    wait_ms: allowed.WaitMs = 0
+    after: fields.NumberBefore
+    count: fields.Count
+    timeout_ms: fields.TimeoutMs
+    bytes_max: fields.Count = POP_BYTES_MAX
+    wait_ms: fields.WaitMs = 0
 
 
 class SealClaim(_OfEpoch[Sealed], frozen=True):
-    number: allowed.Number
+    number: fields.Number
 
 
 class KeepClaims(_OfEpoch[None], frozen=True):
-    timeout_ms: allowed.TimeoutMs
+    timeout_ms: fields.TimeoutMs
 
 
 class AckClaims(_OfEpoch[int], frozen=True):
     """The answer is how many messages of the batches up to `number` are gone for good."""
 
-    number: allowed.Number
+    number: fields.Number
 
 
 class ReadClaim(_OfEpoch[None], frozen=True):
     """The answer is messages alone."""
 
-    number: allowed.Number
-    start: allowed.Number = 0  # in messages from the beginning of the batch
-    count: allowed.ReadCount = BATCH_MESSAGES_MAX
-    bytes_max: allowed.ReadBytes = POP_BYTES_MAX
+    number: fields.Number
+    start: fields.Number = 0  # in messages from the beginning of the batch
+    count: fields.ReadCount = BATCH_MESSAGES_MAX
+    bytes_max: fields.ReadBytes = POP_BYTES_MAX
 
 
 class Ranges(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -324,19 +401,21 @@ class Ranges(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class OpenSnapshot(_OfName[SnapshotInfo], frozen=True):
     wanted: Ranges | None = None
+    scan: fields.SnapshotName = ""  # all who name the same one share a snapshot
 
 
 class ReadSnapshot(_OfName[SnapshotPage], frozen=True):
     """The answer is messages with a page before them."""
 
-    snapshot: allowed.SnapshotName
-    start: allowed.Number
-    count: allowed.ReadCount = BATCH_MESSAGES_MAX
-    bytes_max: allowed.ReadBytes = POP_BYTES_MAX
+    snapshot: fields.SnapshotName
+    start: fields.Number
+    count: fields.ReadCount = BATCH_MESSAGES_MAX
+    bytes_max: fields.ReadBytes = POP_BYTES_MAX
+    scan: fields.SnapshotName = ""
 
 
 class CloseSnapshot(_OfName[None], frozen=True):
-    snapshot: allowed.SnapshotName
+    snapshot: fields.SnapshotName
 
 
 class BeginBackup(Request[BackupProgress], frozen=True):
@@ -344,23 +423,33 @@ class BeginBackup(Request[BackupProgress], frozen=True):
 
 
 class AwaitBackup(Request[BackupProgress], frozen=True):
-    backup: allowed.Number
-    wait_ms: allowed.WaitMs = 0
+    backup: fields.Number
+    wait_ms: fields.WaitMs = 0
 
 
 class ReadBackup(Request[bytes], frozen=True):
-    backup: allowed.Number
-    offset: allowed.Number
-    size: allowed.PieceBytes
+    backup: fields.Number
+    offset: fields.Number
+    size: fields.PieceBytes
 
 
 class EndBackup(Request[None], frozen=True):
-    backup: allowed.Number
+    backup: fields.Number
+
+
+class ListConnections(Request[list[ConnectionFigures]], frozen=True):
+    """Those behind number `after`, up to 1,000."""
+
+    after: fields.Number = 0
+
+
+class CloseConnection(Request[None], frozen=True):
+    number: fields.Number
 
 
 class CreateToken(_OfName[TokenFigures], frozen=True):
-    allow: list[allowed.PermissionText]
-    expires_after_ms: allowed.LifeMs | None = None  # counted from now; None: never
+    allow: list[fields.PermissionText]
+    expires_after_ms: fields.LifeMs | None = None  # counted from now; None: never
     aws: bool = False  # an access key pair for the SQS API
 
 
@@ -412,6 +501,11 @@ CALLS: dict[str, Call] = {
     "redrive_chosen": _call(RedriveChosen, Redriven),
     "redrive_progress": _call(AwaitRedrive, RedriveProgress),
     "redrive_cancel": _call(CancelRedrive, RedriveProgress),
+    "discard": _call(Discard, int),
+    "search": _call(Search, Found),
+    "reasons": _call(CountReasons, CountedReasons),
+    "message": _call(ShowMessage, MessageLife),
+    "resend": _call(Resend, Resent),
     "release": _call(Release, int),
     "create_topic": _call(CreateTopic, TopicFigures),
     "delete_topic": _call(DeleteTopic, _NOTHING),
@@ -433,6 +527,8 @@ CALLS: dict[str, Call] = {
     "backup_progress": _call(AwaitBackup, BackupProgress),
     "backup_read": _call(ReadBackup, bytes),
     "backup_end": _call(EndBackup, _NOTHING),
+    "list_connections": _call(ListConnections, list[ConnectionFigures]),
+    "close_connection": _call(CloseConnection, _NOTHING),
     "create_token": _call(CreateToken, TokenFigures),
     "list_tokens": _call(ListTokens, list[TokenFigures]),
     "revoke_token": _call(RevokeToken, _NOTHING),

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from msgspec import Meta
 
-from nexo.vocabulary import allowed
+from nexo.vocabulary import fields
 from nexo.vocabulary.attributes import check_attributes
 from nexo.vocabulary.batch import (
     OFFSET_TYPE,
@@ -53,9 +53,9 @@ class Extras(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
 
 
 _Priorities = Annotated[bytes, Meta(max_length=BATCH_MESSAGES_MAX)]
-_Delays = Annotated[list[allowed.DelayMs], Meta(max_length=BATCH_MESSAGES_MAX)]
-_Groups = Annotated[list[allowed.GroupId | None], Meta(max_length=BATCH_MESSAGES_MAX)]
-_Ids = Annotated[list[allowed.DeduplicationId | None], Meta(max_length=BATCH_MESSAGES_MAX)]
+_Delays = Annotated[list[fields.DelayMs], Meta(max_length=BATCH_MESSAGES_MAX)]
+_Groups = Annotated[list[fields.GroupId | None], Meta(max_length=BATCH_MESSAGES_MAX)]
+_Ids = Annotated[list[fields.DeduplicationId | None], Meta(max_length=BATCH_MESSAGES_MAX)]
 _Attributes = Annotated[list[bytes | None], Meta(max_length=BATCH_MESSAGES_MAX)]
 
 
@@ -63,9 +63,9 @@ class GivenExtras(msgspec.Struct, frozen=True, array_like=True):
     """The same as a client gives them, each within its range. A client cannot say where a message
     came from or when."""
 
-    priority: allowed.Priority | _Priorities = 0
-    delay_ms: allowed.DelayMs | _Delays | None = None
-    groups: allowed.GroupId | _Groups | None = None
+    priority: fields.Priority | _Priorities = 0
+    delay_ms: fields.DelayMs | _Delays | None = None
+    groups: fields.GroupId | _Groups | None = None
     deduplication_ids: _Ids | None = None
     attributes: bytes | _Attributes | None = None
     origins: None = None
@@ -168,7 +168,7 @@ def decode_given(view: memoryview) -> Batch:
     try:
         given = _decode_given(view[extras_at:end])
     except msgspec.ValidationError as error:
-        raise allowed.refused(error, GivenExtras) from None
+        raise fields.refused(error, GivenExtras) from None
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise ProtocolError(f"the columns of the batch cannot be read: {error}") from None
     batch = Batch(

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nexo.vocabulary import allowed, limits
-from nexo.vocabulary.allowed import check_allowed, check_chars
+from nexo.vocabulary import fields, limits
 from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.fields import check_allowed, check_chars
 from nexo.wire.frame import ProtocolError
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ PROTOCOL_VERSION = 1
 MAGIC = "NEXO"
 
 _PUSH = Struct("<QH")  # number, size of the producer's name
+_CHECKSUM = Struct("<Q")  # after that name, if there is one
 _POP = Struct("<IQqqB")  # count, bytes_max, wait_ms, visibility_ms (-1: the queue's), flags
 _RANGE = Struct("<QQQ")  # lease, first, end
 _CREDIT = Struct("<II")  # subscription, messages; of UNSUBSCRIBE: subscription, keep
@@ -38,15 +39,15 @@ _RANGES_BYTES_MAX = _RANGE.size * limits.RECEIPT_RANGES_MAX
 # Flags of POP.
 ONE_ACK = 1  # the delivery counts as received
 AHEAD = 2  # nobody has come for it yet: without a reception ack it ends with the connection …
-AHEAD_KEPT_MS = 1_000  # … if the client is not back by then and gives that ack
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True):
     magic: str
     versions: tuple[int, int]  # the lowest and the highest that the client speaks
-    client: allowed.ClientName
+    client: fields.ClientName
     token: str | None = None
     heartbeat_ms: int = 10_000
+    software: fields.ClientName = ""  # the client library and its version
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True):
@@ -74,41 +75,42 @@ class Ended(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Nack(msgspec.Struct, frozen=True, array_like=True):
-    queue: allowed.Name
-    ranges: allowed.RangeList
-    delay_ms: allowed.DelayMs | None = None
+    queue: fields.Name
+    ranges: fields.RangeList
+    delay_ms: fields.DelayMs | None = None
     reason: str = ""
 
 
 class Extend(msgspec.Struct, frozen=True, array_like=True):
-    queue: allowed.Name
-    ranges: allowed.RangeList
-    timeout_ms: allowed.TimeoutMs
+    queue: fields.Name
+    ranges: fields.RangeList
+    timeout_ms: fields.TimeoutMs
 
 
 class Subscribe(msgspec.Struct, frozen=True, array_like=True):
-    queue: allowed.Name
-    subscription: allowed.SubscriptionNumber
-    prefetch: allowed.Prefetch
-    consumer: allowed.ClientName = ""
-    visibility_ms: allowed.TimeoutMs | None = None
+    queue: fields.Name
+    subscription: fields.SubscriptionNumber
+    prefetch: fields.Prefetch
+    consumer: fields.ClientName = ""
+    visibility_ms: fields.TimeoutMs | None = None
     one_ack: bool = False
 
 
 class Publish(msgspec.Struct, frozen=True, array_like=True):
-    topic: allowed.Name
-    producer: allowed.ProducerName = ""
-    number: allowed.Number = 0
+    topic: fields.Name
+    producer: fields.ProducerName = ""
+    number: fields.Number = 0
+    checksum: fields.Number = 0
 
 
 class Read(msgspec.Struct, frozen=True, array_like=True):
-    topic: allowed.Name
-    offset: allowed.Number
-    count: allowed.ReadCount
-    bytes_max: allowed.ReadBytes
+    topic: fields.Name
+    offset: fields.Number
+    count: fields.ReadCount
+    bytes_max: fields.ReadBytes
     strict: bool = False
-    wait_ms: allowed.WaitMs = 0
-    time_ms: allowed.TimeMs | None = (
+    wait_ms: fields.WaitMs = 0
+    time_ms: fields.TimeMs | None = (
         None  # in place of the offset: the first message at or after a time
     )
 
@@ -116,11 +118,11 @@ class Read(msgspec.Struct, frozen=True, array_like=True):
 class Follow(msgspec.Struct, frozen=True, array_like=True):
     """The topics that match a pattern: a topic without an offset is read from its beginning."""
 
-    pattern: allowed.PatternText
-    offsets: allowed.Offsets
-    count: allowed.ReadCount
-    bytes_max: allowed.ReadBytes
-    wait_ms: allowed.WaitMs = 0
+    pattern: fields.PatternText
+    offsets: fields.Offsets
+    count: fields.ReadCount
+    bytes_max: fields.ReadBytes
+    wait_ms: fields.WaitMs = 0
 
 
 class FollowedTopic(msgspec.Struct, frozen=True, array_like=True):
@@ -145,7 +147,7 @@ class Call(msgspec.Struct, frozen=True, array_like=True):
 class Called(msgspec.Struct, frozen=True, array_like=True):
     """A call as it arrives: what its parameters may be, its method says."""
 
-    method: allowed.CallName
+    method: fields.CallName
     params: msgspec.Raw = msgspec.Raw(b"\x80")  # an empty map
 
 
@@ -153,6 +155,7 @@ class Push(msgspec.Struct, frozen=True, gc=False):
     queue: str
     producer: str = ""
     number: int = 0
+    checksum: int = 0  # of the messages, as the producer counts it; 0 is none
 
 
 class Pop(msgspec.Struct, frozen=True, gc=False):
@@ -215,7 +218,7 @@ def unpack(head: bytes | memoryview, kind: type[Any]) -> Any:
         return _decoders[kind].decode(head)
     except msgspec.ValidationError as error:
         if kind in _REQUESTS:
-            raise allowed.refused(error, kind) from None
+            raise fields.refused(error, kind) from None
         raise _unreadable(kind, error) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _unreadable(kind, error) from None
@@ -227,20 +230,25 @@ def _unreadable(kind: type[Any], error: Exception) -> ProtocolError:
 
 def pack_push(push: Push) -> bytes:
     producer = push.producer.encode()
-    return _named(push.queue) + _PUSH.pack(push.number, len(producer)) + producer
+    checksum = _CHECKSUM.pack(push.checksum) if push.checksum else b""
+    return _named(push.queue) + _PUSH.pack(push.number, len(producer)) + producer + checksum
 
 
 def unpack_push(head: bytes) -> Push:
     queue, at = _name(head)
     number, size = _unpack(_PUSH, head, at)
     at += _PUSH.size
-    if len(head) != at + size:
+    end, checksum = at + size, 0
+    if len(head) == end + _CHECKSUM.size:
+        (checksum,) = _unpack(_CHECKSUM, head, end)
+    elif len(head) != end:
         raise ProtocolError("the head of a push has the wrong size")
-    producer = _text(head[at:])
-    if number > limits.INTEGER_MAX or size > limits.PRODUCER_CHARS_MAX:
+    producer = _text(head[at:end])
+    if max(number, checksum) > limits.INTEGER_MAX or size > limits.PRODUCER_CHARS_MAX:
         check_allowed("number", number, 0, limits.INTEGER_MAX)
+        check_allowed("checksum", checksum, 0, limits.INTEGER_MAX)
         check_chars("producer", producer, limits.PRODUCER_CHARS_MAX)
-    return Push(queue, producer, number)
+    return Push(queue, producer, number, checksum)
 
 
 def pack_pop(pop: Pop) -> bytes:

@@ -18,9 +18,8 @@ from struct import Struct
 from typing import NamedTuple
 
 from nexo.vocabulary.errors import InvalidArgument, MessageTooLarge
-from nexo.vocabulary.limits import BATCH_BYTES_MAX
+from nexo.vocabulary.limits import FRAME_BYTES_MAX
 
-FRAME_BYTES_MAX = BATCH_BYTES_MAX + 16 * 1024 * 1024  # the largest batch with all its columns
 HEAD_BYTES_MAX = 0xFFFFFF
 PREFIX = Struct("<III")  # the kind is the low byte of the second number
 _AFTER_SIZE = PREFIX.size - 4

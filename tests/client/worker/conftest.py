@@ -26,7 +26,7 @@ def work(client: nexo.Client) -> Iterator[Callable[..., Running]]:
     """Start a worker on a queue, in a thread."""
     started: list[Running] = []
 
-    def start(queue: str, handler: Any, **options: Any) -> Running:
+    def start(queue: str | list[str], handler: Any, **options: Any) -> Running:
         running = Running(nexo.Worker(client, queue, handler, **options))
         started.append(running)
         return running

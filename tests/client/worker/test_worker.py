@@ -318,7 +318,7 @@ def test_a_restart_of_the_broker_is_lived_through(
 def test_handlers_that_hang_do_not_fill_the_machine(
     client: nexo.Client, work: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nexo.client.worker.thread.STUCK_MAX", 3)
+    monkeypatch.setattr("nexo.client.worker.thread.WORKER_STUCK_MAX", 3)
     queue = client.create_queue("q", max_attempts=None)
     queue.push_batch(["a"])
     let_go = threading.Event()
@@ -349,3 +349,31 @@ def test_wrong_values_are_refused(client: nexo.Client) -> None:
     with pytest.raises(nexo.InvalidArgument, match="top of a module"):
         nexo.Worker(client, "q", lambda event, context: None, processes=True)
     assert nexo.Worker(client, "q", os.link).function_name == "posix.link"
+
+
+def test_several_queues(client: nexo.Client, work: Any) -> None:
+    """Each has its own slots, so one that is stuck does not keep the other waiting."""
+    for name in ("slow", "quick"):
+        client.create_queue(name)
+    client.queue("slow").push_batch(["a", "b"])
+    client.queue("quick").push_batch(["c", "d", "e"])
+    go, seen = threading.Event(), []
+
+    def handle(event: Any, context: Any) -> None:
+        (record,) = event["Records"]
+        seen.append((record["eventSourceARN"].rpartition(":")[2], record["body"]))
+        if record["body"] == "a":
+            assert go.wait(20)
+
+    running = work(["slow", "quick", "slow"], handle, batch_size=1)
+    eventually(lambda: len(seen) == 4)
+    assert ("slow", "b") not in seen
+    go.set()
+    eventually(lambda: running.worker.figures.handled == 5)
+    assert client.queue("slow").info().acked == 2
+    assert client.queue("quick").info().acked == 3
+
+
+def test_no_queue_is_refused(client: nexo.Client) -> None:
+    with pytest.raises(nexo.InvalidArgument, match="needs a queue"):
+        nexo.Worker(client, [], lambda event, context: None)

@@ -243,7 +243,7 @@ def discard(model: Model, seq: int, now: int) -> bool:
 
 def fail(model: Model, item: Item, cause: Cause, reason: str, delay: int | None = None) -> None:
     """A delivery failed: dead letter, or back after a wait."""
-    model.totals["nacked" if cause is Cause.NACKED else "expired"] += 1
+    model.totals["nacked" if cause is Cause.NACKED else "timed_out"] += 1
     limit = model.settings.max_attempts
     if limit is not None and item.attempts >= limit:
         mark_doomed(model, item, reason)

@@ -46,7 +46,7 @@ def lapse(model: Model, item: Item) -> None:
         for batch in consumer.batches.values():
             if batch.lease == item.lease:
                 batch.lease, batch.lapsed = 0, True
-    model.totals["expired"] += 1
+    model.totals["timed_out"] += 1
     come_back_unseen(model, item)
 
 
@@ -111,7 +111,12 @@ def depart(model: Model, seqs: Sequence[int], dead: bool) -> None:
 def origin_of(model: Model, item: Item, incarnation: int, source: str, dead: bool) -> Origin:
     """What a message takes along when it moves: its id and birth, and why it died."""
     fate = DeadLetter(
-        item.reason, source, item.attempts, item.first_failed or item.deadline, item.deadline
+        item.reason,
+        source,
+        item.attempts,
+        item.first_failed or item.deadline,
+        item.deadline,
+        item.consumer,
     )
     known = item.origin
     return Origin(

@@ -15,6 +15,7 @@ from nexo.machine.catalog import (
     fold_catalog,
 )
 from nexo.vocabulary import changes as c
+from nexo.vocabulary import limits
 from nexo.vocabulary.settings import QueueSettings, TopicSettings
 from tests.work import steps_of
 
@@ -137,3 +138,71 @@ def test_an_image_stays_what_it_was() -> None:
     catalog.define_topic("later", TopicSettings(), 1)
     catalog.bind("later", "q2")
     assert b"".join(encoded_in_steps(image, 1)) == encoded
+
+
+def noted(number: int, source: int, status: str = "COMPLETED") -> c.MoveNoted:
+    return c.MoveNoted(
+        number=number,
+        id=f"id-{number}",
+        source=source,
+        to=None,
+        rate=1.5,
+        started_ms=1,
+        total=2,
+        moved=1,
+        skipped=0,
+        status=status,
+    )
+
+
+def same_after_a_start(catalog: Catalog) -> None:
+    """Whether the journal has a snapshot of it, or only what changed."""
+    image = catalog.image()
+    assert fold_catalog(CatalogImage(), [catalog.changes]) == image
+    assert decode_catalog_image(b"".join(encoded_in_steps(image, 3))) == image
+
+
+def test_redrives_are_kept_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those under way are never forgotten, and no number is given twice."""
+    monkeypatch.setattr(limits, "REDRIVES_KEPT", 3)
+    catalog = Catalog()
+    source = catalog.define_queue("q", QueueSettings(), 1, 1).owner
+    other = catalog.define_queue("other", QueueSettings(), 2, 1).owner
+    catalog.note_move(noted(1, source, "RUNNING"))
+    for number in (2, 3, 4, 5):
+        catalog.note_move(noted(number, other if number == 4 else source))
+    assert list(catalog.moves) == [1, 4, 5]
+    catalog.note_move(noted(1, source, "FAILED"))
+    assert (catalog.moves[1].status, catalog.next_move) == ("FAILED", 6)
+    same_after_a_start(catalog)
+    catalog.drop_queue("q")
+    assert list(catalog.moves) == [4]
+    catalog.note_move(noted(1, source))
+    assert list(catalog.moves) == [4], "its queue is gone"
+    same_after_a_start(catalog)
+    assert catalog.next_move == 6
+
+
+def test_dead_letter_queues_that_were_deleted() -> None:
+    """It is known of those that a queue names; no longer than one does."""
+    catalog = Catalog()
+    named, limited = QueueSettings(dead_letter="graves"), QueueSettings()
+    for name, settings in (("graves", limited), ("a", named), ("b", named), ("a_dlq", limited)):
+        catalog.define_queue(name, settings, 1, 1)
+    catalog.drop_queue("a_dlq")
+    assert not catalog.retired, "it is named after its queue"
+    catalog.drop_queue("graves")
+    assert list(catalog.retired) == ["graves"]
+    same_after_a_start(catalog)
+    catalog.edit_queue("a", limited, 2)
+    assert list(catalog.retired) == ["graves"]
+    catalog.drop_queue("b")
+    assert not catalog.retired
+    same_after_a_start(catalog)
+    catalog.edit_queue("a", named, 3)
+    assert not catalog.retired, "nobody named it when it was deleted"
+    catalog.define_queue("graves", limited, 4, 4)
+    catalog.drop_queue("graves")
+    catalog.define_queue("graves", QueueSettings(delay_ms=1), 5, 5)
+    assert not catalog.retired
+    same_after_a_start(catalog)

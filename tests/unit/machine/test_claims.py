@@ -1,16 +1,26 @@
 """Claims: a query asks again and gets the same batch, until it acks or somebody releases it."""
 
+import msgspec
 import pytest
 
 from nexo.machine import claims
+from nexo.machine.apply import apply
 from nexo.machine.deadlines import run_due
-from nexo.machine.image import decode_image, encode_image, image_of, revive
+from nexo.machine.image import ClaimImage, Image, decode_image, encode_image, image_of, revive
+from nexo.machine.peek import info
 from nexo.machine.pop import messages
 from nexo.machine.queue import Queue
 from nexo.vocabulary import limits
+from nexo.vocabulary.changes import (
+    ClaimAcked,
+    Claimed,
+    ClaimForgotten,
+    ClaimOpened,
+    decode_queue_changes,
+)
 from nexo.vocabulary.errors import Fenced, InvalidArgument, LeaseLost
 from nexo.vocabulary.states import State
-from tests.unit.machine.orders import orders, put, take
+from tests.unit.machine.orders import commit, orders, put, take
 
 TIMEOUT_MS = 100
 
@@ -186,3 +196,76 @@ def test_batch_reads_in_the_same_order_after_a_restart(fifo: bool) -> None:
     revive(revived, decode_image(encode_image(image_of(queue))))
     assert held(revived, 1) == held(queue, 1)
     assert len(held(queue, 1)) == 4
+
+
+DAY_MS = 24 * 3_600_000
+
+
+def test_how_long_messages_are_held(queue: Queue) -> None:
+    """From the claim on, also through a restart; an ack ends it."""
+    claims.open_claims(queue, "query", 1_000)
+    claim(queue, 0, now_ms=1_000)
+    claims.seal(queue, "query", 1, 1, 1_500)
+    commit(queue)
+    again = orders()
+    revive(again, decode_image(encode_image(image_of(queue))))
+    for each in (queue, again):
+        told = info(each, 61_000)
+        assert (told.claimed, told.claimed_age_ms) == ({"query": 2}, {"query": 60_000})
+    claims.ack_claims(queue, "query", 1, 1, 70_000)
+    assert info(queue, 80_000).claimed_age_ms == {}
+
+
+def test_who_holds_nothing_is_forgotten_after_a_month(queue: Queue) -> None:
+    claims.open_claims(queue, "query", 1_000)
+    for name in ("idle", "holds", "asks"):
+        claims.open_claims(queue, name, 1_000)
+    claims.claim(queue, "holds", 1, 0, 4, 1_000, TIMEOUT_MS)
+    claims.seal(queue, "holds", 1, 1, 1_000)
+    claims.claim(queue, "asks", 1, 0, 4, 1_000 + 20 * DAY_MS, TIMEOUT_MS)
+    month_ms = 1_000 + limits.CLAIM_CONSUMER_IDLE_MS
+    assert set(info(queue, month_ms - 1).claimed) == {"query", "idle", "holds", "asks"}
+    assert set(info(queue, month_ms).claimed) == {"holds", "asks"}
+    claims.open_claims(queue, "query", month_ms)
+    assert set(queue.claims) == {"query", "holds", "asks"}
+    assert queue.claims["query"].epoch == 2, "who comes back is not forgotten on the way"
+    told = [change for change in queue.changes if isinstance(change, ClaimForgotten)]
+    assert told == [ClaimForgotten("idle")]
+
+
+def test_that_one_asks_is_noted_once_a_day(queue: Queue) -> None:
+    """A query that gets nothing for a month must not be forgotten; nor fill the journal."""
+    take(queue, 4)
+    claims.open_claims(queue, "query", 1_000)
+    commit(queue)
+    for hour in range(50):
+        claims.claim(queue, "query", 1, 0, 4, 1_000 + hour * 3_600_000, TIMEOUT_MS)
+    told = [change for change in queue.changes if isinstance(change, ClaimOpened)]
+    assert told == [ClaimOpened("query", 1, 1_000 + day * DAY_MS) for day in (1, 2)]
+    again = orders()
+    apply(again, [[ClaimOpened("query", 1, 1_000)], told])
+    assert again.claims["query"].seen_ms == queue.claims["query"].seen_ms
+
+
+def test_what_an_older_broker_has_kept_of_claims_is_read() -> None:
+    """It did not note when: nobody is forgotten for that, and ages count from its last moment."""
+    old = Image(now_ms=5_000, claims={"query": ClaimImage(3, 7, {})})
+    fields = msgspec.msgpack.decode(encode_image(old))
+    fields["claims"]["query"] = fields["claims"]["query"][:3]
+    queue = orders()
+    revive(queue, decode_image(msgspec.msgpack.encode(fields)))
+    assert queue.claims["query"].seen_ms == 5_000
+    records = msgspec.msgpack.encode([[10, "q", 1], [11, "q", 1, 5], [13, "q", 1]])
+    assert decode_queue_changes(records) == [
+        ClaimOpened("q", 1),
+        Claimed("q", 1, 5),
+        ClaimAcked("q", 1),
+    ]
+
+
+def test_forgetting_may_send_to_the_dead_letters(queue: Queue) -> None:
+    claims.open_claims(queue, "query")
+    claim(queue, 0)
+    assert claims.forget_claims(queue, "query", 1_000, dead_letter=True) == 2
+    assert claims.forget_claims(queue, "query", 1_000) == 0
+    assert (queue.ready, "query" in queue.claims) == (2, False)

@@ -21,7 +21,7 @@ from nexo.machine.deadlines import next_ms, run_due
 from nexo.machine.fail import give_back, nack
 from nexo.machine.image import decode_image, encode_image, image_of, revive
 from nexo.machine.invariants import check
-from nexo.machine.pop import pop
+from nexo.machine.pop import Delivery, pop
 from nexo.machine.purge import purge, take_apart
 from nexo.machine.push import push, push_one
 from nexo.machine.queue import Queue
@@ -29,6 +29,7 @@ from nexo.machine.settle import collect, settle
 from nexo.vocabulary import limits
 from nexo.vocabulary.limits import SMALL_PUSH_MESSAGES
 from tests.unit.machine.orders import batch, orders
+from tests.work import steps_of
 
 SMALL, LARGE = 500, 5_000
 LINES_SLACK = 40  # a few steps more in a tree of ten times as many leaves
@@ -76,6 +77,32 @@ def hold(
     less, more = cost(world(small)), cost(world(large))
     assert more.lines <= 1.5 * less.lines + lines_slack, f"{less} at {small}, {more} at {large}"
     assert more.bytes <= 1.5 * less.bytes + BYTES_SLACK, f"{less} at {small}, {more} at {large}"
+
+
+def test_a_single_message_takes_the_short_way() -> None:
+    """What a consumer of one message at a time costs: a lease that is one run needs no cutting, and
+    a message without columns none of them cut."""
+    queue = orders()
+    for _ in range(3_000):
+        push_one(queue, b"x" * 100, 1)
+    settle(queue, collect(queue).mark)
+    deliveries: list[Delivery] = []
+
+    def of(step: Callable[[int], object]) -> float:
+        return steps_of(lambda: [step(number) for number in range(1_000)]) / 1_000
+
+    def ends(number: int) -> tuple[int, int, int]:
+        part = deliveries[number].parts[0]
+        return deliveries[number].lease, part.first, part.first + 1
+
+    took = {
+        "pop": of(lambda _: deliveries.append(pop(queue, 1, 1))),
+        "batch": of(lambda number: deliveries[number].parts[0].batch()),
+        "received": of(lambda number: received(queue, *ends(number), 1)),
+        "ack": of(lambda number: ack(queue, *ends(number), 1)),
+    }
+    most = {"pop": 650, "batch": 180, "received": 300, "ack": 250}
+    assert all(took[step] <= most[step] for step in most), took
 
 
 def commit(queue: Queue) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from nexo.machine import ack, claims, life, move, purge
 from nexo.machine.deadlines import run_due
-from nexo.machine.fail import give_back, nack
+from nexo.machine.fail import give_back, nack, spare
 from nexo.machine.pop import pop
 from nexo.vocabulary.errors import NexoError
 from nexo.vocabulary.settings import Backoff
@@ -97,6 +97,11 @@ def dead_letter(case: Case) -> None:
         move.take_out(case.queue, doomed.lease, doomed.span, Cause.DEAD_LETTERED, "", 1_000)
 
 
+def spare_all(case: Case) -> None:
+    for doomed in case.queue.doomed:
+        spare(case.queue, doomed, 1_000)
+
+
 def arrive(case: Case) -> None:
     for lease, span in case.picked:
         move.take_out(case.queue, lease, span, Cause.REDRIVEN, "", 1_000)
@@ -146,6 +151,7 @@ ACTIONS = [
     Action("release", lambda case: claims.release(case.queue, "query", 1_000)),
     Action("release", lambda case: claims.release(case.queue, "query", 1_000, True)),
     Action("dead letter", dead_letter),
+    Action("spare", spare_all),
     Action("arrive", arrive),
     Action("cancel", cancel),
 ]

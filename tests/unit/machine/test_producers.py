@@ -2,13 +2,16 @@
 
 import gc
 
+import msgspec
 import pytest
 
+from nexo.machine.image import Image, ProducerImage, decode_image, encode_image, image_of, revive
 from nexo.machine.producers import Producers
 from nexo.machine.push import push
-from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.changes import Produced, decode_queue_changes, encode_changes
+from nexo.vocabulary.errors import InvalidArgument, NumberReused
 from nexo.vocabulary.limits import PRODUCER_IDLE_MS, PRODUCER_RESULTS_KEPT, PRODUCERS_MAX
-from tests.unit.machine.orders import batch, orders
+from tests.unit.machine.orders import batch, commit, orders
 
 
 def test_retry_gets_the_same_answer() -> None:
@@ -18,6 +21,51 @@ def test_retry_gets_the_same_answer() -> None:
     again = push(queue, batch(b"a", b"b", priority=bytes([3, 0])), 9_000, "spark", 5)
     assert (again.seqs(), again.duplicates) == (first.seqs(), 2)
     assert queue.depth == 3
+
+
+def test_other_messages_under_a_number_are_refused() -> None:
+    queue = orders()
+    push(queue, batch(b"a", b"b"), 1_000, "spark", 5, checksum=77)
+    assert push(queue, batch(b"b", b"a"), 1_000, "spark", 5, checksum=77).duplicates == 2
+    changes = len(queue.changes)
+    with pytest.raises(NumberReused, match=r"push 5 of producer 'spark' .* other messages"):
+        push(queue, batch(b"c", b"d"), 1_000, "spark", 5, checksum=78)
+    assert (queue.depth, len(queue.changes)) == (2, changes)
+    assert push(queue, batch(b"c"), 1_000, "spark", 5).duplicates == 1, "who says none is let by"
+    assert push(queue, batch(b"c"), 1_000, "spark", 6, checksum=78).duplicates == 0
+
+
+def test_checksums_go_through_the_journal() -> None:
+    """Both through a snapshot and through the record of the push."""
+    queue = orders()
+    push(queue, batch(b"a"), 1_000, "spark", 5, checksum=77)
+    (told,) = [change for change in queue.changes if isinstance(change, Produced)]
+    assert decode_queue_changes(encode_changes([told])) == [Produced("spark", 5, 1_000, [0, 1], 77)]
+    commit(queue)
+    again = orders()
+    revive(again, decode_image(encode_image(image_of(queue))))
+    with pytest.raises(NumberReused):
+        push(again, batch(b"b"), 1_000, "spark", 5, checksum=78)
+
+
+def test_what_an_older_broker_has_kept_is_read() -> None:
+    """It knew no checksums: there is nothing to compare with."""
+    old = Image(producers={"spark": ProducerImage(1_000, {5: [0, 1]})})
+    fields = msgspec.msgpack.decode(encode_image(old))
+    fields["producers"]["spark"] = fields["producers"]["spark"][:2]
+    queue = orders()
+    revive(queue, decode_image(msgspec.msgpack.encode(fields)))
+    assert push(queue, batch(b"b"), 1_000, "spark", 5, checksum=78).ranges == [0, 1]
+    record = msgspec.msgpack.encode([[9, "spark", 6, 1_000, [1, 2]]])
+    assert decode_queue_changes(record) == [Produced("spark", 6, 1_000, [1, 2])]
+
+
+def test_a_checksum_goes_with_its_number() -> None:
+    producers = Producers()
+    for number in range(PRODUCER_RESULTS_KEPT + 2):
+        producers.remember("p", number, 1_000, [number, number + 1], checksum=number + 1)
+    assert len(producers.by_name["p"].checksums()) == PRODUCER_RESULTS_KEPT
+    assert producers.answer("p", 1, checksum=99) == [], "forgotten, but accepted long ago"
 
 
 def test_each_producer_counts_for_itself() -> None:

@@ -2,13 +2,17 @@
 
 from array import array
 
+import msgspec
+
 from nexo.machine.ack import ack
 from nexo.machine.bind import push_kept
 from nexo.machine.compact import copy_forward
 from nexo.machine.deadlines import next_ms, run_due
 from nexo.machine.fail import nack
+from nexo.machine.image import image_of
 from nexo.machine.log import Piece, Place
 from nexo.machine.push import push_shared
+from nexo.machine.snapshot import load_snapshot
 from nexo.vocabulary.batch import TIME_TYPE, Batch
 from tests.unit.machine.orders import batch, bodies, commit, orders, put, take
 
@@ -103,3 +107,21 @@ def test_what_a_topic_had_kept_counts_from_when_it_came_to_the_queue() -> None:
     assert (queue.depth, next_ms(queue)) == (2, 15_000)
     run_due(queue, 15_000)
     assert queue.depth == 0
+
+
+def test_a_lease_that_timed_out_has_not_expired() -> None:
+    queue = orders(**KEEP, visibility_timeout_ms=1_000)
+    put(queue, b"a", b"b")
+    take(queue)
+    run_due(queue, 2_000)
+    assert (queue.totals.timed_out, queue.totals.expired) == (2, 0)
+    run_due(queue, 11_000)
+    assert (queue.totals.timed_out, queue.totals.expired) == (2, 2)
+
+
+def test_a_snapshot_from_before_timeouts_had_a_total_of_their_own() -> None:
+    queue = orders(**KEEP)
+    stored = msgspec.to_builtins(image_of(queue))
+    stored["totals"] = [7, 6, 1, 1, 4, 0]  # the fifth counted both
+    load_snapshot(queue, msgspec.msgpack.encode(stored))
+    assert (queue.totals.timed_out, queue.totals.expired, queue.totals.pushed) == (0, 4, 7)

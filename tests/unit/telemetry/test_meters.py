@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from nexo.telemetry.meters import COUNTED_EVENTS, Histogram, Meters
+from nexo.telemetry.meters import Histogram, Meters
 from nexo.vocabulary.events import Event
+from nexo.vocabulary.limits import METERS_EVENTS
 from nexo.vocabulary.states import EventKind
 
 
@@ -43,5 +44,5 @@ def test_a_commit_counts_few_events_of_others(
         before = added
         meters.observe([delivered(number)] * events_a_commit)
         most = max(most, added - before)
-    assert most <= COUNTED_EVENTS + events_a_commit
+    assert most <= METERS_EVENTS + events_a_commit
     assert meters.queues["orders"].wait_s.count == 200 * events_a_commit

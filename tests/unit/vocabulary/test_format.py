@@ -34,6 +34,7 @@ TAGS = {
     34: c.Unbound,
     35: c.TokenDefined,
     36: c.TokenRevoked,
+    37: c.MoveNoted,
 }
 QUEUE_CHANGES: list[c.QueueChange] = [
     c.Pushed(1, 0, 10, 10, 12, 100, 200, [0, 300], ["a", None], 9),
@@ -110,6 +111,7 @@ def test_words_of_events_stand_still() -> None:
         "acked",
         "nacked",
         "returned",
+        "timed_out",
         "expired",
         "dead_lettered",
         "redriven",

@@ -71,9 +71,10 @@ def test_other_slashes_are_refused(name: str) -> None:
         check_name(name)
 
 
-def test_only_queues_have_accounts() -> None:
-    with pytest.raises(InvalidArgument):
-        check_name("123456789012/eu-west-1/orders", "topic")
+def test_topics_have_accounts_too() -> None:
+    check_name("123456789012/eu-west-1/orders", "topic")
+    with pytest.raises(InvalidArgument, match="not a topic name"):
+        check_name("12345/eu-west-1/orders", "topic")
 
 
 def test_reserved_names_are_reserved_in_every_account() -> None:

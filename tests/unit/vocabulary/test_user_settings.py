@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec import UNSET
 
-from nexo.vocabulary import allowed, settings
+from nexo.vocabulary import fields, settings
 from nexo.vocabulary import user_settings as users
 from nexo.vocabulary.definitions import QueueDefinition
 from nexo.vocabulary.errors import InvalidArgument
@@ -57,7 +57,7 @@ def test_times_alone_are_stored_in_milliseconds(setting: settings.Setting) -> No
 def test_a_refused_setting_is_named_with_what_is_allowed() -> None:
     with pytest.raises(msgspec.ValidationError) as caught:
         msgspec.convert({"settings": {"max_attempts": 0}, "name": "a"}, QueueDefinition)
-    refused = allowed.refused(caught.value, QueueDefinition)
+    refused = fields.refused(caught.value, QueueDefinition)
     assert refused.message == "settings.max_attempts is out of range, allowed is 1 to 1000000"
 
 

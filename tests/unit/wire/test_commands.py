@@ -118,6 +118,7 @@ def test_fields_out_of_range(kind: type[Any], values: list[Any], said: str) -> N
     [
         (c.pack_push(c.Push("q", "p", BEYOND)), "number is 18446744073709551615, allowed is 0 to"),
         (c.pack_push(c.Push("q", "p" * 257, 1)), "producer has 257 characters"),
+        (c.pack_push(c.Push("q", "p", 1, BEYOND)), "checksum is 18446744073709551615, allowed is"),
         (c.pack_pop(c.Pop("q", 0, 1)), "count is 0, allowed is 1 to 10000"),
         (c.pack_pop(c.Pop("q", 10_001, 1)), "count"),
         (c.pack_pop(c.Pop("q", 1, 0)), "bytes_max"),
@@ -135,14 +136,18 @@ def test_fields_out_of_range(kind: type[Any], values: list[Any], said: str) -> N
 )
 def test_fixed_heads_out_of_range(head: bytes, said: str) -> None:
     unpack = {"n": c.unpack_push, "p": c.unpack_push, "a": c.unpack_ranges, "t": c.unpack_ranges}
+    unpack["c"] = c.unpack_push if said.startswith("checksum") else c.unpack_pop
     with pytest.raises(InvalidArgument, match=f"^{said}") as caught:
         unpack.get(said[0], c.unpack_pop)(head)
     assert not isinstance(caught.value, ProtocolError)
 
 
 def test_hot_heads() -> None:
-    push = c.Push("orders", "producer", 2**63 - 1)
-    assert c.unpack_push(c.pack_push(push)) == push
+    for push in (
+        c.Push("orders", "producer", 2**63 - 1),
+        c.Push("orders", "producer", 1, checksum=2**63 - 1),
+    ):
+        assert c.unpack_push(c.pack_push(push)) == push
     for pop in (
         c.Pop("q", 1, 2, 3, None, one_ack=True),
         c.Pop("q", 10_000, limits.POP_BYTES_MAX, limits.WAIT_MS_MAX, limits.TIMEOUT_MS_MAX),

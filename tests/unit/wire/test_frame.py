@@ -5,15 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nexo.vocabulary.errors import InvalidArgument, MessageTooLarge
-from nexo.wire.frame import (
-    FRAME_BYTES_MAX,
-    PREFIX,
-    FrameReader,
-    Kind,
-    ProtocolError,
-    frame,
-    frame_parts,
-)
+from nexo.vocabulary.limits import FRAME_BYTES_MAX
+from nexo.wire.frame import PREFIX, FrameReader, Kind, ProtocolError, frame, frame_parts
 
 STREAM = (
     frame(Kind.HELLO, 1, b"head", b"body")

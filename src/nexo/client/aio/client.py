@@ -10,6 +10,7 @@ from nexo.client.aio.connection import INTERRUPTION, Connection
 from nexo.client.aio.queue import AsyncQueue
 from nexo.client.aio.topic import AsyncTopic
 from nexo.client.handshake import client_name
+from nexo.client.info import read_connections
 from nexo.vocabulary.errors import NexoError
 from nexo.vocabulary.limits import LIST_PAGE_MAX
 from nexo.vocabulary.settings import queue_params, topic_params
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Unpack
 
-    from nexo.client.info import QueueInfo, TopicInfo
+    from nexo.client.info import ConnectionInfo, QueueInfo, TopicInfo
     from nexo.client.tokens import NewToken, TokenInfo
     from nexo.vocabulary.definitions import Definitions, Imported
     from nexo.vocabulary.user_settings import QueueOptions, TopicOptions
@@ -51,6 +52,12 @@ class AsyncClient:
             heartbeat,
             name or client_name(),
         )
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection now. One that is lost comes back by itself while anybody
+        waits or is subscribed, else with the next call; the log `nexo.client` tells of both."""
+        return self._connection.session.connected
 
     def queue(self, name: str, create: bool = False) -> AsyncQueue:
         """A queue by name, without asking the broker: a name that does not exist fails at first
@@ -116,6 +123,22 @@ class AsyncClient:
                     asked = steps.send(answer)
         except StopIteration as done:
             return int(done.value)
+
+    async def connections(self) -> list[ConnectionInfo]:
+        """Who is connected, and who consumes what. Only admins may."""
+        found: list[ConnectionInfo] = []
+        while True:
+            after = found[-1].number if found else 0
+            asked = requests.call(calls.ListConnections(after), read_connections)
+            page: list[ConnectionInfo] = await self._connection.run(asked)
+            found += page
+            if len(page) < LIST_PAGE_MAX:
+                return found
+
+    async def close_connection(self, number: int) -> None:
+        """End a connection: what its consumers hold goes back at once. A client that is well comes
+        back by itself. Only admins may."""
+        await self._connection.run(requests.call(calls.CloseConnection(number)))
 
     async def create_token(
         self, name: str, allow: Iterable[str], expires: float | None = None, aws: bool = False

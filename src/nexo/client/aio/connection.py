@@ -12,9 +12,10 @@ import random
 import time
 from typing import TYPE_CHECKING, Any, cast
 
-from nexo.client.handshake import CONNECT_S, Backoff, configure, is_final, overdue, unreachable
+from nexo.client.handshake import Backoff, ConnectionLog, configure, is_final, overdue, unreachable
 from nexo.client.session import Session, closed
 from nexo.vocabulary.errors import InvalidArgument, NexoError, Unreachable
+from nexo.vocabulary.limits import CLIENT_CLOSE_S, CLIENT_CONNECT_S, JOINED_BYTES_MAX
 
 if TYPE_CHECKING:
     import socket
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 INTERRUPTION: type[BaseException] = asyncio.CancelledError  # what ends a call from outside
 MERGING_WINDOW = 8  # frames of single pushes under way to one queue
-CLOSE_S = 1.0  # the last bytes may take this long
-JOINED_BYTES_MAX = 64 * 1024  # above this a copy costs more than pieces do
 
 
 class Connection:
@@ -56,6 +55,7 @@ class Connection:
         self._pulse: asyncio.TimerHandle | None = None
         self._pulse_at = 0.0
         self._backoff = Backoff(random.random, timeout)
+        self._log = ConnectionLog(address)
         self._failure: NexoError | None = None
 
     # -- Callers ------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ class Connection:
         channel, self._channel = self._channel, None
         self.session.lose()
         if channel is not None:
-            await channel.end(CLOSE_S)
+            await channel.end(CLIENT_CLOSE_S)
 
     # -- The channel's side ----------------------------------------------------------------------
 
@@ -204,6 +204,7 @@ class Connection:
         channel.abort()
         if self._pulse is not None:
             self._pulse.cancel()
+        self._log.lost(error, time.monotonic())
         if self._deadlines or self._waiting or len(self.session.subscriptions):
             self.begin()
 
@@ -242,7 +243,7 @@ class Connection:
         host, port, tls = self._address
         context = None if tls is None else tls.context()
         channel = Channel(self, self.session)
-        async with asyncio.timeout(CONNECT_S):
+        async with asyncio.timeout(CLIENT_CONNECT_S):
             await loop.create_connection(lambda: channel, host, port, ssl=context)
             try:
                 frames = await channel.greeted
@@ -253,6 +254,7 @@ class Connection:
         self._channel = channel
         self._failure = None
         self._backoff.connected(time.monotonic())
+        self._log.connected(time.monotonic())
         channel.take_over()
         for arrived in frames[1:]:
             self.session.dispatch(arrived)

@@ -5,8 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from nexo.client import requests
+from nexo.client.aio.consumer import consume
 from nexo.client.aio.handle import AsyncQueueHandle
-from nexo.client.aio.subscription import AsyncSubscription, consume
+from nexo.client.aio.subscription import AsyncSubscription
+from nexo.client.chosen import (
+    Choice,
+    beginning,
+    choice_of,
+    counting,
+    details,
+    discarding,
+    explaining,
+    redriving,
+    resending,
+    searching,
+)
 from nexo.client.info import read_progress, read_queue
 from nexo.client.message import (
     Messages,
@@ -16,7 +29,9 @@ from nexo.client.message import (
     nacking,
     refused_ids,
 )
-from nexo.vocabulary.limits import TIMEOUT_MS_MAX
+from nexo.vocabulary.errors import Forbidden, QueueNotFound
+from nexo.vocabulary.limits import CLIENT_REDRIVE_WAIT_MS, TIMEOUT_MS_MAX
+from nexo.vocabulary.names import dead_letter_name
 from nexo.vocabulary.settings import queue_params
 from nexo.vocabulary.units import milliseconds
 from nexo.wire import calls
@@ -26,15 +41,14 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from nexo.client.aio.connection import Connection
+    from nexo.client.aio.consumer import Handler
     from nexo.client.aio.message import AsyncMessage
-    from nexo.client.aio.subscription import Handler
+    from nexo.client.chosen import MessageDetails, ReasonGroup, Steps
     from nexo.client.delivery import Delivery
     from nexo.client.info import Progress, QueueInfo
     from nexo.client.message import PeekedMessage
     from nexo.client.receipts import SettleMany
     from nexo.vocabulary.user_settings import QueueOptions
-
-REDRIVE_WAIT_MS = 5_000  # one question after a redrive; many of them may be asked
 
 
 class AsyncQueue(AsyncQueueHandle):
@@ -169,12 +183,23 @@ class AsyncQueue(AsyncQueueHandle):
         *,
         prefetch: int | None = None,
         auto_extend: bool = False,
+        middleware: Iterable[Any] = (),
+        signals: bool = True,
     ) -> None:
         """Call (and await) `handler` with each message, for ever: returning acks, an exception
-        nacks with its text as the reason, and the loop goes on. With `concurrency`, in that many
-        tasks. It ends when it is interrupted, or with the queue."""
+        nacks with its text as the reason, is logged, and the loop goes on. With `concurrency`, in
+        that many tasks.
+
+        A handler whose parameter is annotated with a type gets the body as a value of it, such as
+        `def handler(order: Order)`; with `nexo.Message`, or nothing, the message. It may have one
+        of each. `middleware` runs around it: see `nexo.Middleware`.
+
+        It ends with the queue, when it is interrupted, or in the main thread at SIGTERM and Ctrl-C:
+        handlers under way are finished, and what was prefetched goes back. Signals that the program
+        handles itself, and all with `signals=False`, are left to it."""
         wanted = max(2 * concurrency, 10) if prefetch is None else prefetch
-        await consume(self.subscribe(wanted, auto_extend=auto_extend), handler, concurrency)
+        subscription = self.subscribe(wanted, auto_extend=auto_extend)
+        await consume(subscription, handler, concurrency, middleware, signals)
 
     # -- Operators ----------------------------------------------------------------------------
 
@@ -209,27 +234,140 @@ class AsyncQueue(AsyncQueueHandle):
 
     @overload
     async def redrive(
-        self, to: str | None = None, rate: float | None = None, wait: Literal[True] = True
+        self,
+        to: str | None = None,
+        rate: float | None = None,
+        wait: Literal[True] = True,
+        *,
+        ids: str | Iterable[str] | None = None,
+        where: str | None = None,
+        reason: str | None = None,
+        source: str | None = None,
     ) -> int: ...
 
     @overload
     async def redrive(
-        self, to: str | None = None, rate: float | None = None, *, wait: Literal[False]
+        self,
+        to: str | None = None,
+        rate: float | None = None,
+        *,
+        wait: Literal[False],
+        ids: str | Iterable[str] | None = None,
+        where: str | None = None,
+        reason: str | None = None,
+        source: str | None = None,
     ) -> AsyncRedrive: ...
 
     async def redrive(
-        self, to: str | None = None, rate: float | None = None, wait: bool = True
+        self,
+        to: str | None = None,
+        rate: float | None = None,
+        wait: bool = True,
+        *,
+        ids: str | Iterable[str] | None = None,
+        where: str | None = None,
+        reason: str | None = None,
+        source: str | None = None,
     ) -> int | AsyncRedrive:
         """On a dead-letter queue: move each message to where it came from, or to the queue `to`,
         with its attempts reset; at most `rate` a second. Returns how many were moved, or with
-        `wait=False` the task under way."""
-        task = await self._run(requests.call(calls.Redrive(self._name, to, rate)))
+        `wait=False` the task under way.
+
+        All of them, or those that are chosen by `ids`, by `reason` (numbers and ids in it do not
+        count), by the queue they came from (`source`), or by `where`, a condition in SQL."""
+        choice = choice_of(ids, reason, where, source=source)
+        if choice is not None and choice.where is not None and wait and rate is None:
+            return int(await self._drive(redriving(self._name, choice, to)))
+        task = await self._run(beginning(self._name, choice, to, rate))
         redrive = AsyncRedrive(self._connection, task)
         return await redrive.wait() if wait else redrive
 
-    async def release(self, consumer: str, dead_letter: bool = False) -> int:
-        """Give back what a Spark consumer holds, or send it to the dead letters."""
-        asked = requests.call(calls.Release(self._name, consumer, dead_letter))
+    async def discard(
+        self,
+        ids: str | Iterable[str] | None = None,
+        *,
+        where: str | None = None,
+        reason: str | None = None,
+        source: str | None = None,
+    ) -> int:
+        """Remove chosen messages for good, wherever they are, except those that a Spark query
+        holds; returns how many there were. They are chosen as `redrive` does."""
+        choice = choice_of(ids, reason, where, source=source)
+        return int(await self._drive(discarding(self._name, choice)))
+
+    async def search(
+        self,
+        text: str = "",
+        limit: int = 100,
+        *,
+        ids: str | Iterable[str] | None = None,
+        where: str | None = None,
+        reason: str | None = None,
+        source: str | None = None,
+    ) -> list[PeekedMessage]:
+        """The first messages that say `text` in their body, their attributes or their reason, and
+        for which the rest holds; nothing is taken."""
+        choice = choice_of(ids, reason, where, text, source) or Choice()
+        found: list[PeekedMessage] = await self._drive(searching(self._name, choice, limit))
+        return found
+
+    async def count(
+        self,
+        text: str = "",
+        *,
+        ids: str | Iterable[str] | None = None,
+        where: str | None = None,
+        reason: str | None = None,
+        source: str | None = None,
+    ) -> int:
+        """How many messages `search` would find."""
+        choice = choice_of(ids, reason, where, text, source) or Choice()
+        return int(await self._drive(counting(self._name, choice)))
+
+    async def message(self, id: str) -> MessageDetails:
+        """One message by its id, with its life so far; nothing is taken."""
+        found: MessageDetails = await self._drive(details(self._name, id))
+        return found
+
+    async def resend(
+        self,
+        id: str,
+        *,
+        body: Any = None,
+        attributes: dict[str, str | None] | None = None,
+        to: str | None = None,
+    ) -> str:
+        """Send a message again with another body or other attributes (None leaves one out), and
+        remove the one it was, in one step; returns the id of the new one, which has the old id in
+        its attribute `nexo.original_id`. A dead letter goes to the queue it came from, any other
+        to the same queue, if `to` names none."""
+        asked = resending(self._name, id, body, attributes, to)
+        sent: str = await self._run(asked)
+        return sent
+
+    async def why(self) -> list[ReasonGroup]:
+        """The dead letters of this queue by their reason, the most frequent first: those in its
+        dead-letter queue, or in this one if it is such a queue."""
+        template = (await self.info()).settings.dead_letter
+        refusal: Forbidden | None = None
+        try:
+            choice = choice_of(None, None, None, source=self._name)
+            name = dead_letter_name(self._name, template)
+            there: list[ReasonGroup] = await self._drive(explaining(name, choice))
+            return there
+        except QueueNotFound:
+            pass
+        except Forbidden as error:  # which may be because there is none
+            refusal = error
+        here: list[ReasonGroup] = await self._drive(explaining(self._name, None))
+        if not here and refusal is not None:
+            raise refusal
+        return here
+
+    async def release(self, consumer: str, dead_letter: bool = False, forget: bool = False) -> int:
+        """Give back what a Spark consumer holds, or send it to the dead letters. With `forget` the
+        consumer is not listed any more."""
+        asked = requests.call(calls.Release(self._name, consumer, dead_letter, forget))
         released: int = await self._run(asked)
         return released
 
@@ -241,6 +379,17 @@ class AsyncQueue(AsyncQueueHandle):
         return f"<Queue {self._name!r}>"
 
     # -- Inside -------------------------------------------------------------------------------
+
+    async def _drive(self, steps: Steps[Any]) -> Any:
+        """Ask what these steps ask, one after the other, until they return something."""
+        try:
+            asked = next(steps)
+            while True:
+                asked = steps.send(await self._run(asked))
+        except StopIteration as done:
+            return done.value
+        finally:
+            steps.close()
 
     async def _settle(self, settling: SettleMany | None) -> list[tuple[str, str]]:
         refused = await self._run(settling) if settling is not None else None
@@ -298,7 +447,7 @@ class AsyncRedrive:
     async def wait(self) -> int:
         """Wait for its end; returns how many messages were moved."""
         while True:
-            asked = requests.redrive_progress(self._task, REDRIVE_WAIT_MS)
+            asked = requests.redrive_progress(self._task, CLIENT_REDRIVE_WAIT_MS)
             progress: Progress = await self._connection.run(asked)
             if progress.finished:
                 return progress.moved

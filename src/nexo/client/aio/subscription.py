@@ -4,21 +4,16 @@ reconnects."""
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections import deque
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
-from nexo.client.message import FailureLogged
 from nexo.client.subscriptions import SubscriptionState
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import Awaitable, Callable
 
     from nexo.client.aio.connection import Connection
-    from nexo.client.aio.message import AsyncMessage
     from nexo.client.delivery import Delivery
-
-    Handler = Callable[[AsyncMessage], Awaitable[object] | object]
 
 Item = TypeVar("Item")
 
@@ -153,22 +148,3 @@ class _Loop(Generic[Item]):
         subscription._loops -= 1
         if not subscription._loops:
             subscription._connection.close_soon(subscription._state)
-
-
-async def consume(
-    subscription: AsyncSubscription[AsyncMessage], handler: Handler, concurrency: int
-) -> None:
-    """In so many tasks, until this one is cancelled."""
-    async with subscription, asyncio.TaskGroup() as tasks:
-        for _ in range(concurrency):
-            tasks.create_task(_work(aiter(subscription), handler))
-
-
-async def _work(messages: AsyncIterator[AsyncMessage], handler: Handler) -> None:
-    """One worker of `consume`."""
-    async for message in messages:
-        with FailureLogged(message):
-            async with message:
-                result = handler(message)
-                if inspect.isawaitable(result):
-                    await result

@@ -11,6 +11,7 @@ from nexo.client.blocking.connection import INTERRUPTION, Connection
 from nexo.client.blocking.queue import Queue
 from nexo.client.blocking.topic import Topic
 from nexo.client.handshake import client_name
+from nexo.client.info import read_connections
 from nexo.vocabulary.errors import NexoError
 from nexo.vocabulary.limits import LIST_PAGE_MAX
 from nexo.vocabulary.settings import queue_params, topic_params
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Unpack
 
-    from nexo.client.info import QueueInfo, TopicInfo
+    from nexo.client.info import ConnectionInfo, QueueInfo, TopicInfo
     from nexo.client.tokens import NewToken, TokenInfo
     from nexo.vocabulary.definitions import Definitions, Imported
     from nexo.vocabulary.user_settings import QueueOptions, TopicOptions
@@ -52,6 +53,12 @@ class Client:
             heartbeat,
             name or client_name(),
         )
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection now. One that is lost comes back by itself while anybody
+        waits or is subscribed, else with the next call; the log `nexo.client` tells of both."""
+        return self._connection.session.connected
 
     def queue(self, name: str, create: bool = False) -> Queue:
         """A queue by name, without asking the broker: a name that does not exist fails at first
@@ -117,6 +124,22 @@ class Client:
                     asked = steps.send(answer)
         except StopIteration as done:
             return int(done.value)
+
+    def connections(self) -> list[ConnectionInfo]:
+        """Who is connected, and who consumes what. Only admins may."""
+        found: list[ConnectionInfo] = []
+        while True:
+            after = found[-1].number if found else 0
+            asked = requests.call(calls.ListConnections(after), read_connections)
+            page: list[ConnectionInfo] = self._connection.run(asked)
+            found += page
+            if len(page) < LIST_PAGE_MAX:
+                return found
+
+    def close_connection(self, number: int) -> None:
+        """End a connection: what its consumers hold goes back at once. A client that is well comes
+        back by itself. Only admins may."""
+        self._connection.run(requests.call(calls.CloseConnection(number)))
 
     def create_token(
         self, name: str, allow: Iterable[str], expires: float | None = None, aws: bool = False

@@ -19,26 +19,19 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
 
-from nexo.client.blocking.sockets import (
-    BUFFER_BYTES,
-    RECEIVE_S,
-    Sockets,
-    dial,
-    readable,
-    send_all,
-)
-from nexo.client.blocking.threads import (
-    HOT_S,
-    IDLE_READ_S,
-    TICK_S,
-    Followers,
-    Keeper,
-    wait_at,
-    watch_forks,
-)
-from nexo.client.handshake import CONNECT_S, Backoff, is_final, overdue, unreachable
+from nexo.client.blocking.sockets import Sockets, dial, readable, send_all
+from nexo.client.blocking.threads import Followers, Keeper, wait_at, watch_forks
+from nexo.client.handshake import Backoff, ConnectionLog, is_final, overdue, unreachable
 from nexo.client.session import Session, closed
 from nexo.vocabulary.errors import NexoError, Unreachable
+from nexo.vocabulary.limits import (
+    CLIENT_BUFFER_BYTES,
+    CLIENT_CONNECT_S,
+    CLIENT_HOT_S,
+    CLIENT_IDLE_READ_S,
+    CLIENT_RECEIVE_S,
+    CLIENT_TICK_S,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,12 +85,14 @@ class Connection:
         self._sockets = Sockets()
         self._left: deque[SubscriptionState] = deque()  # subscriptions whose loop was left
         self.aheads: dict[str, PoppedAhead] = {}  # by queue: messages that nobody has come for yet
-        self._view = memoryview(bytearray(BUFFER_BYTES))
+        self._view = memoryview(bytearray(CLIENT_BUFFER_BYTES))
         self._writing = False
         self._leading = False
         self._followers = Followers()
         self._backoff = Backoff(random.random, self._timeout)
         self._failure: NexoError | None = None  # why there is no connection
+        self._log = ConnectionLog(self._address)
+        self._changes: deque[NexoError | None] = deque()  # losses and connections, to be logged
         self._quiet_at = 0.0
         self._closing = threading.Event()
         self.keeper: Keeper = Keeper(weakref.ref(self))
@@ -270,9 +265,9 @@ class Connection:
     def written_later(self) -> None:
         """Receptions are in no hurry: in a busy loop the ack that follows takes them along."""
         now = time.monotonic()
-        hot, self._quiet_at = now - self._quiet_at < HOT_S, now
+        hot, self._quiet_at = now - self._quiet_at < CLIENT_HOT_S, now
         if hot:
-            self.keeper.come_by(now + TICK_S)
+            self.keeper.come_by(now + CLIENT_TICK_S)
         else:
             self.write()
 
@@ -288,7 +283,7 @@ class Connection:
             self._connect(left)
             return True
         try:
-            if left < RECEIVE_S and not readable(sock, left):
+            if left < CLIENT_RECEIVE_S and not readable(sock, left):
                 return True
             self._received(sock, sock.recv_into(self._view))
         except BlockingIOError:
@@ -360,7 +355,7 @@ class Connection:
         self._sockets.close_retired()
         self._backoff.tried(time.monotonic())
         try:
-            self._adopt(*dial(self._address, min(CONNECT_S, left), self.session))
+            self._adopt(*dial(self._address, min(CLIENT_CONNECT_S, left), self.session))
         except (OSError, NexoError) as error:
             failure = unreachable(self._address, error)
             if is_final(failure):
@@ -384,6 +379,17 @@ class Connection:
                 raise
             self._failure = None
             self._backoff.connected(time.monotonic())
+            self._changes.append(None)
+            self.keeper.stir()
+
+    def _log_changes(self) -> None:
+        """By the keeper alone: it holds no lock, and nobody waits for it to read."""
+        while self._changes:
+            failure = self._changes.popleft()
+            if failure is None:
+                self._log.connected(time.monotonic())
+            else:
+                self._log.lost(failure, time.monotonic())
 
     def _lose(self, sock: Channel, failure: NexoError) -> None:
         """Under the lock: a connection is over."""
@@ -392,11 +398,15 @@ class Connection:
             self._failure = failure
             self._backoff.lost(time.monotonic())
             self.session.lose()
+            if self.session.closed is None:
+                self._changes.append(failure)
+                self.keeper.stir()
 
     # -- The keeper's side --------------------------------------------------------------------
 
     def keep(self) -> float:
         """What nobody else is there for; returns in how many seconds to come again."""
+        self._log_changes()
         with self.lock:
             if self.session.closed is not None:
                 return 0.0
@@ -415,14 +425,14 @@ class Connection:
             except NexoError as error:
                 if self._sockets.current is not None:
                     self._lose(self._sockets.current, error)
-                pause = TICK_S
+                pause = CLIENT_TICK_S
         self.write()
         if subscribed and not leading:
-            pause = min(pause, IDLE_READ_S)
+            pause = min(pause, CLIENT_IDLE_READ_S)
         elif sock is None:
             pause = self._heartbeat  # whoever calls next connects
-        if self.aheads or time.monotonic() - self._quiet_at < 2 * HOT_S:
-            pause = min(pause, TICK_S)
+        if self.aheads or time.monotonic() - self._quiet_at < 2 * CLIENT_HOT_S:
+            pause = min(pause, CLIENT_TICK_S)
         return pause
 
     def _reconnect_idly(self) -> None:
@@ -431,7 +441,7 @@ class Connection:
                 return
             self._leading = True
         try:
-            self._connect(CONNECT_S)
+            self._connect(CLIENT_CONNECT_S)
         except NexoError as error:
             self._failure = error  # the consumer is told when it comes for more
         finally:

@@ -17,8 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from nexo.client import requests
 from nexo.client.blocking.message import Message
-from nexo.client.blocking.threads import HOT_S
-from nexo.vocabulary.limits import POP_BYTES_MAX
+from nexo.vocabulary.limits import (
+    CLIENT_AHEAD_LATE_S,
+    CLIENT_AHEAD_S,
+    CLIENT_BUSY_S,
+    CLIENT_CANCEL_S,
+    CLIENT_HOT_S,
+    POP_BYTES_MAX,
+)
 from nexo.wire import calls, commands
 
 if TYPE_CHECKING:
@@ -30,10 +36,6 @@ if TYPE_CHECKING:
     from nexo.client.receipts import AckOne
 
 CYCLES = 64
-BUSY_S = 0.005  # from an ack to the next pop, in a busy loop
-KEPT_S = 0.005  # how long a message waits here for the user
-LATE_S = 0.05  # after this long it is not handed out: this process stood still
-CANCEL_S = 1.0  # how long an answer that is not wanted any more is waited for
 
 
 class QueueHandle:
@@ -105,11 +107,11 @@ class Ahead:
         now = time.monotonic()
         waited, self._acked_at = now - self._acked_at, 0.0  # one pop an ack
         cycle, self._popped_at = now - self._popped_at, now
-        busy = usual and waited < BUSY_S and cycle < HOT_S
+        busy = usual and waited < CLIENT_BUSY_S and cycle < CLIENT_HOT_S
         self._cycles = self._cycles + 1 if busy else 0
         if self.asked is None:
             return None
-        if not usual or waited > LATE_S:
+        if not usual or waited > CLIENT_AHEAD_LATE_S:
             self.cancel()
             return None
         connection = self._connection
@@ -145,7 +147,7 @@ class Ahead:
         finally:
             self._acked_at = time.monotonic()
             if along:
-                connection.keeper.come_by(self._acked_at + KEPT_S)
+                connection.keeper.come_by(self._acked_at + CLIENT_AHEAD_S)
 
     def cancel(self) -> None:
         """The user does something else, and that must not find the message gone: what is on its
@@ -156,14 +158,14 @@ class Ahead:
             asked = self._forget()
         if asked is not None:
             try:
-                connection.wait(asked, time.monotonic() + CANCEL_S, patient=True)
+                connection.wait(asked, time.monotonic() + CLIENT_CANCEL_S, patient=True)
             finally:
                 with connection.lock:
                     connection.session.abandon(asked)
 
     def expire(self, now: float) -> None:
         """Under the lock: nobody came for it."""
-        if self._acked_at and now - self._acked_at > KEPT_S:
+        if self._acked_at and now - self._acked_at > CLIENT_AHEAD_S:
             self.give_back()
 
     def give_back(self) -> None:

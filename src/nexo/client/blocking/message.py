@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Self
 
 from nexo.client import tracing
-from nexo.client.message import HeldMessage, reason_of
+from nexo.client.message import HeldMessage, goes_on_after, reason_of
 from nexo.client.receipts import refusal_with
 from nexo.vocabulary.errors import NexoError, StaleReceipt, Timeout, Unreachable
 from nexo.wire.frame import Kind
@@ -25,7 +25,10 @@ _log = logging.getLogger("nexo.client")
 
 class Message(HeldMessage):
     """One message. Finish it with `ack` or `nack`, or work in `with message:`, where leaving
-    acks and an exception nacks with its text as the reason. Any thread may do so."""
+    acks and an exception nacks with its text as the reason. Any thread may do so.
+
+    The exception goes on, but for one: in a loop over a subscription a body that `json` cannot read
+    is nacked and logged, and the loop goes on."""
 
     __slots__ = ("_connection", "_handling")
 
@@ -68,11 +71,11 @@ class Message(HeldMessage):
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:
+    ) -> bool | None:
         if tracing.tracer is not None:
             tracing.end_handling(self, error)
         if self._finished:
-            return
+            return None
         if error is None:
             try:
                 self.ack()
@@ -82,11 +85,12 @@ class Message(HeldMessage):
                 if self._delivery.connection == self._connection.session.connection:
                     raise
                 _log.warning("the ack of message %s was lost: %s", self.id, refused)
-            return
+            return None
         try:
             self.nack(reason=reason_of(error))
         except NexoError as refused:
             _log.warning("the nack of message %s was lost: %s", self.id, refused)
+        return goes_on_after(error, self)
 
     def _settle(self, settling: Settling) -> None:
         refused: Any = self._connection.run(settling)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from nexo.client.handshake import configure
 from nexo.vocabulary.errors import Unreachable
+from nexo.vocabulary.limits import CLIENT_BUFFER_BYTES, CLIENT_RECEIVE_S, CLIENT_RECORD_BYTES
 
 if TYPE_CHECKING:
     import ssl
@@ -29,10 +30,6 @@ if TYPE_CHECKING:
     from nexo.client.address import Address
     from nexo.client.session import Session
     from nexo.wire.frame import Frame
-
-RECEIVE_S = 1.0  # a read that brings nothing for this long looks around
-BUFFER_BYTES = 256 * 1024
-RECORD_BYTES = 64 * 1024  # sealed by TLS or read from the network at once
 
 
 class SecureSocket:
@@ -58,7 +55,7 @@ class SecureSocket:
                 self._tls.do_handshake()
             except ssl.SSLWantReadError:
                 self._flush()
-                data = self._plain.recv(RECORD_BYTES)
+                data = self._plain.recv(CLIENT_RECORD_BYTES)
                 if not data:
                     raise ConnectionResetError("the broker hung up during the handshake") from None
                 self._incoming.write(data)
@@ -82,7 +79,7 @@ class SecureSocket:
         """What has come, 0 at the end. A record of which only a part has come is nothing yet."""
         got = self._opened(view)
         if got is None:
-            data = self._plain.recv(RECORD_BYTES)
+            data = self._plain.recv(CLIENT_RECORD_BYTES)
             with self._lock:
                 if data:
                     self._incoming.write(data)
@@ -111,7 +108,7 @@ class SecureSocket:
         again: a part of it is sealed already."""
         if not self._sealed:
             with self._lock:
-                self._sealed = self._tls.write(data[:RECORD_BYTES])
+                self._sealed = self._tls.write(data[:CLIENT_RECORD_BYTES])
         self._flush()
         sealed, self._sealed = self._sealed, 0
         return sealed
@@ -192,7 +189,7 @@ def dial(address: Address, seconds: float, session: Session) -> tuple[Channel, l
         sock.sendall(session.hello())
         frames: list[Frame] = []
         while not frames:
-            data = sock.recv(BUFFER_BYTES)
+            data = sock.recv(CLIENT_BUFFER_BYTES)
             if not data:
                 raise Unreachable(
                     f"the broker at {address} hung up during the greeting",
@@ -217,7 +214,7 @@ def secured(plain: socket.socket, address: Address) -> Channel:
 
 def _make_blocking(sock: socket.socket) -> None:
     """Time limits by the kernel: Python's own would cost a poll before each read."""
-    limit = pack("@ll", int(RECEIVE_S), int(RECEIVE_S % 1 * 1e6))
+    limit = pack("@ll", int(CLIENT_RECEIVE_S), int(CLIENT_RECEIVE_S % 1 * 1e6))
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
     sock.settimeout(None)

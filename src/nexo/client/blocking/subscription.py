@@ -3,27 +3,19 @@ reconnects."""
 
 from __future__ import annotations
 
-import contextlib
 import math
-import threading
 import time
 from collections import deque
-from functools import partial
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
-from nexo.client.message import FailureLogged
 from nexo.client.operation import Operation
 from nexo.client.subscriptions import SubscriptionState
-from nexo.vocabulary.errors import NexoError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from nexo.client.blocking.connection import Connection
-    from nexo.client.blocking.message import Message
     from nexo.client.delivery import Delivery
-
-    Handler = Callable[[Message], object]
 
 Item = TypeVar("Item")
 
@@ -157,33 +149,3 @@ class _Loop(Generic[Item]):
         subscription._loops -= 1
         if not subscription._loops:
             subscription._connection.close_soon(subscription._state)
-
-
-def consume(subscription: Subscription[Message], handler: Handler, concurrency: int) -> None:
-    """In so many threads, this one included. An exception that is no `Exception` (as Ctrl-C is)
-    ends it, once the other threads have finished what they are at."""
-    threads: list[threading.Thread] = []
-    try:
-        with subscription:
-            for _ in range(concurrency - 1):
-                work = partial(_work_along, iter(subscription), handler)
-                thread = threading.Thread(target=work, name="nexo-consumer", daemon=True)
-                thread.start()
-                threads.append(thread)
-            _work(iter(subscription), handler)
-    finally:
-        for thread in threads:
-            thread.join()
-
-
-def _work(messages: Iterator[Message], handler: Handler) -> None:
-    """One worker of `consume`."""
-    for message in messages:
-        with FailureLogged(message), message:
-            handler(message)
-
-
-def _work_along(messages: Iterator[Message], handler: Handler) -> None:
-    """The same in another thread; what ends the subscription is raised by the first."""
-    with contextlib.suppress(NexoError):
-        _work(messages, handler)

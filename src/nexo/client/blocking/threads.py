@@ -10,13 +10,10 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Protocol
 
+from nexo.vocabulary.limits import CLIENT_SLACK_S
+
 if TYPE_CHECKING:
     from nexo.client.operation import Operation
-
-HOT_S = 0.05  # receptions that follow each other closer than this travel with what comes next …
-TICK_S = 0.005  # … or at the latest after this long
-SLACK_S = 0.001  # nobody is woken to come by this little earlier
-IDLE_READ_S = 0.25  # it reads for subscriptions that nobody reads for
 
 
 class Kept(Protocol):
@@ -84,7 +81,7 @@ class Keeper(threading.Thread):
 
     def come_by(self, due: float) -> None:
         """Come no later than that; costs nothing while it does anyway."""
-        if self._comes_at > due + SLACK_S:
+        if self._comes_at > due + CLIENT_SLACK_S:
             self._stirred.set()
 
     def stir(self) -> None:

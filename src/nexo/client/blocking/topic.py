@@ -12,9 +12,9 @@ from nexo.client import requests, topics
 from nexo.client.blocking.message import Message
 from nexo.client.blocking.queue import Queue
 from nexo.client.info import read_topic
-from nexo.client.topics import POLL_MS, GroupContent, TopicReader, group_queue, start_of, time_ms_of
+from nexo.client.topics import GroupContent, TopicReader, group_queue, start_of, time_ms_of
 from nexo.vocabulary.errors import Forbidden, NotReady, Timeout, Unreachable
-from nexo.vocabulary.limits import WAIT_MS_MAX
+from nexo.vocabulary.limits import CLIENT_POLL_MS, WAIT_MS_MAX
 from nexo.vocabulary.units import milliseconds
 from nexo.wire import calls
 
@@ -197,7 +197,7 @@ class TopicSubscription:
         ends = None if timeout is None else time.monotonic() + timeout
         self._open()
         while not self._reader.events and not self._closed:
-            wait_ms = POLL_MS
+            wait_ms = CLIENT_POLL_MS
             if ends is not None:
                 wait_ms = min(wait_ms, round((ends - time.monotonic()) * 1000))
                 if wait_ms <= 0:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from nexo.vocabulary.errors import NexoError
+from nexo.vocabulary.limits import WORKER_LOOK_UP_S
 
 if TYPE_CHECKING:
     from nexo.client.blocking.message import Message
     from nexo.client.blocking.queue import Queue
     from nexo.client.worker.invocation import Verdict
 
-LOOK_UP_S = 1.0  # how long a wait may take no notice of `stop`, should it have begun just then
 
 _log = logging.getLogger("nexo.worker")
 
@@ -55,7 +55,7 @@ class Intake:
     def _gather(self) -> list[Message]:
         batch: list[Message] = []
         while not batch and not self._stopped:
-            message = self._subscription.get(LOOK_UP_S)
+            message = self._subscription.get(WORKER_LOOK_UP_S)
             if message is not None:
                 batch.append(message)
         closes = time.monotonic() + self._window_s

@@ -12,6 +12,7 @@ from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any
 
 from nexo.client.worker.invocation import Verdict, perform_async, timed_out
+from nexo.vocabulary.limits import WORKER_CLOSE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from nexo.client.worker.function import Function
     from nexo.client.worker.invocation import Invocation
 
-CLOSE_S = 5.0  # for what handlers left behind to notice that it is cancelled
 
 _log = logging.getLogger("nexo.worker")
 
@@ -50,7 +50,7 @@ class LoopInvoker:
     def close(self) -> None:
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(CLOSE_S)
+            self._thread.join(WORKER_CLOSE_S)
 
     def _live(self) -> None:
         with self._runner:  # leaving it cancels what handlers left behind

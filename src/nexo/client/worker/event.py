@@ -1,8 +1,9 @@
 """Messages as the event that Lambda makes of them for SQS.
 
 A body that is not UTF-8 travels as base64 and says so in the message attribute
-`Nexo.BodyEncoding`; a priority is the attribute `Nexo.Priority`, as at the SQS door. A receipt
-handle is the one that the SQS door would have given for the same delivery.
+`Nexo.BodyEncoding`; a priority is the attribute `Nexo.Priority`, as at the SQS door. What came by
+SNS is in its envelope, as there. A receipt handle is the one that the SQS door would have given for
+the same delivery.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from nexo.vocabulary.attributes import SYSTEM_PREFIX, TEXT, decode_typed
 from nexo.vocabulary.names import scope_of
+from nexo.vocabulary.sns import envelope_of
 from nexo.vocabulary.sqs import (
     PRIORITY,
     SENDER_ID,
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from nexo.vocabulary.attributes import Typed
 
 BODY_ENCODING = "Nexo.BodyEncoding"
+_ORIGIN = "http://localhost"  # of URLs in what SNS sent: who speaks RPC does not know the HTTP port
 
 
 def event_of(
@@ -43,11 +46,15 @@ def _record(message: HeldMessage, place: tuple[str, str, str], fifo: bool) -> di
     account, region, _ = place
     delivery = message._delivery
     column = message._part.batch.attributes
-    kept = decode_typed(column[message._at] if isinstance(column, list) else column)
+    encoded = column[message._at] if isinstance(column, list) else column
+    kept = decode_typed(encoded)
     shown = {name: typed for name, typed in kept.items() if not name.startswith(SYSTEM_PREFIX)}
     if message.priority and PRIORITY not in shown:
         shown[PRIORITY] = ("Number", str(message.priority))
     body = message.body
+    envelope = envelope_of(body, encoded, message.id, _created_ms(message), _ORIGIN)
+    if envelope is not None:  # then it has the attributes, too
+        body, shown = envelope, {}
     try:
         text = body.decode()
     except UnicodeDecodeError:
@@ -75,7 +82,7 @@ def _system(
     sender, trace = kept.get(SENDER_ID), kept.get(TRACE_HEADER)
     values: dict[str, Any] = {
         "ApproximateReceiveCount": attempts,
-        "SentTimestamp": round(message.created_at.timestamp() * 1000),
+        "SentTimestamp": _created_ms(message),
         "SenderId": sender[1] if sender else account,
         "ApproximateFirstReceiveTimestamp": message._part.first_delivered_ms,
         "SequenceNumber": sequence_number(message._seq) if fifo else None,
@@ -85,6 +92,10 @@ def _system(
         "DeadLetterQueueSourceArn": source,
     }
     return {name: str(value) for name, value in values.items() if value is not None}
+
+
+def _created_ms(message: HeldMessage) -> int:
+    return round(message.created_at.timestamp() * 1000)
 
 
 def _shown(typed: Typed) -> dict[str, Any]:

@@ -19,12 +19,11 @@ import msgspec
 from nexo.client.worker.function import Function, find_handler, is_coroutine_function
 from nexo.client.worker.invocation import Invocation, Verdict, perform, perform_async, timed_out
 from nexo.vocabulary.errors import InvalidArgument, NotReady
+from nexo.vocabulary.limits import WORKER_END_S, WORKER_START_S
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-START_S = 60.0  # for a process to import its handler
-END_S = 5.0
 
 _log = logging.getLogger("nexo.worker")
 _spawn = multiprocessing.get_context("spawn")  # a fork would copy locks that threads hold
@@ -85,7 +84,7 @@ class ProcessInvoker:
         self._process.start()
         theirs.close()
         try:
-            if self._pipe.poll(START_S):
+            if self._pipe.poll(WORKER_START_S):
                 self._pipe.recv_bytes()
                 return
         except EOFError:
@@ -102,7 +101,7 @@ class ProcessInvoker:
         self._pipe.close()
         if kill:
             process.kill()
-        process.join(END_S)
+        process.join(WORKER_END_S)
         if process.exitcode is None:
             process.kill()
             process.join()

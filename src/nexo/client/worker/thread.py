@@ -12,6 +12,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from nexo.client.worker.invocation import Invocation, perform, timed_out
+from nexo.vocabulary.limits import WORKER_STUCK_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from nexo.client.worker.function import Function
     from nexo.client.worker.invocation import Verdict
 
-STUCK_MAX = 32  # handlers left to themselves before the worker takes no more
 
 _log = logging.getLogger("nexo.worker")
 
@@ -44,10 +44,10 @@ class Stuck:
     def wait_for_room(self) -> None:
         """A worker whose handlers all hang must not fill the machine with threads."""
         with self._changed:
-            if self._count >= STUCK_MAX and not self._ending:
+            if self._count >= WORKER_STUCK_MAX and not self._ending:
                 facts = {"stuck": self._count}
                 _log.error("no more is taken until handlers that hang come back", extra=facts)
-                self._changed.wait_for(lambda: self._count < STUCK_MAX or self._ending)
+                self._changed.wait_for(lambda: self._count < WORKER_STUCK_MAX or self._ending)
 
     def end(self) -> None:
         with self._changed:

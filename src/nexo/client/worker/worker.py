@@ -1,4 +1,4 @@
-"""`nexo.Worker`: runs a handler in the form of AWS Lambda on the messages of a queue.
+"""`nexo.Worker`: runs a handler in the form of AWS Lambda on the messages of queues.
 
 Each of its slots takes a batch, calls the handler, waits for its answer, and tells the broker.
 Leases are extended while a handler works. See `docs/worker.md` for the rules.
@@ -27,10 +27,15 @@ from nexo.client.worker.function import (
 from nexo.client.worker.invocation import Invocation
 from nexo.client.worker.thread import Stuck, ThreadInvoker
 from nexo.vocabulary.errors import InvalidArgument, NexoError
-from nexo.vocabulary.limits import PREFETCH_MAX
+from nexo.vocabulary.limits import (
+    PREFETCH_MAX,
+    WORKER_BATCH_MAX,
+    WORKER_CONCURRENCY_MAX,
+    WORKER_TIMEOUT_S,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from types import FrameType
 
     from nexo.client.blocking.client import Client
@@ -39,9 +44,6 @@ if TYPE_CHECKING:
     from nexo.client.worker.batch import Figures
     from nexo.client.worker.invocation import Invoker
 
-BATCH_SIZE_MAX = 10_000  # Lambda's
-CONCURRENCY_MAX = 1_000  # a connection has at most so many subscriptions, and FIFO needs as many
-TIMEOUT_S = 900.0  # the longest that Lambda lets a function take
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -54,32 +56,36 @@ class Worker:
     `concurrency` batches are worked on at once: in threads, for coroutines in one event loop, or
     with `processes=True` in processes, each of which first calls `initializer`. After `timeout`
     seconds a batch counts as failed. `prefetch` messages, by default two batches for each slot,
-    are here or being worked on."""
+    are here or being worked on. Of several queues each has slots and a prefetch of its own, so that
+    a busy one does not keep the others waiting; a batch is of one queue."""
 
     def __init__(
         self,
         client: Client,
-        queue: str,
+        queue: str | Sequence[str],
         handler: Callable[..., Any] | str,
         *,
         batch_size: int = 10,
         batch_window: float = 0.0,
         concurrency: int = 1,
         processes: bool = False,
-        timeout: float = TIMEOUT_S,
+        timeout: float = WORKER_TIMEOUT_S,
         prefetch: int | None = None,
         function_name: str | None = None,
         account: str = ACCOUNT,
         region: str = REGION,
         initializer: Callable[[], object] | None = None,
     ) -> None:
-        _check("batch_size", batch_size, 1, BATCH_SIZE_MAX)
+        _check("batch_size", batch_size, 1, WORKER_BATCH_MAX)
         _check("batch_window", batch_window, 0.0, 300.0)
-        _check("concurrency", concurrency, 1, CONCURRENCY_MAX)
+        _check("concurrency", concurrency, 1, WORKER_CONCURRENCY_MAX)
         _check("timeout", timeout, 0.001, 86_400.0)
         wanted = min(2 * batch_size * concurrency, PREFETCH_MAX) if prefetch is None else prefetch
         _check("prefetch", wanted, 1, PREFETCH_MAX)
-        self._queue: Queue = client.queue(queue)
+        names = [queue] if isinstance(queue, str) else list(dict.fromkeys(queue))
+        if not names:
+            raise InvalidArgument("a worker needs a queue", "name one or more")
+        self._sources = [_Source(client.queue(name)) for name in names]
         self._handler = _handler(handler)
         name = function_name or _name_of(handler)
         self._function = Function(name, timeout, account, region)
@@ -94,8 +100,7 @@ class Worker:
 
             self._task = Task(handler, self._function, initializer)
             check_picklable(self._task)
-        self._fifo = False
-        self._under_way: dict[int, list[Message]] = {}  # by slot
+        self._under_way: dict[int, tuple[Queue, list[Message]]] = {}  # by slot
         self._totals = Totals()
         self._stuck = Stuck()
         # A queue that a signal handler may put to whatever this thread is doing.
@@ -114,23 +119,25 @@ class Worker:
         """Work until `stop()`, or until nothing came for `idle` seconds. Batches under way are
         finished, what was prefetched goes back at once. With `signals`, in the main thread,
         SIGTERM and Ctrl-C are such a stop, and a second one interrupts."""
-        self._fifo = self._queue.info().settings.fifo
-        intakes = self._intakes()
-        invokers = self._invokers()
+        for source in self._sources:
+            source.fifo = source.queue.info().settings.fifo
+        takings = [taking for source in self._sources for taking in self._takings(source)]
+        intakes = list(dict.fromkeys(intake for _, intake in takings))
+        invokers = self._invokers(len(takings))
         slots = [
             threading.Thread(
                 target=self._work,
-                args=(number, intakes[number % len(intakes)], invokers[number % len(invokers)]),
+                args=(number, source, intake, invokers[number % len(invokers)]),
                 name=f"nexo-slot-{number}",
                 daemon=True,
             )
-            for number in range(self._concurrency)
+            for number, (source, intake) in enumerate(takings)
         ]
         before = _take_signals(self._signalled) if signals else {}
         try:
             for slot in slots:
                 slot.start()
-            self._attend(intakes, idle)
+            self._attend(intakes, idle, len(slots))
         except KeyboardInterrupt:
             self._let_go()
             raise
@@ -147,9 +154,9 @@ class Worker:
 
     # -- Inside -------------------------------------------------------------------------------
 
-    def _attend(self, intakes: list[Intake], idle: float | None) -> None:
+    def _attend(self, intakes: list[Intake], idle: float | None, left: int) -> None:
         """Until all slots have ended, because of a stop or a failure."""
-        left, failure, stopping = self._concurrency, None, False
+        failure, stopping = None, False
         while left:
             news: _Ended | None = None
             try:
@@ -176,13 +183,11 @@ class Worker:
 
     def _let_go(self) -> None:
         """Interrupted: what was begun is ready again at once, as if the connection had broken."""
-        with contextlib.suppress(NexoError):
-            self._queue.give_back(self._begun())
+        for queue, batch in list(self._under_way.values()):
+            with contextlib.suppress(NexoError):
+                queue.give_back(batch)
 
-    def _begun(self) -> list[Message]:
-        return [message for batch in list(self._under_way.values()) for message in batch]
-
-    def _work(self, number: int, intake: Intake, invoker: Invoker) -> None:
+    def _work(self, number: int, source: _Source, intake: Intake, invoker: Invoker) -> None:
         """One slot."""
         failure: BaseException | None = RuntimeError("a slot ended; its traceback was printed")
         try:
@@ -192,10 +197,10 @@ class Worker:
                 if not batch:
                     break
                 self._totals.begin(len(batch))
-                self._under_way[number] = batch
-                verdict = invoker.call(self._invocation(batch))
+                self._under_way[number] = (source.queue, batch)
+                verdict = invoker.call(self._invocation(source, batch))
                 del self._under_way[number]
-                settled = settle(self._queue, batch, verdict, self._fifo)
+                settled = settle(source.queue, batch, verdict, source.fifo)
                 self._totals.end(len(batch), settled)
             failure = None
         except NexoError as error:
@@ -203,20 +208,23 @@ class Worker:
         finally:
             self._news.put(_Ended(failure))
 
-    def _invocation(self, batch: list[Message]) -> Invocation:
-        event = event_of(batch, self._queue.name, self._function, self._fifo)
+    def _invocation(self, source: _Source, batch: list[Message]) -> Invocation:
+        event = event_of(batch, source.queue.name, self._function, source.fifo)
         return Invocation(
             str(uuid.uuid4()), [each["messageId"] for each in event["Records"]], event
         )
 
-    def _intakes(self) -> list[Intake]:
+    def _takings(self, source: _Source) -> list[tuple[_Source, Intake]]:
+        """Where each slot of a queue takes its batches."""
         size, window_s = self._batch_size, self._batch_window
-        if self._fifo:
-            return [Intake(self._queue, size, size, window_s) for _ in range(self._concurrency)]
-        return [Intake(self._queue, self._prefetch, size, window_s)]
-
-    def _invokers(self) -> list[Invoker]:
         slots = range(self._concurrency)
+        if source.fifo:
+            return [(source, Intake(source.queue, size, size, window_s)) for _ in slots]
+        shared = Intake(source.queue, self._prefetch, size, window_s)
+        return [(source, shared) for _ in slots]
+
+    def _invokers(self, count: int) -> list[Invoker]:
+        slots = range(count)
         if self._task is not None:
             from nexo.client.worker.process import ProcessInvoker
 
@@ -229,6 +237,14 @@ class Worker:
         for each in SIGNALS:
             signal.signal(each, _interrupt)
         self.stop()
+
+
+class _Source:
+    """A queue that it works on."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self.fifo = False
 
 
 class _Ended:

@@ -17,6 +17,8 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route, Router
 
 from nexo.access.operations import check, operation_of
+from nexo.doors.admin_http.chosen import CHOSEN
+from nexo.doors.admin_http.connections import CONNECTIONS
 from nexo.doors.admin_http.definitions import DEFINITIONS
 from nexo.doors.admin_http.messages import QUEUE_MESSAGES, TOPIC_MESSAGES
 from nexo.doors.admin_http.openapi import OPENAPI_PATH, openapi_document
@@ -55,9 +57,11 @@ OPERATIONS: tuple[Operation, ...] = (
     *OVERVIEW,
     *QUEUES,
     *QUEUE_MESSAGES,
+    *CHOSEN,
     *REDRIVES,
     *TOPICS,
     *TOPIC_MESSAGES,
+    *CONNECTIONS,
     *TOKENS,
     *DEFINITIONS,
 )
@@ -218,5 +222,8 @@ def _resource(call: Call) -> str:
     """What an operation is about, for the audit log."""
     named = [getattr(call.path, "name", ""), getattr(call.body, "name", "")]
     named += [getattr(each, "queue", "") for each in (call.query, call.body)]
+    number = getattr(call.path, "number", None)
+    if number is not None:
+        return f"connection {number}"
     task = getattr(call.path, "task", None)
     return f"task {task}" if task is not None else " ".join(filter(None, named))

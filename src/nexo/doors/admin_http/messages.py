@@ -35,8 +35,10 @@ from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.identity import message_id
 from nexo.vocabulary.limits import (
     ADMIN_ANSWER_BYTES_MAX,
+    ADMIN_MESSAGE_BYTES,
     ADMIN_PUSH_MESSAGES_MAX,
     ADMIN_SHOWN_BYTES,
+    ADMIN_TURN_BYTES,
     DEDUPLICATION_ID_CHARS_MAX,
     DELAY_MS_MAX,
     GROUP_ID_CHARS_MAX,
@@ -58,8 +60,6 @@ _OF_TOPIC = "/api/v1/topics/{name}/messages"
 
 Encoding = Literal["text", "json", "base64"]
 _JSON_BEGINS = (b"{", b"[")
-_TURN_BYTES = 256 * 1024  # that are looked at before others get their turn
-_ONE_BYTES = 1024  # what a message costs besides its body
 _utf8 = codecs.getincrementaldecoder("utf-8")
 
 BodyBytes = Annotated[
@@ -110,8 +110,8 @@ async def show_all(bodies: list[bytes], bytes_max: int) -> list[Shown]:
         told.append(shown(body, min(bytes_max, left)))
         size = min(len(body), bytes_max)
         left = max(0, left - size)
-        looked_at += size + _ONE_BYTES
-        if looked_at > _TURN_BYTES:
+        looked_at += size + ADMIN_MESSAGE_BYTES
+        if looked_at > ADMIN_TURN_BYTES:
             looked_at = 0
             await asyncio.sleep(0)
     return told
@@ -160,6 +160,7 @@ class ShownDeadLetter(msgspec.Struct, frozen=True):
     attempts: Count
     first_failed_at: Moment
     last_failed_at: Moment
+    consumer: str
 
 
 class ShownMessage(msgspec.Struct, frozen=True):
@@ -218,10 +219,10 @@ class Pushed(msgspec.Struct, frozen=True):
 async def _peek(call: Call) -> Peeked:
     found = await call.engine.queue(call.path.name).peek(call.query.limit)
     bodies = await show_all([each.body for each in found], call.query.body_bytes)
-    return Peeked([_shown(*each) for each in zip(found, bodies, strict=True)])
+    return Peeked([shown_message(*each) for each in zip(found, bodies, strict=True)])
 
 
-def _shown(message: Message, body: Shown) -> ShownMessage:
+def shown_message(message: Message, body: Shown) -> ShownMessage:
     letter = message.dead_letter
     return ShownMessage(
         id=message.id,
@@ -249,6 +250,7 @@ def _shown_letter(letter: DeadLetter) -> ShownDeadLetter:
         letter.attempts,
         moment(letter.first_failed_ms),
         moment(letter.last_failed_ms),
+        letter.consumer,
     )
 
 

@@ -10,11 +10,10 @@ import msgspec
 from nexo.doors.admin_http.operation import Operation
 from nexo.doors.admin_http.request import Count, Moment, Refusal, moment, refusal_of
 from nexo.engine.peek import Counts, counts
+from nexo.vocabulary.limits import ADMIN_STEP_QUEUES
 
 if TYPE_CHECKING:
     from nexo.doors.admin_http.operation import Call
-
-STEP_QUEUES = 1_000  # that are looked at before others get their turn
 
 
 class Memory(msgspec.Struct, frozen=True):
@@ -50,6 +49,7 @@ class Overview(msgspec.Struct, frozen=True):
     delivered: Count
     acked: Count
     nacked: Count
+    timed_out: Count
     expired: Count
     dead_lettered: Count
     unsettled_bytes: Count
@@ -86,7 +86,7 @@ async def _sums(call: Call) -> dict[str, int]:
     for number, actor in enumerate(list(call.engine.queues.values())):
         for name, count in msgspec.structs.asdict(counts(actor)).items():
             sums[name] += count
-        if number % STEP_QUEUES == STEP_QUEUES - 1:
+        if number % ADMIN_STEP_QUEUES == ADMIN_STEP_QUEUES - 1:
             await asyncio.sleep(0)
     return sums
 

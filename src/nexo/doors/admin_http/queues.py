@@ -13,7 +13,7 @@ from nexo.doors.admin_http.operation import Answer, Operation
 from nexo.doors.admin_http.request import AtQueue, Count, Moment, Paging, QueueName, moment
 from nexo.engine.listing import page
 from nexo.engine.peek import counts
-from nexo.vocabulary.limits import CONSUMER_CHARS_MAX
+from nexo.vocabulary.limits import ADMIN_TURN_QUEUES, CONSUMER_CHARS_MAX
 from nexo.vocabulary.settings import queue_settings_of, user_queue_settings
 from nexo.vocabulary.user_settings import GivenQueueSettings, QueueSettings
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from nexo.engine.queue_actor import QueueActor
     from nexo.vocabulary.changes import QueueDefined
 
-TURN_QUEUES = 100  # that are looked at before others get their turn
 
 _ALL = "/api/v1/queues"
 _ONE = "/api/v1/queues/{name}"
@@ -46,11 +45,13 @@ class QueueFigures(msgspec.Struct, frozen=True):
     delivered: Count
     acked: Count
     nacked: Count
+    timed_out: Count
     expired: Count
     dead_lettered: Count
     claimed: dict[str, int]
     unsealed: Count
     unreadable: Count
+    claimed_age: dict[str, float]
     created_at: Moment
     modified_at: Moment
 
@@ -78,10 +79,12 @@ class Purged(msgspec.Struct, frozen=True):
 
 
 class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whose messages are taken back; with `dead_letter` they become dead letters."""
+    """Whose messages are taken back; with `dead_letter` they become dead letters, with `forget`
+    the consumer is not listed any more."""
 
     consumer: Annotated[str, Meta(min_length=1, max_length=CONSUMER_CHARS_MAX)]
     dead_letter: bool = False
+    forget: bool = False
 
 
 class Released(msgspec.Struct, frozen=True):
@@ -95,6 +98,8 @@ def described(engine: Engine, name: str) -> QueueFigures:
 def _figures(actor: QueueActor, defined: QueueDefined) -> QueueFigures:
     figures: dict[str, Any] = msgspec.structs.asdict(actor.info())
     figures["oldest_age"] = figures.pop("oldest_age_ms") / 1000
+    ages_ms: dict[str, int] = figures.pop("claimed_age_ms")
+    figures["claimed_age"] = {name: age_ms / 1000 for name, age_ms in ages_ms.items()}
     return QueueFigures(
         name=actor.name,
         consumers=counts(actor).consumers,
@@ -110,7 +115,7 @@ async def _list(call: Call) -> QueuePage:
     names, following = await page(engine.queues, query.after, query.limit, call.caller.knows)
     queues = []
     for number, name in enumerate(names):
-        if number % TURN_QUEUES == TURN_QUEUES - 1:
+        if number % ADMIN_TURN_QUEUES == ADMIN_TURN_QUEUES - 1:
             await asyncio.sleep(0)
         if name in engine.queues:  # else it was deleted in between
             queues.append(_figures(engine.queues[name], engine.definition(name)))
@@ -155,7 +160,8 @@ async def _resume(call: Call) -> QueueFigures:
 
 async def _release(call: Call) -> Released:
     claims = call.engine.queue(call.path.name).claims
-    return Released(await claims.release(call.body.consumer, call.body.dead_letter))
+    body: Release = call.body
+    return Released(await claims.release(body.consumer, body.dead_letter, body.forget))
 
 
 def _named_new(call: Call) -> Named:

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from nexo.access.operations import Named, check_redrive_known
+from nexo.doors.admin_http.chosen import Choice, choice_of
 from nexo.doors.admin_http.operation import Operation
 from nexo.doors.admin_http.request import (
     AtQueue,
@@ -18,7 +19,7 @@ from nexo.doors.admin_http.request import (
     moment,
     refusal_of,
 )
-from nexo.vocabulary.errors import NexoError
+from nexo.vocabulary.errors import InvalidArgument, NexoError
 from nexo.vocabulary.limits import RECEIVE_RATE_MAX
 
 if TYPE_CHECKING:
@@ -34,9 +35,9 @@ _STATES: dict[str, Literal["running", "cancelling", "cancelled", "completed", "f
 }
 
 
-class NewRedrive(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`to`: a queue for all of them, else each goes to where it came from; `rate`: messages a
-    second, at most."""
+class NewRedrive(Choice, frozen=True, forbid_unknown_fields=True):
+    """All messages, or those that are chosen. `to`: a queue for all of them, else each goes to
+    where it came from; `rate`: messages a second, at most."""
 
     to: QueueName | None = None
     rate: Annotated[float, Meta(gt=0, le=RECEIVE_RATE_MAX)] | None = None
@@ -47,9 +48,11 @@ class AtTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Redrive(msgspec.Struct, frozen=True):
-    """How far a redrive is. `skipped` messages have no queue to go back to, and stay."""
+    """How far a redrive or a discard is. `skipped` messages stay: they have no queue to go back
+    to, or a Spark query holds them. `total` grows while chosen messages are looked for."""
 
     task: int
+    action: Literal["redrive", "discard"]
     queue: str
     to: str | None
     rate: float | None
@@ -67,6 +70,7 @@ def _described(call: Call, number: int) -> Redrive:
     progress, failure = task.progress(), task.failure
     return Redrive(
         task=number,
+        action="discard" if task.verb == "discard" else "redrive",
         queue=task.source.name,
         to=task.to,
         rate=task.rate,
@@ -81,8 +85,20 @@ def _described(call: Call, number: int) -> Redrive:
 
 
 async def _begin(call: Call) -> Redrive:
-    wanted = call.body
-    return _described(call, await call.engine.tasks.begin(call.path.name, wanted.to, wanted.rate))
+    wanted, tasks = call.body, call.engine.tasks
+    choice = choice_of(wanted)
+    if choice.is_all:
+        return _described(call, await tasks.begin(call.path.name, wanted.to, wanted.rate))
+    task = await call.engine.hands.redrive(call.path.name, wanted.to, wanted.rate, choice)
+    return _described(call, tasks.keep(task))
+
+
+async def _discard(call: Call) -> Redrive:
+    choice = choice_of(call.body)
+    if choice.is_all:
+        raise InvalidArgument("a discard has to say which messages", "purge removes all of them")
+    task = await call.engine.hands.discard(call.path.name, choice)
+    return _described(call, call.engine.tasks.keep(task))
 
 
 async def _progress(call: Call) -> Redrive:
@@ -109,7 +125,7 @@ REDRIVES = (
         "redrive",
         "POST",
         "/api/v1/queues/{name}/redrive",
-        "Move the messages of a dead-letter queue back to where they came from",
+        "Move messages of a dead-letter queue back to where they came from",
         _begin,
         Redrive,
         status=202,
@@ -119,10 +135,22 @@ REDRIVES = (
         named=_named_redrive,
     ),
     Operation(
+        "discard",
+        "POST",
+        "/api/v1/queues/{name}/discard",
+        "Remove chosen messages for good; asked about like a redrive",
+        _discard,
+        Redrive,
+        status=202,
+        parameters=AtQueue,
+        body=Choice,
+        refusals=(404,),
+    ),
+    Operation(
         "redrive_progress",
         "GET",
         _ONE,
-        "How far a redrive is",
+        "How far a redrive or a discard is",
         _progress,
         Redrive,
         parameters=AtTask,
@@ -133,7 +161,7 @@ REDRIVES = (
         "redrive_cancel",
         "DELETE",
         _ONE,
-        "Stop a redrive; what was moved stays moved",
+        "Stop a redrive or a discard; what was done stays done",
         _cancel,
         Redrive,
         parameters=AtTask,

@@ -21,6 +21,7 @@ from nexo.vocabulary.limits import (
     ADMIN_BODY_S,
     ADMIN_PAGE_MAX,
     ADMIN_QUERY_FIELDS_MAX,
+    ADMIN_TOPIC_CHARS_MAX,
     NAME_CHARS_MAX,
 )
 
@@ -34,7 +35,6 @@ Value = TypeVar("Value", bound=msgspec.Struct)
 JSON = "application/json"
 _SAFE = frozenset({"GET", "HEAD"})
 # A topic that archives a queue has its name behind a prefix of the broker's own.
-TOPIC_NAME_CHARS_MAX = 160
 _PLAIN = rf"[A-Za-z0-9_.-]{{1,{NAME_CHARS_MAX}}}"
 
 QueueName = Annotated[
@@ -47,7 +47,7 @@ QueueName = Annotated[
 TopicName = Annotated[
     str,
     Meta(
-        pattern=rf"^[A-Za-z0-9_./-]{{1,{TOPIC_NAME_CHARS_MAX}}}$",
+        pattern=rf"^[A-Za-z0-9_./-]{{1,{ADMIN_TOPIC_CHARS_MAX}}}$",
         description="The name of a topic, also one of the broker's own.",
     ),
 ]
@@ -55,7 +55,7 @@ NewTopicName = Annotated[str, Meta(pattern=rf"^{_PLAIN}$")]
 TokenName = Annotated[str, Meta(pattern=rf"^{_PLAIN}$", description="The name of a token.")]
 Limit = Annotated[int, Meta(ge=1, le=ADMIN_PAGE_MAX, description="How many, at most.")]
 After = Annotated[
-    str, Meta(max_length=TOPIC_NAME_CHARS_MAX, description="Go on behind this name: see `next`.")
+    str, Meta(max_length=ADMIN_TOPIC_CHARS_MAX, description="Go on behind this name: see `next`.")
 ]
 Count = Annotated[int, Meta(ge=0)]
 Moment = Annotated[datetime, Meta(tz=True)]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from msgspec import Meta
 
-from nexo.access.permissions import PERMISSIONS_MAX
 from nexo.access.tokens import access_key_id
 from nexo.doors.admin_http.operation import Operation
 from nexo.doors.admin_http.request import (
@@ -19,7 +18,11 @@ from nexo.doors.admin_http.request import (
     moment,
     moment_or_none,
 )
-from nexo.vocabulary.limits import ADMIN_PERMISSION_CHARS_MAX, RETENTION_MS_MAX
+from nexo.vocabulary.limits import (
+    ADMIN_PERMISSION_CHARS_MAX,
+    RETENTION_MS_MAX,
+    TOKEN_PERMISSIONS_MAX,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -59,7 +62,7 @@ class NewToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     an access key pair for the SQS API instead."""
 
     name: TokenName
-    allow: Annotated[list[Permitted], Meta(min_length=1, max_length=PERMISSIONS_MAX)]
+    allow: Annotated[list[Permitted], Meta(min_length=1, max_length=TOKEN_PERMISSIONS_MAX)]
     expires: Annotated[float, Meta(ge=0.001, le=RETENTION_MS_MAX / 1000)] | None = None
     aws: bool = False
 

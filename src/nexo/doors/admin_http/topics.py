@@ -18,6 +18,7 @@ from nexo.doors.admin_http.request import (
 from nexo.engine.listing import page
 from nexo.vocabulary.definitions import Where
 from nexo.vocabulary.settings import topic_settings_of, user_topic_settings
+from nexo.vocabulary.sns import Subscription
 from nexo.vocabulary.start import EARLIEST, LATEST
 from nexo.vocabulary.user_settings import GivenTopicSettings, TopicSettings
 
@@ -61,10 +62,12 @@ class TopicEdit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Binding(msgspec.Struct, frozen=True):
-    """`where`: only messages with these attributes; null: all."""
+    """`where`: only messages with these attributes; null: all. `sns`: it is a subscription that was
+    made through SNS, with a filter of its own."""
 
     queue: str
     where: dict[str, str] | None
+    sns: Subscription | None = None
 
 
 class Bindings(msgspec.Struct, frozen=True):
@@ -126,8 +129,9 @@ async def _delete(call: Call) -> None:
 
 
 async def _bindings(call: Call) -> Bindings:
-    bound = call.engine.topic(call.path.name).bindings()
-    return Bindings([Binding(queue, where) for queue, where in sorted(bound, key=_queue_of)])
+    bound = call.engine.topic(call.path.name).bound_queues()
+    found = [Binding(queue.name, how.where, how.sns) for queue, how in bound]
+    return Bindings(sorted(found, key=_queue_of))
 
 
 async def _bind(call: Call) -> Bindings:
@@ -141,8 +145,8 @@ async def _unbind(call: Call) -> None:
     await call.engine.unbind(call.path.name, call.query.queue)
 
 
-def _queue_of(bound: tuple[str, dict[str, str] | None]) -> str:
-    return bound[0]
+def _queue_of(bound: Binding) -> str:
+    return bound.queue
 
 
 def _named_bound(call: Call) -> Named:

@@ -12,14 +12,13 @@ from starlette.responses import RedirectResponse, Response
 from nexo.access.tokens import access_key_id
 from nexo.doors.console.request import DOOR, ROOT, as_number, at, whole_number
 from nexo.doors.console.session import peer_of, sign_in, sign_out
+from nexo.vocabulary.limits import CONSOLE_AUDIT_SHOWN, CONSOLE_AUDIT_SHOWN_MAX
 
 if TYPE_CHECKING:
     from nexo.access.tokens import Minted
     from nexo.doors.console.request import Call
     from nexo.engine.engine import Engine
 
-AUDIT_SHOWN = 100
-AUDIT_SHOWN_MAX = 1_000
 _DAY_MS = 86_400_000
 
 
@@ -37,7 +36,7 @@ async def access(call: Call) -> Response:
 
 
 async def _page(call: Call, minted: Minted | None) -> Response:
-    limit = whole_number(call.query("entries"), AUDIT_SHOWN, 1, AUDIT_SHOWN_MAX)
+    limit = whole_number(call.query("entries"), CONSOLE_AUDIT_SHOWN, 1, CONSOLE_AUDIT_SHOWN_MAX)
     # In a thread: files of many megabytes may have to be read.
     entries = await asyncio.to_thread(call.shared.guard.audit.read, limit)
     return await call.page(

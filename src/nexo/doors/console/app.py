@@ -51,12 +51,13 @@ class ConsoleApp:
         guard: Guard,
         surroundings: Surroundings,
         lake: LakeTables | None = None,
+        sampler: Sampler | None = None,
     ) -> None:
         self._files = Files()
         self._sessions = Sessions(guard)
         self._templates = Templates(self._files, surroundings.version)
-        sampler = Sampler(engine)
-        self._pulse = Pulse(engine, sampler)
+        sampler = sampler or Sampler(engine)
+        self._pulse = Pulse(sampler)
         self._shared = Shared(
             engine,
             guard,

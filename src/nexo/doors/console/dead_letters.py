@@ -2,32 +2,47 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 import msgspec
 
 from nexo.access.permissions import Action
 from nexo.doors.console import formatting
 from nexo.doors.console.pages import badges
-from nexo.doors.console.queues import LIST_MS, ROWS_SHOWN, Glimpse, Row, glimpses, moved, rows_of
+from nexo.doors.console.queues import (
+    Glimpse,
+    Row,
+    glimpse_of,
+    glimpses,
+    moved,
+    rows_of,
+)
 from nexo.doors.console.request import as_number, at, query_of, whole_number
 from nexo.doors.console.streams import Frame, made_of, streamed
-from nexo.engine.moves import Chosen
+from nexo.engine import chosen
 from nexo.engine.peek import traffic
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.identity import parse_message_id
-from nexo.vocabulary.limits import PEEK_MESSAGES_MAX
+from nexo.vocabulary.limits import (
+    CONSOLE_LETTERS_SHOWN,
+    CONSOLE_LIST_MS,
+    CONSOLE_REASONS_LOOKED,
+    CONSOLE_REASONS_SHOWN,
+    CONSOLE_ROWS_SHOWN,
+    CONSOLE_TASKS_SHOWN,
+    PEEK_MESSAGES_MAX,
+    SEARCH_TEXT_CHARS_MAX,
+)
+from nexo.vocabulary.reasons import folded
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from starlette.responses import Response
 
     from nexo.doors.console.request import Call
     from nexo.engine.queue_actor import QueueActor
-
-LETTERS_SHOWN = 50
-REASONS_SHOWN = 12
-TASKS_SHOWN = 5
 
 
 class LetterQueues(msgspec.Struct, frozen=True):
@@ -47,6 +62,7 @@ class Redrive(msgspec.Struct, frozen=True):
     """How far a redrive is."""
 
     number: int
+    verb: str
     state: str
     moved: int
     total: int
@@ -64,6 +80,7 @@ class Redrive(msgspec.Struct, frozen=True):
         return {
             prefix + "state": self.state,
             prefix + "moved": formatting.number(self.moved),
+            prefix + "total": formatting.number(self.total),
             prefix + "skipped": formatting.number(self.skipped),
             prefix + "percent": str(self.percent),
         }
@@ -103,10 +120,33 @@ def _letter_queues(call: Call) -> LetterQueues:
     depths = {actor: traffic(actor).depth for actor in known}
     known = [actor for actor in known if depths[actor]]
     known.sort(key=lambda actor: (-depths[actor], actor.name))
-    pages = max(1, -(-len(known) // ROWS_SHOWN))
+    pages = max(1, -(-len(known) // CONSOLE_ROWS_SHOWN))
     page = whole_number(call.query("page"), 1, 1, pages)
-    shown = known[(page - 1) * ROWS_SHOWN : page * ROWS_SHOWN]
+    shown = known[(page - 1) * CONSOLE_ROWS_SHOWN : page * CONSOLE_ROWS_SHOWN]
     return LetterQueues(rows_of(call, shown), len(known), page, pages)
+
+
+class Filter(msgspec.Struct, frozen=True):
+    """What an address asks for: dead letters of a reason, or that contain a text."""
+
+    reason: str | None
+    text: str
+
+    @property
+    def is_set(self) -> bool:
+        return self.reason is not None or bool(self.text)
+
+    @property
+    def choice(self) -> chosen.Choice:
+        return chosen.Choice(reason=self.reason, text=self.text)
+
+    @property
+    def same(self) -> str:
+        """For an address that keeps it."""
+        said = {"text": self.text} if self.text else {}
+        if self.reason is not None:
+            said["reason"] = self.reason
+        return f"&{urlencode(said)}" if said else ""
 
 
 async def letters(call: Call) -> Response:
@@ -114,16 +154,12 @@ async def letters(call: Call) -> Response:
     name = call.path["name"]
     actor = call.engine.queue(name)
     (row,) = rows_of(call, [actor])
-    limit = whole_number(call.query("peek"), LETTERS_SHOWN, 1, PEEK_MESSAGES_MAX)
+    limit = whole_number(call.query("peek"), CONSOLE_LETTERS_SHOWN, 1, PEEK_MESSAGES_MAX)
     after = whole_number(call.query("after"), -1, 0, 2**60)
-    peeked = await glimpses(actor, PEEK_MESSAGES_MAX, None if after < 0 else after)
-    reason = query_of(call.request).get("reason")  # an empty one is none that was given
-    reasons = Counter(_reason(each) for each in peeked)
-    chosen = [each for each in peeked if reason is None or _reason(each) == reason]
-    shown = chosen[:limit]
-    # Of what was looked at the next page begins behind what is shown, or behind all of it.
-    last = shown[-1] if len(chosen) > len(shown) else peeked[-1] if peeked else None
-    more = last is not None and bool(await glimpses(actor, 1, last.message.seq))
+    behind = None if after < 0 else after
+    wanted = filter_of(query_of(call.request))
+    told = await chosen.reasons(actor, chosen.Choice(), looked_max=CONSOLE_REASONS_LOOKED)
+    shown, following, matched = await _shown(actor, wanted, limit, behind)
     sources = call.shared.sampler.dead_letter_queues.sources().get(name, [])
     tasks = tasks_of(call, actor)
     return await call.page(
@@ -131,14 +167,17 @@ async def letters(call: Call) -> Response:
         {"letters": "letters_rows.html", "tasks": "letters_tasks.html"},
         row=row,
         shown=shown,
-        looked_at=len(peeked),
+        matched=matched,
+        wanted=wanted,
         is_first=after < 0,
         limit=limit,
         shown_most=PEEK_MESSAGES_MAX,
-        next=last.message.seq if more and last is not None else None,
-        reason=reason,
-        reasons=reasons.most_common(REASONS_SHOWN),
-        letters_made_of=moved(actor) if after < 0 and limit <= LETTERS_SHOWN else "",
+        next=following,
+        reason=wanted.reason,
+        reasons=told.groups[:CONSOLE_REASONS_SHOWN],
+        reasons_left=max(0, len(told.groups) - CONSOLE_REASONS_SHOWN),
+        reasons_looked=told.looked_at if told.next is not None else None,
+        letters_made_of=moved(actor) if after < 0 and limit <= CONSOLE_LETTERS_SHOWN else "",
         sources=call.known(sources),
         is_orphan=not sources,
         tasks=tasks,
@@ -147,9 +186,27 @@ async def letters(call: Call) -> Response:
     )
 
 
-def _reason(glimpse: Glimpse) -> str:
-    letter = glimpse.message.dead_letter
-    return letter.reason if letter is not None else ""
+def filter_of(given: Mapping[str, str]) -> Filter:
+    """An empty reason is one: that of those for which none was given."""
+    reason = given.get("reason")
+    text = given.get("text", "").strip()[:SEARCH_TEXT_CHARS_MAX]
+    return Filter(None if reason is None else folded(reason), text)
+
+
+async def _shown(
+    actor: QueueActor, wanted: Filter, limit: int, after: int | None
+) -> tuple[list[Glimpse], int | None, str]:
+    """What a page shows, the number behind which the next one begins, and how many match."""
+    if not wanted.is_set:
+        found = await glimpses(actor, limit, after)
+        last = found[-1].message.seq if found else None
+        more = last is not None and bool(await glimpses(actor, 1, last))
+        return found, last if more else None, formatting.number(actor.info().depth)
+    told = await chosen.search(actor, wanted.choice, limit, after)
+    counted = await chosen.search(actor, wanted.choice, 0, whole=True)
+    matched = formatting.number(counted.matched)
+    shown = [glimpse_of(actor, each) for each in told.messages]
+    return shown, told.next, matched if counted.next is None else f"at least {matched}"
 
 
 async def live_letters(call: Call) -> Response:
@@ -161,7 +218,7 @@ async def live_letters(call: Call) -> Response:
         nonlocal looked_ms, letters
         if call.engine.queues.get(name) is not actor:
             return None
-        if actor.now_ms() > looked_ms + LIST_MS:
+        if actor.now_ms() > looked_ms + CONSOLE_LIST_MS:
             looked_ms, letters = actor.now_ms(), moved(actor)
         values, tasks = badges(call), tasks_of(call, actor)
         (row,) = rows_of(call, [actor])
@@ -179,11 +236,12 @@ def _made_of(tasks: list[Redrive]) -> str:
 
 def tasks_of(call: Call, actor: QueueActor) -> list[Redrive]:
     found = []
-    for number, task in call.engine.tasks.of(actor)[:TASKS_SHOWN]:
+    for number, task in call.engine.tasks.all_of(actor)[:CONSOLE_TASKS_SHOWN]:
         progress, failure = task.progress(), task.failure
         found.append(
             Redrive(
                 number=number,
+                verb=task.verb,
                 state=task.status.lower(),
                 moved=progress.moved,
                 total=progress.total,
@@ -197,36 +255,71 @@ def tasks_of(call: Call, actor: QueueActor) -> list[Redrive]:
 
 
 async def redrive(call: Call) -> Response:
-    """All of them as a task, or those that were selected at once."""
-    name = call.path["name"]
+    """All of them, or those that a filter shows, as a task; or those that were selected at once."""
+    name, which = call.path["name"], call.field("which")
     to = call.field("to") or None
     with call.told():
-        if call.field("which") == "all":
-            rate = as_number(call.field("rate"), "the rate")
+        rate = as_number(call.field("rate"), "the rate")
+        notice = "The redrive has begun; its progress is below."
+        if which == "all":
             await call.engine.tasks.begin(name, to, rate)
-            notice = "The redrive has begun; its progress is below."
+        elif which == "filtered":
+            wanted = _filter_of_form(call)
+            task = await call.engine.hands.redrive(name, to, rate, wanted.choice)
+            call.engine.tasks.keep(task)
         else:
-            notice = await _redrive_selected(call, name, to)
+            seqs, count = _selected(call, name)
+            task = await call.engine.hands.redrive(name, to, None, seqs)
+            notice = _told_of(await task.finished, count, "went back", _NOWHERE)
     return call.back(at("dead-letters", name), notice)
 
 
-async def _redrive_selected(call: Call, name: str, to: str | None) -> str:
+async def discard(call: Call) -> Response:
+    """Those that a filter shows as a task, or those that were selected at once."""
+    name = call.path["name"]
+    with call.told():
+        if call.field("which") == "filtered":
+            wanted = _filter_of_form(call)
+            task = await call.engine.hands.discard(name, wanted.choice)
+            call.engine.tasks.keep(task)
+            notice = "The discard has begun; its progress is below."
+        else:
+            seqs, count = _selected(call, name)
+            task = await call.engine.hands.discard(name, seqs)
+            verb = "is" if count == 1 else "are"
+            notice = _told_of(await task.finished, count, f"{verb} gone for good", _HELD)
+    return call.back(at("dead-letters", name), notice)
+
+
+_NOWHERE = "The others have no queue to go back to, or are gone."
+_HELD = "The others are gone already, or a Spark query holds them."
+
+
+def _filter_of_form(call: Call) -> Filter:
+    wanted = filter_of({key: values[0] for key, values in call.form.items() if values})
+    if not wanted.is_set:  # else all would be meant, and nobody was asked about that
+        raise InvalidArgument("no reason and no text is given", "filter the list first")
+    return wanted
+
+
+def _selected(call: Call, name: str) -> tuple[list[int], int]:
+    """The numbers of the messages that were marked, and how many that were."""
     wanted = set(call.form.get("id", []))
     if not wanted:
-        raise InvalidArgument("no message is selected", "mark some, or redrive all")
+        raise InvalidArgument("no message is selected", "mark some first")
     incarnation = call.engine.queue(name).incarnation
     named = [parse_message_id(each) for each in wanted]
     # What is not of this queue is passed over: it was created anew since the page was opened.
-    seqs = sorted(seq for begun_in, seq in named if begun_in == incarnation)
-    task = await call.engine.redrive(name, to, chosen=Chosen(seqs))
-    moved = await task.finished
-    left = len(wanted) - moved
-    told = f"{moved:,} of {len(wanted):,} messages went back."
-    return f"{told} The others have no queue to go back to, or are gone." if left else told
+    return sorted(seq for begun_in, seq in named if begun_in == incarnation), len(wanted)
+
+
+def _told_of(done: int, count: int, what: str, others: str) -> str:
+    told = f"{done:,} of {count:,} message{'' if count == 1 else 's'} {what}."
+    return f"{told} {others}" if done < count else told
 
 
 async def cancel_redrive(call: Call) -> Response:
     name = call.path["name"]
     with call.told():
         call.engine.tasks.cancel(call.task)
-    return call.back(at("dead-letters", name), "The redrive stops; what was moved stays moved.")
+    return call.back(at("dead-letters", name), "It stops; what was done stays done.")

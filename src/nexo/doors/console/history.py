@@ -7,6 +7,8 @@ kept for longer is what the metrics and the `insights` job are for.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from array import array
 from heapq import nsmallest
 from typing import TYPE_CHECKING
@@ -15,6 +17,20 @@ import msgspec
 
 from nexo.engine.listing import steps
 from nexo.engine.peek import traffic
+from nexo.vocabulary.errors import NexoError
+from nexo.vocabulary.limits import (
+    CONSOLE_DEEPEST_SHOWN,
+    CONSOLE_FRESH_MS,
+    CONSOLE_IDLE_S,
+    CONSOLE_LINE_KEPT_MS,
+    CONSOLE_LINES_MAX,
+    CONSOLE_NAMES_KEPT_MS,
+    CONSOLE_POINTS_MAX,
+    CONSOLE_POINTS_SHOWN,
+    CONSOLE_RATE_S_MIN,
+    CONSOLE_STEP_QUEUES,
+    CONSOLE_USAGE_S,
+)
 from nexo.vocabulary.names import FIFO_SUFFIX, dead_letter_name
 
 if TYPE_CHECKING:
@@ -25,15 +41,6 @@ if TYPE_CHECKING:
     from nexo.engine.queue_actor import QueueActor
     from nexo.vocabulary.settings import QueueSettings
 
-POINTS_MAX = 2_400  # of one line
-POINTS_SHOWN = 600  # that a page is sent: more than it has pixels to tell apart
-QUEUES_MAX = 100  # queues with lines of their own; the longest not looked at goes first
-QUEUE_LOOKED_AT_MS = 600_000  # a queue's line goes on for this long after the last look
-FRESH_MS = 900  # totals that are older are taken anew for a page
-NAMES_KEPT_MS = 5_000  # for this long it is known which queues hold dead letters
-PASSED_S_MIN = 0.5  # between two points: a rate over less is noise
-AT_ONCE_QUEUES = 1_000  # that are looked at in one step; more of them in several
-DEEPEST_SHOWN = 8
 _DLQ_SUFFIX = "_dlq"
 
 
@@ -61,7 +68,7 @@ class Points:
     def add(self, *row: float) -> None:
         assert len(row) == self._width
         self._values.extend(row)
-        beyond = len(self._values) - POINTS_MAX * self._width
+        beyond = len(self._values) - CONSOLE_POINTS_MAX * self._width
         if beyond >= 100 * self._width:  # a cut moves everything, so it is made rarely
             del self._values[:beyond]
 
@@ -72,7 +79,7 @@ class Points:
     def columns(self) -> list[list[float]]:
         """Evenly thinned out to what a page shows; the newest row is always there."""
         count = len(self._values) // self._width
-        step = max(1, -(-count // POINTS_SHOWN))
+        step = max(1, -(-count // CONSOLE_POINTS_SHOWN))
         first = (count - 1) % step * self._width if count else 0
         return [
             [_short(each) for each in self._values[first + index :: step * self._width]]
@@ -122,7 +129,7 @@ class DeadLetterQueues:
         """Each dead-letter queue with the queues that send to it; of very many queues as the last
         walk has found them."""
         queues = self._engine.queues
-        if len(queues) <= AT_ONCE_QUEUES:
+        if len(queues) <= CONSOLE_STEP_QUEUES:
             found: dict[str, list[str]] = {}
             self.look(queues.values(), found)
             self.learn(found)
@@ -132,7 +139,7 @@ class DeadLetterQueues:
         """The same without who sends to them, as found a moment ago: it is asked for every tick,
         and changes only with queues and their settings."""
         queues, now_ms = self._engine.queues, self._engine.now_ms()
-        if len(queues) != self._known_of or now_ms > self._known_ms + NAMES_KEPT_MS:
+        if len(queues) != self._known_of or now_ms > self._known_ms + CONSOLE_NAMES_KEPT_MS:
             self.sources()
         return self._known.keys()
 
@@ -192,7 +199,7 @@ class _Walk:
                     self._oldest_ms, self._oldest_queue = since, name
         self._letters.look(actors, self.sources)
         # No name comes twice in a walk, so it never takes the actors to tell two apart.
-        self._deepest = nsmallest(DEEPEST_SHOWN, [*self._deepest, *busy])
+        self._deepest = nsmallest(CONSOLE_DEEPEST_SHOWN, [*self._deepest, *busy])
 
     def totals(self) -> Totals:
         queues = self._engine.queues
@@ -220,10 +227,11 @@ class Sampler:
         # time, in/s, out/s, depth, oldest age s, in flight, dead letters, stored bytes
         self.points = Points(8)
         self.stored_bytes = 0
+        self._usage_due_s = 0.0
         self.deepest: list[QueueActor] = []  # those that hold the most
         self.totals = Totals(engine.now_ms(), len(engine.queues), 0, 0, 0, 0, 0, 0, "")
         self._sampled: Totals | None = None
-        if len(engine.queues) <= AT_ONCE_QUEUES:
+        if len(engine.queues) <= CONSOLE_STEP_QUEUES:
             self._sampled = self.take()
         self._queues: dict[str, QueueLine] = {}
 
@@ -235,12 +243,27 @@ class Sampler:
 
     async def walk(self) -> Totals:
         """The same in several steps, between which others have their turn."""
-        if len(self._engine.queues) <= AT_ONCE_QUEUES:
+        if len(self._engine.queues) <= CONSOLE_STEP_QUEUES:
             return self.take()
         walk = _Walk(self._engine, self._ages, self.dead_letter_queues)
         async for actors in steps(self._engine.queues):
             walk.see(actors)
         return self._learn(walk)
+
+    async def look(self) -> None:
+        """Take a sample, and now and then the size of the journal."""
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self._usage_due_s and self._engine.refusal is None:
+            self._usage_due_s = loop.time() + CONSOLE_USAGE_S
+            with contextlib.suppress(NexoError):
+                self.stored_bytes = (await self._engine.backups.usage()).stored_bytes
+        self.sample(await self.walk())
+
+    async def look_idly(self) -> None:
+        """The same for ever, while there are no pages that could be looked at."""
+        while True:
+            await self.look()
+            await asyncio.sleep(CONSOLE_IDLE_S)
 
     def _learn(self, walk: _Walk) -> Totals:
         self._ages.forget_all_but(self._engine.queues)
@@ -251,8 +274,8 @@ class Sampler:
 
     def fresh(self) -> Totals:
         """The latest totals, taken anew if nobody has looked for a while and the queues are few."""
-        is_few = len(self._engine.queues) <= AT_ONCE_QUEUES
-        if is_few and self._engine.now_ms() - self.totals.at_ms > FRESH_MS:
+        is_few = len(self._engine.queues) <= CONSOLE_STEP_QUEUES
+        if is_few and self._engine.now_ms() - self.totals.at_ms > CONSOLE_FRESH_MS:
             self.take()
         return self.totals
 
@@ -263,7 +286,7 @@ class Sampler:
         passed_s = (now.at_ms - before.at_ms) / 1000 if before is not None else 0.0
         if before is None:
             self._sampled = now
-        elif passed_s >= PASSED_S_MIN:
+        elif passed_s >= CONSOLE_RATE_S_MIN:
             self._sampled = now
             self.points.add(
                 now.at_ms / 1000,
@@ -278,7 +301,7 @@ class Sampler:
             )
         for name, line in list(self._queues.items()):
             actor = self._engine.queues.get(name)
-            if actor is None or now.at_ms - line.looked_at_ms > QUEUE_LOOKED_AT_MS:
+            if actor is None or now.at_ms - line.looked_at_ms > CONSOLE_LINE_KEPT_MS:
                 del self._queues[name]
             else:
                 line.sample(actor, now.at_ms)
@@ -290,7 +313,7 @@ class Sampler:
             line = QueueLine(actor)
             line.sample(actor, self._engine.now_ms())
         self._queues[actor.name] = line  # behind all others
-        if len(self._queues) > QUEUES_MAX:
+        if len(self._queues) > CONSOLE_LINES_MAX:
             del self._queues[next(iter(self._queues))]
         line.looked_at_ms = self._engine.now_ms()
         return line
@@ -307,7 +330,7 @@ class QueueLine:
 
     def sample(self, actor: QueueActor, now_ms: int) -> None:
         passed_s = (now_ms - self._at_ms) / 1000
-        if passed_s < PASSED_S_MIN and self._at_ms:
+        if passed_s < CONSOLE_RATE_S_MIN and self._at_ms:
             return
         info = actor.info()
         is_first = not self._at_ms

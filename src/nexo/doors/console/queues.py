@@ -14,13 +14,26 @@ from nexo.doors.console.pages import badges
 from nexo.doors.console.request import as_number, at, whole_number
 from nexo.doors.console.settings_form import given_queue_settings, queue_fields
 from nexo.doors.console.streams import Frame, made_of, streamed
-from nexo.engine import peek
+from nexo.engine import chosen, peek
 from nexo.engine.listing import steps
 from nexo.engine.peek import counts
 from nexo.engine.queue_actor import QueueActor
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.identity import message_id
-from nexo.vocabulary.limits import PEEK_MESSAGES_MAX, PRIORITY_MAX
+from nexo.vocabulary.limits import (
+    CONSOLE_CHOSEN_MS,
+    CONSOLE_FILTER_CHARS_MAX,
+    CONSOLE_FOLLOWED_MAX,
+    CONSOLE_LIST_BYTES_MAX,
+    CONSOLE_LIST_MS,
+    CONSOLE_PEEKED,
+    CONSOLE_ROWS_SHOWN,
+    CONSOLE_SORTED_MAX,
+    PEEK_HEAD_BYTES,
+    PEEK_MESSAGES_MAX,
+    PRIORITY_MAX,
+    SEARCH_TEXT_CHARS_MAX,
+)
 from nexo.vocabulary.message import Message
 from nexo.vocabulary.settings import queue_settings_of
 from nexo.vocabulary.user_settings import GivenQueueSettings
@@ -33,15 +46,6 @@ if TYPE_CHECKING:
     from nexo.doors.console.request import Call
     from nexo.engine.engine import Engine
     from nexo.vocabulary.errors import NexoError
-
-ROWS_SHOWN = 100
-CHOSEN_MS = 2_000  # for this long an open page takes the order of its table for granted
-FILTER_CHARS_MAX = 100
-SORTED_MAX = 5_000  # rows that can be paged through by a figure; by name all can
-PEEKED = 20
-FOLLOWED_MAX = 100  # a longer list of messages stays as it was when the page was opened
-LOOKED_AT_BYTES_MAX = 16 * 1024 * 1024  # of bodies that a list of messages looks at
-LIST_MS = 2_000  # between two looks whether a list of messages has changed
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -146,7 +150,7 @@ class Chosen(msgspec.Struct, frozen=True):
 
 
 async def choose(call: Call) -> Chosen:
-    text = call.query("filter")[:FILTER_CHARS_MAX]
+    text = call.query("filter")[:CONSOLE_FILTER_CHARS_MAX]
     wanted = call.query("sort", "name")
     sort = wanted.removeprefix("-")
     sort = sort if sort in SORTS else "name"
@@ -160,19 +164,19 @@ async def choose(call: Call) -> Chosen:
             of_these = [each for each in of_these if text.lower() in each.name.lower()]
         found += of_these
         matching += len(of_these)
-        if not is_by_name and len(found) >= 2 * SORTED_MAX:
+        if not is_by_name and len(found) >= 2 * CONSOLE_SORTED_MAX:
             found = _first(found, sort, descending)
     if not is_by_name:
         found = _first(found, sort, descending)
-    pages = max(1, -(-len(found) // ROWS_SHOWN))
+    pages = max(1, -(-len(found) // CONSOLE_ROWS_SHOWN))
     page = whole_number(call.query("page"), 1, 1, pages)
-    shown = found[(page - 1) * ROWS_SHOWN : page * ROWS_SHOWN]
+    shown = found[(page - 1) * CONSOLE_ROWS_SHOWN : page * CONSOLE_ROWS_SHOWN]
     return Chosen(shown, matching, known, sort, descending, text, page, pages)
 
 
 def _first(found: list[QueueActor], sort: str, descending: bool) -> list[QueueActor]:
     """The first by a figure; equal ones stay in the order of their names."""
-    return sorted(found, key=SORTS[sort][1], reverse=descending)[:SORTED_MAX]
+    return sorted(found, key=SORTS[sort][1], reverse=descending)[:CONSOLE_SORTED_MAX]
 
 
 async def queues(call: Call) -> Response:
@@ -195,7 +199,7 @@ async def live_queues(call: Call) -> Response:
 
     async def frame() -> Frame | None:
         nonlocal chosen, chosen_ms, count
-        if len(engine.queues) != count or engine.now_ms() > chosen_ms + CHOSEN_MS:
+        if len(engine.queues) != count or engine.now_ms() > chosen_ms + CONSOLE_CHOSEN_MS:
             chosen, chosen_ms, count = await choose(call), engine.now_ms(), len(engine.queues)
         if bool(chosen.known) != had_some:
             return None  # from the lesson to the table, or back
@@ -231,7 +235,7 @@ class Glimpse(msgspec.Struct, frozen=True):
 
 async def glimpses(actor: QueueActor, limit: int, after: int | None = None) -> list[Glimpse]:
     """The first ones, or those behind a number; fewer if they are large."""
-    found = await peek.glimpses(actor, limit, LOOKED_AT_BYTES_MAX, after)
+    found = await peek.glimpses(actor, limit, CONSOLE_LIST_BYTES_MAX, after)
     return [_glimpse(actor.name, each) for each in found]
 
 
@@ -244,11 +248,19 @@ def _glimpse(queue: str, seen: peek.Glimpse) -> Glimpse:
     return Glimpse(message, shown, seen.size, seen.own_id, address)
 
 
+def glimpse_of(actor: QueueActor, message: Message) -> Glimpse:
+    """A message that a search has found, as a row."""
+    head = msgspec.structs.replace(message, body=message.body[:PEEK_HEAD_BYTES])
+    own_id = message_id(actor.incarnation, message.seq)
+    return _glimpse(actor.name, peek.Glimpse(head, len(message.body), own_id))
+
+
 def moved(actor: QueueActor) -> str:
     """Differs when the messages of a queue may be others, or in other states."""
     info = actor.info()
     return made_of(
-        (info.pushed, info.delivered, info.acked, info.nacked, info.expired, info.dead_lettered),
+        (info.pushed, info.delivered, info.acked, info.nacked, info.dead_lettered),
+        (info.timed_out, info.expired),
         (info.depth, info.ready, info.scheduled, info.in_flight),
     )
 
@@ -265,8 +277,9 @@ async def _page(call: Call, refused: NexoError | None = None) -> Response:
     """With what was refused, the settings are as they were written into the form."""
     name = call.path["name"]
     actor, defined = call.engine.queue(name), call.engine.definition(name)
-    limit = whole_number(call.query("peek"), PEEKED, 1, PEEK_MESSAGES_MAX)
+    limit = whole_number(call.query("peek"), CONSOLE_PEEKED, 1, PEEK_MESSAGES_MAX)
     may_peek = call.caller.may(Action.PEEK, name)
+    text = call.query("text").strip()[:SEARCH_TEXT_CHARS_MAX]
     (row,) = rows_of(call, [actor])
     sources = call.shared.sampler.dead_letter_queues.sources().get(name, [])
     return await call.page(
@@ -277,8 +290,9 @@ async def _page(call: Call, refused: NexoError | None = None) -> Response:
         row=row,
         values=_values(call.engine, actor),
         history=call.shared.sampler.line_of(actor).points.columns(),
-        glimpses=await glimpses(actor, limit) if may_peek else [],
-        messages_made_of=moved(actor) if limit <= FOLLOWED_MAX else "",
+        glimpses=await _shown(actor, limit, text) if may_peek else [],
+        messages_made_of=moved(actor) if limit <= CONSOLE_FOLLOWED_MAX and not text else "",
+        text=text,
         peek_limit=limit,
         may_peek=may_peek,
         may_push=call.caller.may(Action.PUSH, name),
@@ -291,6 +305,14 @@ async def _page(call: Call, refused: NexoError | None = None) -> Response:
         claims_made_of=_claimed(actor),
         now_ms=call.engine.now_ms(),
     )
+
+
+async def _shown(actor: QueueActor, limit: int, text: str) -> list[Glimpse]:
+    """The first messages, or those that contain a text."""
+    if not text:
+        return await glimpses(actor, limit)
+    found = await chosen.search(actor, chosen.Choice(text=text), limit)
+    return [glimpse_of(actor, each) for each in found.messages]
 
 
 async def live_queue(call: Call) -> Response:
@@ -307,7 +329,7 @@ async def live_queue(call: Call) -> Response:
         point = None
         if last and last[0] > last_s:
             last_s, point = last[0], [round(each, 3) for each in last]
-        if actor.now_ms() > looked_ms + LIST_MS:
+        if actor.now_ms() > looked_ms + CONSOLE_LIST_MS:
             looked_ms = actor.now_ms()
             parts = {"glimpses": moved(actor), "claims": _claimed(actor)}
         (row,) = rows_of(call, [actor])

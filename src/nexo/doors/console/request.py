@@ -13,7 +13,7 @@ from nexo.access.operations import METRICS
 from nexo.access.permissions import Action
 from nexo.doors.http.body import read_form
 from nexo.vocabulary.errors import InvalidArgument
-from nexo.vocabulary.limits import CONSOLE_QUERY_FIELDS_MAX
+from nexo.vocabulary.limits import CONSOLE_DIGITS_MAX, CONSOLE_QUERY_FIELDS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 ROOT = "/console"
 _QUERY = "console.query"  # where it is kept, so that it is read once
 DOOR = "console"
-_DIGITS_MAX = 20  # of a number in an address: more are as good as these
 
 
 class Surroundings(Protocol):
@@ -171,7 +170,7 @@ def whole_number(text: str, default: int, low: int, high: int) -> int:
     """A number of an address; what is none is the default, since people edit addresses."""
     if not (text.isascii() and text.isdigit()):
         return default
-    return max(low, min(high, int(text[:_DIGITS_MAX])))
+    return max(low, min(high, int(text[:CONSOLE_DIGITS_MAX])))
 
 
 def as_number(text: str, what: str) -> float | None:

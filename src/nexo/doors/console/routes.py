@@ -56,11 +56,19 @@ ROUTES = (
     Route("POST", "/queues/{name}/act/delete", "delete_queue", queues.delete),
     Route("GET", "/queues/{name}/messages/{id}", "peek", message.message),
     Route("GET", "/queues/{name}/messages/{id}/body", "peek", message.download),
+    Route(
+        "POST",
+        "/queues/{name}/messages/{id}/resend",
+        "resend",
+        message.resend,
+        CONSOLE_MESSAGE_FORM_BYTES_MAX,
+    ),
     Route("GET", "/dead-letters", "list_queues", dead_letters.dead_letters),
     Route("GET", "/live/dead-letters", "list_queues", dead_letters.live_dead_letters),
     Route("GET", "/dead-letters/{name}", "peek", dead_letters.letters),
     Route("GET", "/live/dead-letters/{name}", "peek", dead_letters.live_letters),
     Route("POST", "/dead-letters/{name}/redrive", "redrive", dead_letters.redrive),
+    Route("POST", "/dead-letters/{name}/discard", "discard", dead_letters.discard),
     Route("POST", "/dead-letters/{name}/cancel", "redrive_cancel", dead_letters.cancel_redrive),
     Route("GET", "/topics", "list_topics", topics.topics),
     Route("GET", "/live/topics", "list_topics", topics.live_topics),
@@ -119,6 +127,12 @@ def _redrive(call: Call) -> Named:
     return Named(queue=call.path["name"], target=call.field("to") or None)
 
 
+def _resend(call: Call) -> Named:
+    name, to = call.path["name"], call.field("to") or None
+    sources = call.engine.hands.targets_of(name) if to is None else ()
+    return Named(queue=name, target=to, sources=sources)
+
+
 def _redrive_cancel(call: Call) -> Named:
     source = call.engine.tasks.source_of(call.task)
     check_redrive_known(call.caller, source, call.task)
@@ -134,6 +148,7 @@ _NAMED: dict[str, Callable[[Call], Named]] = {
     "create_topic": _create,
     "edit_queue": _edit_queue,
     "redrive": _redrive,
+    "resend": _resend,
     "redrive_cancel": _redrive_cancel,
     "bind": _bind,
     "unbind": _bind,

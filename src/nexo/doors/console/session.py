@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from nexo.access.guard import bearer_of
 from nexo.doors.console.request import DOOR, ROOT
 from nexo.vocabulary.errors import Forbidden, Unauthorized
+from nexo.vocabulary.limits import CONSOLE_COOKIE_S, CONSOLE_NOTICE_CHARS_MAX, CONSOLE_NOTICES_MAX
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -28,11 +29,8 @@ if TYPE_CHECKING:
     from nexo.access.caller import Caller
     from nexo.access.guard import Guard
 
-NOTICES_MAX = 200
-NOTICE_CHARS_MAX = 500  # a notice may name what somebody typed
 COOKIE = "nexo_console"
 _COOKIE = COOKIE.encode()
-COOKIE_S = 12 * 3_600  # a working day; then the token is asked for again
 _LOCAL_ENDINGS = (".localhost", ".local", ".internal", ".lan", ".test", ".home.arpa")
 
 
@@ -83,7 +81,7 @@ def sign_in(response: Response, request: Request, token: str) -> None:
     response.set_cookie(
         COOKIE,
         token,
-        max_age=COOKIE_S,
+        max_age=CONSOLE_COOKIE_S,
         path=ROOT,
         httponly=True,
         samesite="strict",
@@ -143,8 +141,8 @@ class Notices:
 
     def put(self, text: str) -> str:
         number = secrets.token_hex(8)
-        self._texts[number] = text[:NOTICE_CHARS_MAX]
-        if len(self._texts) > NOTICES_MAX:
+        self._texts[number] = text[:CONSOLE_NOTICE_CHARS_MAX]
+        if len(self._texts) > CONSOLE_NOTICES_MAX:
             del self._texts[next(iter(self._texts))]
         return number
 

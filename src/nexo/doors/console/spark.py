@@ -14,6 +14,13 @@ from nexo.doors.console import formatting
 from nexo.doors.console.pages import badges
 from nexo.doors.console.streams import Frame, made_of, streamed
 from nexo.vocabulary.events import decode_event
+from nexo.vocabulary.limits import (
+    CONSOLE_BATCHES_KEPT,
+    CONSOLE_BATCHES_SHOWN,
+    CONSOLE_EVENTS_READ,
+    CONSOLE_RATE_OVER_MS,
+    CONSOLE_RATE_OVER_MS_MIN,
+)
 from nexo.vocabulary.names import EVENTS_TOPIC
 from nexo.vocabulary.states import EventKind
 
@@ -23,12 +30,6 @@ if TYPE_CHECKING:
     from nexo.doors.console.request import Call
     from nexo.engine.engine import Engine
     from nexo.vocabulary.events import Event
-
-BATCHES_SHOWN = 20
-EVENTS_READ = 10_000  # what is further behind than this is passed over
-BATCHES_KEPT = 1_000
-RATE_OVER_MS = 60_000
-COVERED_MS_MIN = 1_000  # a rate over less is noise
 
 
 class Query(msgspec.Struct, frozen=True):
@@ -42,11 +43,13 @@ class Query(msgspec.Struct, frozen=True):
     epoch: int
     lag: int
     rows_per_second: float | None
+    held_ms: int = 0  # how long it has held the first of them
 
     def live(self) -> dict[str, str]:
         prefix = f"spark.{self.queue}.{self.consumer}."
         return {
             prefix + "held": formatting.number(self.held),
+            prefix + "age": formatting.span(self.held_ms) if self.held else formatting.NOTHING,
             prefix + "batches": ", ".join(map(str, self.batches)) or formatting.NOTHING,
             prefix + "acked": formatting.number(self.acked_through),
             prefix + "lag": formatting.number(self.lag),
@@ -62,7 +65,7 @@ async def spark(call: Call) -> Response:
     insights = await lake.insights(call.query("queue")) if lake is not None else Insights()
     state = await lake.tables() if lake is not None else LakeState()
     await call.shared.batches.read()
-    batches = call.shared.batches.last(BATCHES_SHOWN)
+    batches = call.shared.batches.last(CONSOLE_BATCHES_SHOWN)
     return await call.page(
         "spark.html",
         {"batches": "spark_batches.html"},
@@ -89,7 +92,7 @@ async def live_spark(call: Call) -> Response:
         values = badges(call)
         for each in found:
             values |= each.live()
-        return Frame(values, {"batches": made_of(call.shared.batches.last(BATCHES_SHOWN))})
+        return Frame(values, {"batches": made_of(call.shared.batches.last(CONSOLE_BATCHES_SHOWN))})
 
     return streamed(call.shared.pulse.stream(call.caller, frame))
 
@@ -112,6 +115,7 @@ def queries(call: Call) -> list[Query]:
                 epoch=each.epoch,
                 lag=info.ready + info.scheduled,
                 rows_per_second=call.shared.batches.rate(name, each.consumer),
+                held_ms=info.claimed_age_ms.get(each.consumer, 0),
             )
             for each in claimants
         ]
@@ -167,10 +171,10 @@ class Batches:
             return
         async with self._reading:
             topic = engine.topic(EVENTS_TOPIC)
-            start = max(topic.info().start, topic.info().end - EVENTS_READ)
+            start = max(topic.info().start, topic.info().end - CONSOLE_EVENTS_READ)
             if not self._offset or self._offset < start:
                 self._offset, self._since_ms = start, 0
-            while (reading := await topic.read(self._offset, EVENTS_READ)).parts:
+            while (reading := await topic.read(self._offset, CONSOLE_EVENTS_READ)).parts:
                 self._offset = reading.next
                 for part in reading.parts:
                     batch = part.batch()
@@ -190,8 +194,8 @@ class Batches:
     def rate(self, queue: str, consumer: str) -> float | None:
         """Rows a second over the last minute, or over as much of it as was read."""
         now_ms = self._engine.now_ms()
-        begin_ms = max(self._since_ms, now_ms - RATE_OVER_MS)
-        if not self._since_ms or now_ms - begin_ms < COVERED_MS_MIN:
+        begin_ms = max(self._since_ms, now_ms - CONSOLE_RATE_OVER_MS)
+        if not self._since_ms or now_ms - begin_ms < CONSOLE_RATE_OVER_MS_MIN:
             return None
         rows = sum(
             each.rows
@@ -209,7 +213,7 @@ class Batches:
         before = self._found.get(key)
         rows = event.count + (before.rows if before is not None else 0)
         self._found[key] = Batch(event.at_ms, event.queue, event.consumer, rows, took_ms)
-        if len(self._found) > BATCHES_KEPT:
+        if len(self._found) > CONSOLE_BATCHES_KEPT:
             del self._found[next(iter(self._found))]
 
 

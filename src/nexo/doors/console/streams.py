@@ -18,7 +18,13 @@ from starlette.responses import StreamingResponse
 
 from nexo.doors.console.pages import HEADERS
 from nexo.vocabulary.errors import NexoError
-from nexo.vocabulary.limits import CONSOLE_STREAMS_MAX
+from nexo.vocabulary.limits import (
+    CONSOLE_ALIVE_TICKS,
+    CONSOLE_IDLE_S,
+    CONSOLE_REST_TICKS,
+    CONSOLE_STREAMS_MAX,
+    CONSOLE_TICK_S,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -27,15 +33,9 @@ if TYPE_CHECKING:
 
     from nexo.access.caller import Caller
     from nexo.doors.console.history import Sampler
-    from nexo.engine.engine import Engine
 
     Frames = Callable[[], "Frame | Awaitable[Frame | None] | None"]
 
-TICK_S = 0.8  # a change is seen within a second
-REST = 10  # after a tick comes ten times as long a rest, so that pages take a tenth of the time
-IDLE_S = 10.0  # between two samples while nobody looks
-USAGE_S = 5.0  # between two looks at the size of the journal
-ALIVE_TICKS = 18  # silent ticks before a word of life, so that proxies keep the connection
 
 encode = msgspec.json.Encoder().encode
 
@@ -54,8 +54,7 @@ class Frame(msgspec.Struct, frozen=True, omit_defaults=True):
 class Pulse:
     """The one clock of all open pages: samples are taken once, however many look."""
 
-    def __init__(self, engine: Engine, sampler: Sampler) -> None:
-        self._engine = engine
+    def __init__(self, sampler: Sampler) -> None:
         self._sampler = sampler
         self._viewers = 0
         self._beat = asyncio.Event()
@@ -97,7 +96,7 @@ class Pulse:
                 if changed or others or now.point is not None or now.items:
                     silent = 0
                     yield _event(msgspec.structs.replace(now, set=changed, parts=others))
-                elif (silent := silent + 1) % ALIVE_TICKS == 0:
+                elif (silent := silent + 1) % CONSOLE_ALIVE_TICKS == 0:
                     yield b": still here\n\n"
                 await self._beat.wait()
         finally:
@@ -118,24 +117,17 @@ class Pulse:
             return None
 
     async def _run(self) -> None:
-        usage_due_s = 0.0
-        loop = asyncio.get_running_loop()
         while True:
-            if loop.time() >= usage_due_s and self._engine.refusal is None:
-                usage_due_s = loop.time() + USAGE_S
-                with contextlib.suppress(NexoError):
-                    usage = await self._engine.backups.usage()
-                    self._sampler.stored_bytes = usage.stored_bytes
-            self._sampler.sample(await self._sampler.walk())
+            await self._sampler.look()
             beat, self._beat = self._beat, asyncio.Event()
             beat.set()
             self._arrived.clear()
             spent_s, self._spent_s = self._spent_s, 0.0
             if self._viewers:
-                await asyncio.sleep(max(TICK_S, spent_s * REST))
+                await asyncio.sleep(max(CONSOLE_TICK_S, spent_s * CONSOLE_REST_TICKS))
             else:
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(IDLE_S):
+                    async with asyncio.timeout(CONSOLE_IDLE_S):
                         await self._arrived.wait()
 
 

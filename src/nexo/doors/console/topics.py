@@ -10,7 +10,6 @@ from nexo.access.permissions import READ, Action
 from nexo.doors.console import formatting
 from nexo.doors.console.message import batch_of_form, preview
 from nexo.doors.console.pages import badges
-from nexo.doors.console.queues import CHOSEN_MS, FILTER_CHARS_MAX
 from nexo.doors.console.request import as_pairs, at, whole_number
 from nexo.doors.console.settings_form import given_topic_settings, topic_fields
 from nexo.doors.console.streams import Frame, made_of, streamed
@@ -19,7 +18,16 @@ from nexo.engine.peek import counts
 from nexo.engine.topic_actor import TopicActor
 from nexo.vocabulary.attributes import decode_attributes
 from nexo.vocabulary.errors import InvalidArgument
-from nexo.vocabulary.limits import PEEK_MESSAGES_MAX
+from nexo.vocabulary.limits import (
+    CONSOLE_CHOSEN_MS,
+    CONSOLE_FILTER_CHARS_MAX,
+    CONSOLE_POLICY_CHARS_SHOWN,
+    CONSOLE_TAIL_BYTES_MAX,
+    CONSOLE_TAIL_READ_MAX,
+    CONSOLE_TOPIC_MESSAGES_SHOWN,
+    CONSOLE_TOPICS_SHOWN,
+    PEEK_MESSAGES_MAX,
+)
 from nexo.vocabulary.names import EVENTS_TOPIC, RESERVED_PREFIX
 from nexo.vocabulary.settings import TopicSettings, topic_settings_of, user_topic_settings
 from nexo.vocabulary.start import EARLIEST, LATEST
@@ -29,12 +37,9 @@ if TYPE_CHECKING:
 
     from nexo.doors.console.request import Call
     from nexo.engine.topic_actor import TopicInfo
+    from nexo.vocabulary.changes import Bound
     from nexo.vocabulary.errors import NexoError
 
-TOPICS_SHOWN = 500
-MESSAGES_SHOWN = 20
-TAIL_READ_MAX = 50  # messages that a tick of a tail shows; the page counts the others
-TAIL_BYTES_MAX = 1024 * 1024
 BINDS = READ | {Action.MANAGE}  # one of these on a topic, and `manage` on the queue
 
 
@@ -105,7 +110,7 @@ async def topics(call: Call) -> Response:
         fields=topic_fields(TopicSettings(), {}),
         matching=chosen.matching,
         text=_text(call),
-        shown_max=TOPICS_SHOWN,
+        shown_max=CONSOLE_TOPICS_SHOWN,
     )
 
 
@@ -115,7 +120,7 @@ async def live_topics(call: Call) -> Response:
 
     async def frame() -> Frame:
         nonlocal chosen, chosen_ms, count
-        if len(engine.topics) != count or engine.now_ms() > chosen_ms + CHOSEN_MS:
+        if len(engine.topics) != count or engine.now_ms() > chosen_ms + CONSOLE_CHOSEN_MS:
             chosen, chosen_ms, count = await choose(call), engine.now_ms(), len(engine.topics)
         values, infos = badges(call), chosen.infos(call)
         for info in infos:
@@ -134,13 +139,13 @@ async def choose(call: Call) -> Chosen:
             if text in actor.name.lower() and call.caller.knows(actor.name):
                 matching += 1
                 of_these = shown[actor.name.startswith(RESERVED_PREFIX)]
-                if len(of_these) < TOPICS_SHOWN:
+                if len(of_these) < CONSOLE_TOPICS_SHOWN:
                     of_these.append(actor)
-    return Chosen([*shown[0], *shown[1]][:TOPICS_SHOWN], matching)
+    return Chosen([*shown[0], *shown[1]][:CONSOLE_TOPICS_SHOWN], matching)
 
 
 def _text(call: Call) -> str:
-    return call.query("filter")[:FILTER_CHARS_MAX].lower()
+    return call.query("filter")[:CONSOLE_FILTER_CHARS_MAX].lower()
 
 
 def _live(info: TopicInfo) -> dict[str, str]:
@@ -161,7 +166,7 @@ async def _page(call: Call, refused: NexoError | None = None) -> Response:
     actor = call.engine.topic(name)
     info = actor.info()
     may_read = call.caller.may_read(name)
-    limit = whole_number(call.query("peek"), MESSAGES_SHOWN, 1, PEEK_MESSAGES_MAX)
+    limit = whole_number(call.query("peek"), CONSOLE_TOPIC_MESSAGES_SHOWN, 1, PEEK_MESSAGES_MAX)
     start = max(info.start, info.end - limit)
     is_own, may_manage = name.startswith(RESERVED_PREFIX), call.caller.may(Action.MANAGE, name)
     return await call.page(
@@ -185,23 +190,35 @@ async def _page(call: Call, refused: NexoError | None = None) -> Response:
 
 
 def groups_of(call: Call, actor: TopicActor) -> Groups:
-    bindings = dict(actor.bindings())
+    bindings = {queue.name: how for queue, how in actor.bound_queues()}
     seen = []
     for name in call.known(bindings):
         bound = call.engine.queues[name]
         info = bound.info()
-        told = ", ".join(f"{key}={value}" for key, value in (bindings[name] or {}).items())
+        told = _filter(bindings[name])
         may_manage = call.caller.may(Action.MANAGE, name)
         consumers = counts(bound).consumers
         seen.append(Group(name, told, info.depth, info.oldest_age_ms, consumers, may_manage))
     return Groups(seen, len(bindings) - len(seen))
 
 
+def _filter(bound: Bound) -> str:
+    """What a binding asks for: attributes, or the filter policy of SNS's subscription."""
+    if bound.sns is None:
+        return ", ".join(f"{key}={value}" for key, value in (bound.where or {}).items())
+    policy = bound.sns.filter_policy
+    return (
+        policy
+        if len(policy) <= CONSOLE_POLICY_CHARS_SHOWN
+        else policy[:CONSOLE_POLICY_CHARS_SHOWN] + "…"
+    )
+
+
 async def _newest(actor: TopicActor, start: int, end: int) -> list[Published]:
     """The last messages before `end`, from `start` on or from where they take too many bytes."""
     found: list[Published] = []
     size = 0
-    while end > start and size < TAIL_BYTES_MAX:
+    while end > start and size < CONSOLE_TAIL_BYTES_MAX:
         end -= 1
         read = await _published(actor, end)
         if read is None:
@@ -242,7 +259,7 @@ async def live_topic(call: Call) -> Response:
         end = actor.info().end
         if end <= offset or not may_read:
             return []
-        offset, start = end, max(offset, end - TAIL_READ_MAX)
+        offset, start = end, max(offset, end - CONSOLE_TAIL_READ_MAX)
         return [_told(each) for each in await _newest(actor, start, end)]
 
     async def frame() -> Frame | None:

@@ -42,16 +42,8 @@ class Gone(Exception):
     """The client hung up before its request was whole."""
 
 
-async def read_body(
-    receive: Receive, headers: Headers, bytes_max: int, seconds: float, *, is_whole: bool = False
-) -> bytes:
-    """The whole body. What announces itself as too large is refused before any of it is read.
-    `is_whole` is given if all of it has arrived: there is nothing to wait for, nor to time."""
-    if is_whole:
-        body = _part_of(await receive())
-        if len(body) > bytes_max:
-            raise _too_large(bytes_max)
-        return body
+async def read_body(receive: Receive, headers: Headers, bytes_max: int, seconds: float) -> bytes:
+    """The whole body. What announces itself as too large is refused before any of it is read."""
     if _announced(headers) > bytes_max:
         raise _too_large(bytes_max)
     try:

@@ -35,7 +35,7 @@ from nexo.vocabulary.limits import (
 )
 
 if TYPE_CHECKING:
-    from nexo.doors.http.server import HttpConnection
+    from nexo.doors.http.connection import HttpConnection
 
     Table = dict["HttpConnection", float]
 

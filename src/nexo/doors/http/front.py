@@ -14,13 +14,14 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Awaitable, Callable, MutableMapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
 
 from nexo.access.operations import Named, check
 from nexo.vocabulary.errors import Forbidden, NexoError, RateLimited, Unauthorized
+from nexo.vocabulary.limits import HTTP_ORIGIN_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,13 +29,14 @@ if TYPE_CHECKING:
     from nexo.access.caller import Caller
     from nexo.access.guard import Guard
     from nexo.access.operations import Operation
+    from nexo.doors.http.body import Headers
+    from nexo.doors.http.exchange import Exchange
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 App = Callable[[Any, Any, Any], Awaitable[None]]
 
-_JSON = (b"content-type", b"application/json")
 # `/health` is open to anyone: paths and the like, which an error may name, stay in the log.
 _IN_THE_LOG = "the log of the broker says why"
 _REASONS = {
@@ -42,18 +44,23 @@ _REASONS = {
     "read_only": f"the disk is full or failed, and nothing new is accepted; {_IN_THE_LOG}",
 }
 _CHALLENGE = (b"www-authenticate", b'Bearer realm="nexo"')
-_TOLD = frozenset({b"host", b"origin", b"sec-fetch-site", b"sec-fetch-mode", b"user-agent"})
 _OWN = frozenset({b"same-origin", b"none"})  # of Sec-Fetch-Site: none is a person who typed it
 _PAGES = ("/console", "/health")  # a link on another site may lead there
-_URL_BYTES_MAX = 300  # a name has at most 253 characters; strangers must not fill the memory
+
+
+class Beginning(Protocol):
+    """Whoever takes requests as they come, without a task for each."""
+
+    def begin(self, exchange: Exchange) -> None:
+        """Answer with `exchange.reply`, now or later."""
 
 
 class Front:
-    """An ASGI app. `apps` are mounted by the first segment of the path, as `/console`; everything
+    """`apps` are ASGI apps, mounted by the first segment of the path, as `/console`; everything
     else goes to `root`."""
 
     def __init__(
-        self, root: App, apps: Mapping[str, App], refusal: Callable[[], NexoError | None]
+        self, root: Beginning, apps: Mapping[str, App], refusal: Callable[[], NexoError | None]
     ) -> None:
         self._root = root
         self._apps = dict(apps)
@@ -62,31 +69,26 @@ class Front:
     def mount(self, path: str, app: App) -> None:
         self._apps[path] = app
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path: str = scope["path"]
+    def begin(self, exchange: Exchange) -> None:
+        path = exchange.path
         if path == "/":  # nearly all
-            await self._root(scope, receive, send)
+            self._root.begin(exchange)
             return
-        first = "/" + path[1:].partition("/")[0]
-        app = self._apps.get(first)
+        app = self._apps.get("/" + path[1:].partition("/")[0])
         if app is not None:
-            await app(scope, receive, send)
+            exchange.run(app)
         elif path == "/health":
-            await self._health(send)
+            self._health(exchange)
         else:
-            await self._root(scope, receive, send)
+            self._root.begin(exchange)
 
-    async def _health(self, send: Send) -> None:
+    def _health(self, exchange: Exchange) -> None:
         refusal = self._refusal()
         told: dict[str, str] = {"status": "ok"}
         if refusal is not None:
             told = {"status": refusal.code, "reason": _REASONS.get(refusal.code, _IN_THE_LOG)}
         body = msgspec.json.encode(told)
-        status = 200 if refusal is None else 503
-        length = (b"content-length", str(len(body)).encode())
-        headers = [_JSON, length, (b"cache-control", b"no-store")]
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        exchange.reply(200 if refusal is None else 503, _lines(_headers_of(body)), body)
 
 
 class Guarded:
@@ -121,33 +123,45 @@ def caller_of(guard: Guard, scope: Scope, door: str) -> Caller:
 
 async def refuse(send: Send, error: NexoError) -> None:
     """The refusal as JSON, with the status that it has."""
-    told = {"code": error.code, "message": error.message, "hint": error.hint}
-    body = msgspec.json.encode({"error": told})
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-        (b"cache-control", b"no-store"),
-    ]
-    if isinstance(error, Unauthorized):
-        headers.append(_CHALLENGE)
-    if isinstance(error, RateLimited):
-        headers.append((b"retry-after", b"60"))
+    headers, body = _refused(error)
     await send({"type": "http.response.start", "status": error.http_status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
+def _refused(error: NexoError) -> tuple[Headers, bytes]:
+    told = {"code": error.code, "message": error.message, "hint": error.hint}
+    body = msgspec.json.encode({"error": told})
+    headers = _headers_of(body)
+    if isinstance(error, Unauthorized):
+        headers.append(_CHALLENGE)
+    if isinstance(error, RateLimited):
+        headers.append((b"retry-after", b"60"))
+    return headers, body
+
+
+def _headers_of(body: bytes) -> Headers:
+    """Of JSON that is true at this moment."""
+    length = (b"content-length", str(len(body)).encode())
+    return [(b"content-type", b"application/json"), length, (b"cache-control", b"no-store")]
+
+
+def _lines(headers: Headers) -> bytes:
+    return b"".join(b"%b: %b\r\n" % each for each in headers)
+
+
 class NoOtherSites:
-    """An ASGI app around all others, in development mode on loopback."""
+    """Before all others, in development mode on loopback."""
 
-    def __init__(self, app: App) -> None:
-        self._app = app
+    def __init__(self, front: Beginning) -> None:
+        self._front = front
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        told = {name: value for name, value in scope["headers"] if name in _TOLD}
-        if _is_browser(told) and not _is_ours(told, scope):
-            await refuse(send, _REFUSAL)
+    def begin(self, exchange: Exchange) -> None:
+        fields = exchange.fields
+        if _is_browser(fields) and not _is_ours(fields, exchange):
+            headers, body = _refused(_REFUSAL)
+            exchange.reply(_REFUSAL.http_status, _lines(headers), body)
             return
-        await self._app(scope, receive, send)
+        self._front.begin(exchange)
 
 
 def _is_browser(told: dict[bytes, bytes]) -> bool:
@@ -156,20 +170,20 @@ def _is_browser(told: dict[bytes, bytes]) -> bool:
     return told.get(b"user-agent", b"").startswith(b"Mozilla/")
 
 
-def _is_ours(told: dict[bytes, bytes], scope: Scope) -> bool:
+def _is_ours(told: dict[bytes, bytes], exchange: Exchange) -> bool:
     if not _is_local(b"//" + told.get(b"host", b"")):
         return False
     if b"origin" in told and not _is_local(told[b"origin"]):
         return False
     if told.get(b"sec-fetch-site", b"none") in _OWN:
         return True
-    is_page = scope["method"] == "GET" and scope["path"].startswith(_PAGES)
+    is_page = exchange.method == "GET" and exchange.path.startswith(_PAGES)
     return is_page and told.get(b"sec-fetch-mode") == b"navigate"
 
 
 def _is_local(url: bytes) -> bool:
     """Whether a URL names this machine by a name that nobody else can give away."""
-    return len(url) <= _URL_BYTES_MAX and _is_local_url(url)
+    return len(url) <= HTTP_ORIGIN_BYTES_MAX and _is_local_url(url)
 
 
 @lru_cache(maxsize=256)

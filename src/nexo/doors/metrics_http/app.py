@@ -20,8 +20,12 @@ from nexo.telemetry import families as f
 from nexo.telemetry.families import CONTENT_TYPE, escaped, header, histogram, sample
 from nexo.telemetry.meters import LIFE_BOUNDS_S, Histogram
 from nexo.vocabulary.limits import (
+    METRICS_CLAIMS_MAX,
     METRICS_HISTOGRAMS_MAX,
     METRICS_QUEUES_MAX,
+    METRICS_RANKED_STEP,
+    METRICS_STEP_LINES,
+    METRICS_STEP_QUEUES,
     METRICS_TOPICS_MAX,
 )
 
@@ -36,11 +40,8 @@ if TYPE_CHECKING:
 
     Send = Callable[[dict[str, Any]], Awaitable[None]]
 
-SLICE = 250  # queues that are rendered before others get their turn …
-LINES = 2_000  # … and lines that are put together
-RANKED_TOGETHER = 250  # queues by which those that are shown are found anew
 OTHERS = ""  # the name under which the rest is told
-_TOTALS = ("pushed", "delivered", "acked", "nacked", "expired", "dead_lettered")
+_TOTALS = ("pushed", "delivered", "acked", "nacked", "timed_out", "expired", "dead_lettered")
 _GAUGES = (
     f.QUEUE_DEPTH,
     f.QUEUE_READY,
@@ -126,6 +127,8 @@ def whole_lines(engine: Engine, surroundings: Surroundings, usage: Usage) -> str
         (f.OVERDUE, engine.committer.overdue_ms / 1000),
         (f.OUT_OF_SERVICE, len(engine.out_of_service)),
         (f.UNREADABLE, sum(each.messages for each in memory.unreadable())),
+        (f.EVENTS_WAITING, engine.events_waiting),
+        (f.EVENTS_DROPPED, meters.events_dropped),
         (f.CLOCK_AHEAD, engine.clock_ahead_ms() / 1000),
         (f.UNSETTLED, engine.committer.unsettled_bytes),
         (f.PAYLOAD_MEMORY, memory.resident_bytes),
@@ -192,15 +195,18 @@ def queue_lines(engine: Engine) -> Iterator[str]:
     # The format wants a family in one piece, so figures are taken first and told after.
     gauges: list[list[str]] = [[header(family)] for family in _GAUGES]
     totals = [header(f.MESSAGES)]
-    for start in range(0, len(shown), SLICE):
-        for actor in shown[start : start + SLICE]:
+    claimed, ages = [header(f.QUEUE_CLAIMED)], [header(f.QUEUE_CLAIMED_AGE)]
+    for start in range(0, len(shown), METRICS_STEP_QUEUES):
+        for actor in shown[start : start + METRICS_STEP_QUEUES]:
             _add(gauges, totals, escaped(actor.name), _figures(actor, counts(actor)))
+            if actor.queue.claims and len(claimed) <= METRICS_CLAIMS_MAX:
+                _add_claims(claimed, ages, actor)
         yield ""
     if ranked.others:
         _add(gauges, totals, OTHERS, ranked.together)
-    for lines in (*gauges, totals):
-        for start in range(0, len(lines), LINES):
-            yield "".join(lines[start : start + LINES])
+    for lines in (*gauges, claimed, ages, totals):
+        for start in range(0, len(lines), METRICS_STEP_LINES):
+            yield "".join(lines[start : start + METRICS_STEP_LINES])
     yield from _meter_lines(engine, shown)
 
 
@@ -222,7 +228,7 @@ class _Ranked:
             else:
                 self._join(*_figures(actor, told))
         # Sorted anew after so many only, so that most slices cost little.
-        if len(self._kept) >= METRICS_QUEUES_MAX + RANKED_TOGETHER:
+        if len(self._kept) >= METRICS_QUEUES_MAX + METRICS_RANKED_STEP:
             self.busiest()
             self._least = self._kept[-1][0]
 
@@ -259,6 +265,7 @@ def _figures(actor: QueueActor, told: Counts) -> tuple[list[float], list[int]]:
         told.delivered,
         told.acked,
         told.nacked,
+        told.timed_out,
         told.expired,
         told.dead_lettered,
     ]
@@ -277,20 +284,32 @@ def _add(
     totals += [f'{label}{event}"}} {n}\n' for event, n in zip(_TOTALS, figures[1], strict=True)]
 
 
+def _add_claims(claimed: list[str], ages: list[str], actor: QueueActor) -> None:
+    """The consumers of Spark that hold something."""
+    info = actor.info()
+    for consumer, age_ms in info.claimed_age_ms.items():
+        claimed.append(sample(f.QUEUE_CLAIMED, info.claimed[consumer], actor.name, consumer))
+        ages.append(sample(f.QUEUE_CLAIMED_AGE, age_ms / 1000, actor.name, consumer))
+
+
 def _meter_lines(engine: Engine, shown: list[QueueActor]) -> Iterator[str]:
     """Retries of all that are shown, histograms of the busiest; the rest together."""
     meters = engine.meters.queues
     yield header(f.RETRIES)
     busiest: list[str] = []
-    for start in range(0, len(shown), LINES):
-        names = [actor.name for actor in shown[start : start + LINES] if actor.name in meters]
+    for start in range(0, len(shown), METRICS_STEP_LINES):
+        names = [
+            actor.name
+            for actor in shown[start : start + METRICS_STEP_LINES]
+            if actor.name in meters
+        ]
         busiest += names[: METRICS_HISTOGRAMS_MAX - len(busiest)]
         yield "".join([sample(f.RETRIES, meters[name].retries, name) for name in names])
     told = frozenset(busiest)
     waits, works = Histogram(LIFE_BOUNDS_S), Histogram(LIFE_BOUNDS_S)
     rest = [name for name in meters if name not in told]
-    for start in range(0, len(rest), SLICE):
-        for name in rest[start : start + SLICE]:
+    for start in range(0, len(rest), METRICS_STEP_QUEUES):
+        for name in rest[start : start + METRICS_STEP_QUEUES]:
             if name in meters:  # else its queue was deleted in between
                 waits.merge(meters[name].wait_s)
                 works.merge(meters[name].work_s)

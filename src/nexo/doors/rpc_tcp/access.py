@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from nexo.access import operations
 from nexo.access.operations import OPERATIONS, Named, Operation, operation_of
 from nexo.vocabulary.errors import Forbidden
-from nexo.vocabulary.names import dead_letter_name
 from nexo.vocabulary.settings import QueueSettings
 from nexo.wire import calls, commands
 from nexo.wire.frame import Frame, Kind, ProtocolError
@@ -116,6 +115,8 @@ def resource_of(wanted: Wanted) -> str:
     """What a call is about, for the audit log."""
     if isinstance(wanted, (calls.Bind, calls.Unbind)):
         return f"{wanted.topic} {wanted.queue}"
+    if isinstance(wanted, calls.CloseConnection):
+        return f"connection {wanted.number}"
     if isinstance(wanted, calls.AwaitRedrive):
         return f"task {wanted.task}"
     return str(getattr(wanted, "name", ""))
@@ -147,11 +148,12 @@ def _redrive_chosen(engine: Engine, caller: Caller, wanted: calls.RedriveChosen)
     """With other bodies they are other messages: who sends them back pushes to their sources."""
     sources: tuple[str, ...] = ()
     if wanted.bodies is not None and wanted.to is None:
-        sources = tuple(
-            name
-            for name, actor in engine.queues.items()
-            if dead_letter_name(name, actor.queue.settings.dead_letter) == wanted.name
-        )
+        sources = engine.hands.sources_of(wanted.name)
+    return Named(queue=wanted.name, target=wanted.to, sources=sources)
+
+
+def _resend(engine: Engine, caller: Caller, wanted: calls.Resend) -> Named:
+    sources = engine.hands.targets_of(wanted.name) if wanted.to is None else ()
     return Named(queue=wanted.name, target=wanted.to, sources=sources)
 
 
@@ -170,6 +172,7 @@ _NAMED: dict[type[Wanted], NamedOf] = {
     calls.EditQueue: _edit_queue,
     calls.Redrive: _redrive,
     calls.RedriveChosen: _redrive_chosen,
+    calls.Resend: _resend,
     calls.AwaitRedrive: _redrive_task,
     calls.CancelRedrive: _redrive_task,
     calls.Bind: _bind,

@@ -3,15 +3,17 @@ asked and what is answered; what does not fit is refused before anything happens
 
 from __future__ import annotations
 
-from itertools import pairwise
+from functools import cache
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from nexo.access.tokens import access_key_id
+from nexo.doors.rpc_tcp import chosen_calls
 from nexo.doors.rpc_tcp.access import check_call, operation_of_call, visible
 from nexo.doors.rpc_tcp.deliveries import wire_parts
+from nexo.engine.connections import connections_behind
 from nexo.engine.definitions import (
     MSGPACK,
     Packed,
@@ -20,11 +22,10 @@ from nexo.engine.definitions import (
     packed_definitions,
 )
 from nexo.engine.listing import steps
-from nexo.engine.moves import Chosen
 from nexo.engine.views import Wanted
-from nexo.vocabulary import allowed
-from nexo.vocabulary.errors import InvalidArgument, WrongState
-from nexo.vocabulary.limits import RPC_CALL_BYTES_MAX
+from nexo.vocabulary import fields
+from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.limits import CLAIM_WAIT_MS_MAX, RPC_CALL_BYTES_MAX
 from nexo.vocabulary.settings import QueueSettings
 from nexo.wire import calls, commands
 from nexo.wire.columns import encode_parts
@@ -32,6 +33,7 @@ from nexo.wire.columns import encode_parts
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from nexo.access.caller import Caller
     from nexo.doors.rpc_tcp.connection import Connection
     from nexo.engine.engine import Engine
     from nexo.engine.listing import Named
@@ -44,8 +46,8 @@ if TYPE_CHECKING:
     Knows = Callable[[str], bool]
     Listed = list[bytes | memoryview]
 
-CLAIM_WAIT_MS_MAX = 20_000  # as long as a pop waits on SQS
-LARGE_CALLS = frozenset({"redrive_chosen", "import_definitions"})  # bodies, and whole brokers
+# Bodies, and whole brokers.
+LARGE_CALLS = frozenset({"redrive_chosen", "resend", "import_definitions"})
 _ARRAY_HEAD = Struct(">BI")  # in msgpack, in the form that fits any number
 _ARRAY = 0xDD
 
@@ -70,7 +72,10 @@ async def call(connection: Connection, correlation: int, wanted: commands.Called
             listed = await LISTING_CALLS[method](engine, params, knows)
             connection.reply_with(correlation, b"", listed)
             return
-        result = await CALLS[method](engine, params)
+        if method in CALLERS_CALLS:
+            result = await CALLERS_CALLS[method](engine, params, caller)
+        else:
+            result = await CALLS[method](engine, params)
     if caller.is_bound:
         result = visible(caller, params, result)
     if isinstance(result, WithParts):
@@ -84,8 +89,7 @@ async def call(connection: Connection, correlation: int, wanted: commands.Called
 def _decoded(wanted: commands.Called) -> Any:
     """The parameters, if there is such a call and they fit it."""
     method = wanted.method
-    decoder = _DECODERS.get(method)
-    if decoder is None:
+    if not any(method in known for known in (CALLS, LISTING_CALLS, CALLERS_CALLS)):
         raise InvalidArgument(
             f"there is no call {method!r}", "is the client newer than the broker?"
         )
@@ -94,10 +98,10 @@ def _decoded(wanted: commands.Called) -> Any:
             f"{method}: {len(wanted.params)} bytes of parameters, allowed are {RPC_CALL_BYTES_MAX}"
         )
     try:
-        return decoder.decode(wanted.params)
+        return _decoder_of(method).decode(wanted.params)
     except msgspec.ValidationError as error:
         kind = calls.CALLS[method].request
-        raise InvalidArgument(f"{method}: {allowed.refused(error, kind).message}") from None
+        raise InvalidArgument(f"{method}: {fields.refused(error, kind).message}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidArgument(f"{method}: the parameters cannot be read: {error}") from None
 
@@ -162,7 +166,7 @@ async def _edit_queue(engine: Engine, wanted: calls.EditQueue) -> calls.QueueFig
         settings = msgspec.convert({**now, **wanted.settings}, QueueSettings)
     except msgspec.ValidationError as error:
         raise InvalidArgument(
-            f"edit_queue: {allowed.refused(error, QueueSettings).message}"
+            f"edit_queue: {fields.refused(error, QueueSettings).message}"
         ) from None
     await engine.edit_queue(wanted.name, settings)
     return _queue_figures(engine.find_queue(wanted.name))
@@ -193,28 +197,6 @@ async def _peek(engine: Engine, wanted: calls.Peek) -> Any:
 
 
 # -- Redrives ---------------------------------------------------------------------------------
-
-
-async def _redrive(engine: Engine, wanted: calls.Redrive) -> int:
-    return await engine.tasks.begin(wanted.name, wanted.to, wanted.rate)
-
-
-async def _redrive_chosen(engine: Engine, wanted: calls.RedriveChosen) -> calls.Redriven:
-    """Those that are named, with other bodies if they are given."""
-    seqs = wanted.seqs
-    if any(low >= high for low, high in pairwise(seqs)):
-        raise InvalidArgument("the sequence numbers are not in order")
-    if wanted.bodies is not None and len(wanted.bodies) != len(seqs):
-        raise InvalidArgument(f"there are {len(wanted.bodies)} bodies for {len(seqs)} messages")
-    if engine.queue(wanted.name).queue.incarnation != wanted.incarnation:
-        raise WrongState(
-            f"queue {wanted.name!r} was deleted and created anew meanwhile",
-            "look at its messages again",
-        )
-    task = await engine.redrive(wanted.name, wanted.to, chosen=Chosen(seqs, wanted.bodies))
-    moved = await task.finished
-    skipped = task.progress().skipped
-    return calls.Redriven(moved, skipped, missing=len(seqs) - moved - skipped)
 
 
 async def _redrive_progress(engine: Engine, wanted: calls.AwaitRedrive) -> Any:
@@ -307,7 +289,8 @@ async def _claim_read(engine: Engine, wanted: calls.ReadClaim) -> WithParts:
 
 
 async def _release(engine: Engine, wanted: calls.Release) -> int:
-    return await engine.queue(wanted.name).claims.release(wanted.consumer, wanted.dead_letter)
+    claims = engine.queue(wanted.name).claims
+    return await claims.release(wanted.consumer, wanted.dead_letter, wanted.forget)
 
 
 async def _snapshot_open(engine: Engine, wanted: calls.OpenSnapshot) -> Any:
@@ -315,12 +298,14 @@ async def _snapshot_open(engine: Engine, wanted: calls.OpenSnapshot) -> Any:
     of_interest = Wanted(
         priority=ranges.priority, attempts=ranges.attempts, created_ms=ranges.created_ms
     )
-    return engine.queue(wanted.name).views.open(of_interest)
+    return engine.queue(wanted.name).views.open(of_interest, wanted.scan)
 
 
 async def _snapshot_read(engine: Engine, wanted: calls.ReadSnapshot) -> WithParts:
     views = engine.queue(wanted.name).views
-    got = await views.read(wanted.snapshot, wanted.start, wanted.count, wanted.bytes_max)
+    got = await views.read(
+        wanted.snapshot, wanted.start, wanted.count, wanted.bytes_max, wanted.scan
+    )
     page = calls.SnapshotPage(got.next, got.missing, [int(state) for state in got.states])
     return WithParts(got.parts, commands.pack(page))
 
@@ -346,6 +331,15 @@ async def _backup_read(engine: Engine, wanted: calls.ReadBackup) -> bytes:
 
 async def _backup_end(engine: Engine, wanted: calls.EndBackup) -> None:
     engine.backups.end(wanted.backup)
+
+
+async def _list_connections(engine: Engine, wanted: calls.ListConnections) -> list[Any]:
+    """A page of them; others have their turn in between."""
+    return await connections_behind(engine.connections, wanted.after)
+
+
+async def _close_connection(engine: Engine, wanted: calls.CloseConnection) -> None:
+    engine.connections.close(wanted.number)
 
 
 async def _create_token(engine: Engine, wanted: calls.CreateToken) -> calls.TokenFigures:
@@ -397,8 +391,8 @@ CALLS: dict[str, Calling] = {
     "pause": _pause,
     "resume": _resume,
     "peek": _peek,
-    "redrive": _redrive,
-    "redrive_chosen": _redrive_chosen,
+    "redrive": chosen_calls.redrive,
+    "redrive_chosen": chosen_calls.redrive_chosen,
     "redrive_progress": _redrive_progress,
     "redrive_cancel": _redrive_cancel,
     "create_topic": _create_topic,
@@ -413,6 +407,10 @@ CALLS: dict[str, Calling] = {
     "claim_keep": _claim_keep,
     "claim_ack": _claim_ack,
     "claim_read": _claim_read,
+    "discard": chosen_calls.discard,
+    "search": chosen_calls.search,
+    "reasons": chosen_calls.reasons,
+    "resend": chosen_calls.resend,
     "release": _release,
     "snapshot_open": _snapshot_open,
     "snapshot_read": _snapshot_read,
@@ -421,6 +419,8 @@ CALLS: dict[str, Calling] = {
     "backup_progress": _backup_progress,
     "backup_read": _backup_read,
     "backup_end": _backup_end,
+    "list_connections": _list_connections,
+    "close_connection": _close_connection,
     "create_token": _create_token,
     "list_tokens": _list_tokens,
     "revoke_token": _revoke_token,
@@ -431,7 +431,13 @@ LISTING_CALLS: dict[str, Callable[[Engine, Any, Knows], Awaitable[Listed]]] = {
     "list_queues": list_queues,
     "list_topics": list_topics,
 }
-_DECODERS: dict[str, msgspec.msgpack.Decoder[Any]] = {
-    method: msgspec.msgpack.Decoder(calls.CALLS[method].request)
-    for method in (*CALLS, *LISTING_CALLS)
+# The answer depends on who asks.
+CALLERS_CALLS: dict[str, Callable[[Engine, Any, Caller], Awaitable[Any]]] = {
+    "message": chosen_calls.message,
 }
+
+
+@cache
+def _decoder_of(method: str) -> msgspec.msgpack.Decoder[Any]:
+    """Made when it is first wanted: all of them together are a tenth of a start."""
+    return msgspec.msgpack.Decoder(calls.CALLS[method].request)

@@ -19,13 +19,18 @@ from nexo.doors.rpc_tcp.access import check_frame, resource_of
 from nexo.doors.rpc_tcp.deliveries import Subscriptions
 from nexo.doors.rpc_tcp.handlers import HANDLERS
 from nexo.engine.committer import call_back
+from nexo.engine.connections import AckTally, ConnectionFigures, ConsumerFigures, state_of
+from nexo.vocabulary import limits
 from nexo.vocabulary.errors import NexoError, RateLimited, Unauthorized, VersionMismatch
 from nexo.vocabulary.limits import (
+    HEARTBEATS_MISSED_MAX,
+    JOINED_BYTES_MAX,
     RPC_CLOSING_MS,
     RPC_GREETING_BYTES_MAX,
     RPC_GREETING_MS,
     RPC_REQUESTS_MAX,
     RPC_UNREAD_BYTES_MAX,
+    SUBSCRIPTIONS_MAX,
 )
 from nexo.wire import commands
 from nexo.wire.frame import FirstFrame, Frame, FrameReader, Kind, ProtocolError, frame, frame_parts
@@ -34,11 +39,10 @@ if TYPE_CHECKING:
     from nexo.access.guard import Guard
     from nexo.access.operations import Operation
     from nexo.engine.engine import Engine
+    from nexo.engine.queue_actor import QueueActor
 
 DOOR = "rpc"
-JOINED_BYTES_MAX = 64 * 1024  # above this a copy costs more than pieces do
 HEARTBEAT_MS_MIN, HEARTBEAT_MS_MAX = 500, 300_000
-SILENCE_FACTOR = 3  # heartbeats that may be missed before the other side counts as gone
 
 
 class Connection(asyncio.Protocol):
@@ -81,6 +85,10 @@ class Connection(asyncio.Protocol):
         self._pulse: asyncio.TimerHandle | None = None
         self._beat_due = self._heard
         self.name = ""
+        self._software = ""
+        self._since_ms = 0
+        self._number = 0  # among all connections, once it has greeted
+        self._acks: dict[str, AckTally] = {}  # by queue
 
     # -- The transport's side -----------------------------------------------------------------
 
@@ -120,13 +128,14 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._peers.discard(self)
+        self.engine.connections.remove(self._number)
         self._transport = None
         self.caller.forget(self._expel)
         if self._pulse is not None:
             self._pulse.cancel()
         self.subscriptions.close()
         if self.aheads:
-            kept_s = commands.AHEAD_KEPT_MS / 1000
+            kept_s = limits.AHEAD_KEPT_MS / 1000
             self._loop.call_later(kept_s, _take_back, self.engine, self.aheads)
         self._let_go_on()
         self._out.clear()
@@ -217,6 +226,57 @@ class Connection(asyncio.Protocol):
         self.send([frame(Kind.GOODBYE, 0)])
         self.end()
 
+    # -- For those who ask who is connected ---------------------------------------------------
+
+    def note_acks(self, actor: QueueActor, ranges: list[tuple[int, int, int]]) -> None:
+        """What is acked is counted by queue, so that a consumer that stands still is seen."""
+        now_ms = self.engine.wall_ms()
+        tally = self._acks.get(actor.name)
+        if tally is None:
+            if len(self._acks) >= SUBSCRIPTIONS_MAX:  # names of queues that came and went
+                self._acks.clear()
+            tally = self._acks[actor.name] = AckTally(now_ms)
+        if len(ranges) == 1:
+            tally.add(ranges[0][2] - ranges[0][1], now_ms)
+        else:
+            tally.add(sum(end - first for _, first, end in ranges), now_ms)
+
+    def figures(self, number: int) -> ConnectionFigures:
+        now_ms = self.engine.wall_ms()
+        consumers = []
+        queues = set()
+        for queue, prefetch, unacked in self.subscriptions.held():
+            queues.add(queue)
+            consumers.append(self._consumer(queue, prefetch, unacked, now_ms))
+        consumers += [self._consumer(each, 0, 0, now_ms) for each in self._acks.keys() - queues]
+        return ConnectionFigures(
+            number=number,
+            door=DOOR,
+            name=self.name,
+            address=self._peer,
+            software=self._software,
+            token=self.caller.name if self.caller.is_bound else "",
+            since_ms=self._since_ms,
+            consumers=consumers,
+        )
+
+    def _consumer(self, queue: str, prefetch: int, unacked: int, now_ms: int) -> ConsumerFigures:
+        tally = self._acks.get(queue)
+        last_ms = tally.last_ms if tally is not None else 0
+        return ConsumerFigures(
+            queue=queue,
+            prefetch=prefetch,
+            unacked=unacked,
+            acked=tally.count if tally is not None else 0,
+            rate=round(tally.rate(now_ms), 2) if tally is not None else 0.0,
+            last_ack_ms=last_ms,
+            state=state_of(unacked, self._writable, last_ms, self._since_ms, now_ms),
+        )
+
+    def close_by_operator(self) -> None:
+        """As when the broker stops: a client that is well comes back by itself."""
+        self.say_goodbye()
+
     def audited(self, operation: Operation, wanted: Any) -> contextlib.AbstractContextManager[None]:
         """Around a call: what changes something goes to the audit log, however it ends."""
         if not operation.is_audited:
@@ -276,6 +336,9 @@ class Connection(asyncio.Protocol):
             self.caller.when_ended(self._expel)
         self._greeted = True
         self.name = hello.client
+        self._software = hello.software
+        self._since_ms = self.engine.wall_ms()
+        self._number = self.engine.connections.add(self)
         beat_ms = min(max(hello.heartbeat_ms, HEARTBEAT_MS_MIN), HEARTBEAT_MS_MAX)
         self._heartbeat_s = beat_ms / 1000
         if self._pulse is not None:
@@ -361,7 +424,7 @@ class Connection(asyncio.Protocol):
             return
         if now - self._beat_due > self._heartbeat_s:
             self._heard = now  # it was the broker that slept: what came meanwhile is not read yet
-        silence = self._heartbeat_s * SILENCE_FACTOR
+        silence = self._heartbeat_s * HEARTBEATS_MISSED_MAX
         if self._reading and now - self._heard > silence:
             self.end(ProtocolError(f"nothing was heard for {silence:.0f} s"))
             return

@@ -12,6 +12,8 @@ from nexo.wire.columns import WirePart, encode_parts
 from nexo.wire.frame import Kind, frame, frame_parts
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from nexo.doors.rpc_tcp.connection import Connection
     from nexo.engine.queue_actor import QueueActor
     from nexo.engine.types import Delivery, Part
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 class Subscriptions:
     def __init__(self) -> None:
         self._open: dict[int, tuple[QueueActor, Waiter]] = {}
+        self._prefetch: dict[int, int] = {}  # what each of them asked for
         self._paused = False
 
     def open(self, connection: Connection, wanted: commands.Subscribe) -> None:
@@ -44,6 +47,14 @@ class Subscriptions:
         if self._paused:
             actor.room.rest(waiter)
         self._open[number] = (actor, waiter)
+        self._prefetch[number] = wanted.prefetch
+
+    def held(self) -> Iterator[tuple[str, int, int]]:
+        """The queue of each subscription, its prefetch, and how many messages it holds."""
+        for number, (actor, waiter) in self._open.items():
+            spans = [span for lease in waiter.leases for span in actor.spans_on(lease)]
+            unacked = sum(span.end - span.first for span in spans)
+            yield actor.name, self._prefetch.get(number, 0), unacked
 
     def grant(self, credit: commands.Credit) -> None:
         """The client has room for more."""
@@ -58,6 +69,7 @@ class Subscriptions:
         """No more deliveries. With `keep` the client still works on what it has, and gives back
         the rest by itself."""
         found = self._open.pop(number, None)
+        self._prefetch.pop(number, None)
         if found is not None:
             actor, waiter = found
             if keep:

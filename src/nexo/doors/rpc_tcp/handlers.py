@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from nexo.doors.rpc_tcp.calls import call
 from nexo.doors.rpc_tcp.deliveries import delivery_frame, wire_parts
-from nexo.engine.waiting_room import Waiter
 from nexo.vocabulary.limits import REASON_CHARS_MAX, RECEIPT_RANGES_STEP
 from nexo.vocabulary.start import Start
 from nexo.wire import commands
@@ -35,7 +34,8 @@ def _push(connection: Connection, correlation: int, head: bytes, body: memoryvie
     def encode(accepted: Accepted) -> bytes:
         return commands.pack_accepted(incarnation, accepted.duplicates, accepted.ranges)
 
-    connection.answer(actor.push(batch, push.producer, push.number), correlation, encode)
+    future = actor.push(batch, push.producer, push.number, push.checksum)
+    connection.answer(future, correlation, encode)
 
 
 def _pop(connection: Connection, correlation: int, head: bytes, body: memoryview) -> None:
@@ -67,28 +67,17 @@ def _pop(connection: Connection, correlation: int, head: bytes, body: memoryview
 def _pop_at_once(connection: Connection, actor: QueueActor, pop: commands.Pop) -> Delivery | None:
     """What is ready goes out without a task, and before the commit that may be about to run.
     None: it has to wait for something, or for its turn."""
-    if not actor.queue.ready or len(actor.room) or not connection.writable:
+    if not actor.queue.ready or not connection.writable:
         return None
-    taken: list[Delivery] = []
-    waiter = Waiter(
-        pop.count,
-        taken.append,
-        lambda _: None,
-        standing=False,
-        consumer=connection.name,
-        bytes_max=pop.bytes_max,
-        visibility_ms=pop.visibility_ms,
-        one_ack=pop.one_ack,
+    return actor.pop_at_once(
+        pop.count, pop.bytes_max, connection.name, pop.visibility_ms, pop.one_ack
     )
-    actor.room.enter(waiter)
-    actor.serve()
-    actor.room.leave(waiter)
-    return taken[0] if taken else None
 
 
 def _ack(connection: Connection, correlation: int, head: bytes, body: memoryview) -> None:
     acked = commands.unpack_ranges(head)
     actor = connection.engine.queue(acked.queue)
+    connection.note_acks(actor, acked.ranges)
     _settle(connection, correlation, acked.ranges, actor.ack_ranges)
 
 
@@ -174,7 +163,8 @@ def _credit(connection: Connection, correlation: int, head: bytes, body: memoryv
 def _publish(connection: Connection, correlation: int, head: bytes, body: memoryview) -> None:
     publish: commands.Publish = commands.unpack(head, commands.Publish)
     actor = connection.engine.topic(publish.topic)
-    future = actor.publish(decode_given(body), publish.producer, publish.number)
+    batch = decode_given(body)
+    future = actor.publish(batch, publish.producer, publish.number, publish.checksum)
     connection.answer(future, correlation, commands.pack)
 
 

@@ -1,6 +1,6 @@
 """The SQS door: Amazon's queue protocol over HTTP, JSON and query form alike.
 
-Lives here: an ASGI app, its two protocols, and a file for each noun that its actions are about.
+Lives here: the app, its two protocols, and a file for each noun that its actions are about.
 May import: engine, access, telemetry, vocabulary, `doors.http`.
 Never: decides anything about messages, or answers otherwise than AWS does.
 Enter at: `app.SqsApp`; `actions` lists what it does.

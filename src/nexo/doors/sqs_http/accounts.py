@@ -21,17 +21,16 @@ from nexo.doors.sqs_http.shapes import Shape
 from nexo.vocabulary import sqs
 from nexo.vocabulary.limits import SQS_QUEUE_URL_CHARS_REMEMBERED
 from nexo.vocabulary.names import scope_of
+from nexo.vocabulary.sqs import DEFAULT_ACCOUNT, DEFAULT_REGION
 
 if TYPE_CHECKING:
     from nexo.access.caller import Caller as Rights
     from nexo.access.guard import Guard
     from nexo.access.signature import Scope
-    from nexo.doors.sqs_http.actions import Call
-    from nexo.doors.sqs_http.app import Request
+    from nexo.doors.http.exchange import Exchange
+    from nexo.doors.sqs_http.call import Call
 
 DOOR = "sqs"
-DEFAULT_ACCOUNT = "000000000000"
-DEFAULT_REGION = "us-east-1"
 STS_NAMESPACE = "https://sts.amazonaws.com/doc/2011-06-15/"
 _RESOLVED_MAX = 10_000  # addresses whose queue is remembered
 _KNOWN_MAX = 10_000  # callers that are remembered
@@ -62,7 +61,7 @@ class Callers:
         self._known: dict[tuple[str, str], Caller] = {}
         self._spelled: dict[bytes, Caller] = {}
 
-    def announce(self, request: Request) -> Caller | Claim:
+    def announce(self, request: Exchange) -> Caller | Claim:
         """Who makes a request, as far as its head says; raises `Unauthorized` if it cannot be
         anybody. What is claimed by a signature has to be proven with the body."""
         if not self._guard.is_required:
@@ -70,20 +69,20 @@ class Callers:
         found = self._guard.admit_head(request.headers, request.query, request.peer, DOOR)
         return found if isinstance(found, Claim) else self._anyone._replace(rights=found)
 
-    def prove(self, request: Request, announced: Caller | Claim) -> Caller:
+    def prove(self, request: Exchange, announced: Caller | Claim, body: bytes) -> Caller:
         """The caller of a request that is there as a whole, before anything is made of it."""
         if not isinstance(announced, Claim):
             return announced
         signed = SignedRequest(
-            request.method, request.raw_path, request.query, request.headers, request.body
+            request.method, request.raw_path, request.query, request.headers, body
         )
         rights, scope = self._guard.admit_signed(signed, announced, request.peer, DOOR)
         return self._called(scope)._replace(rights=rights)
 
-    def _unverified(self, request: Request) -> Caller:
+    def _unverified(self, request: Exchange) -> Caller:
         """By what the request says of itself. The signature differs with every request, what it
         is signed for does not: that is remembered."""
-        authorization = request.authorization
+        authorization = request.fields.get(b"authorization")
         if authorization is None:
             scope = signed_scope_of(None, request.query)
             return self._anyone if scope is None else self._called(scope)

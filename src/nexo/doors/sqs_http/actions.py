@@ -1,5 +1,4 @@
-"""Every action with the type of its request and the function that does it, and what such a function
-is called with."""
+"""Every action with the type of its request and the function that does it."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nexo.access.operations import OPERATIONS, On
+from nexo.access.operations import OPERATIONS
 from nexo.doors.sqs_http import shapes
 from nexo.doors.sqs_http.accounts import GetCallerIdentityRequest, get_caller_identity
 from nexo.doors.sqs_http.delete_message import (
@@ -16,7 +15,7 @@ from nexo.doors.sqs_http.delete_message import (
     delete_message,
     delete_message_batch,
 )
-from nexo.doors.sqs_http.errors import missing, no_such_queue
+from nexo.doors.sqs_http.errors import missing
 from nexo.doors.sqs_http.move_tasks import (
     cancel_message_move_task,
     list_message_move_tasks,
@@ -39,34 +38,34 @@ from nexo.doors.sqs_http.receive_message import receive_message
 from nexo.doors.sqs_http.send_message import send_message, send_message_batch
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable, Coroutine
 
-    from nexo.access.operations import Operation
-    from nexo.doors.sqs_http.accounts import Addresses, Caller
-    from nexo.doors.sqs_http.app import Request
-    from nexo.doors.sqs_http.queues import Pauses
-    from nexo.engine.engine import Engine
-    from nexo.engine.queue_actor import QueueActor
-    from nexo.engine.types import Delivery
+    from nexo.doors.sqs_http.call import Call, Later
 
-    Handler = Callable[["Call", Any], Awaitable[shapes.Shape | None]]
+    # An action is done at once, or when the disk has it, or after some waiting.
+    Result = shapes.Shape | None
+    Handler = Callable[[Call, Any], Result | Later | Coroutine[Any, Any, Result]]
 
 
 class Action:
     """`decode` takes JSON; `check` refuses a request that lacks what it must have. Who calls it
     must be allowed what its `operation` needs."""
 
-    __slots__ = ("_required", "decode", "handler", "name", "operation", "request")
+    __slots__ = ("_decode", "_required", "handler", "name", "operation", "request")
 
     def __init__(self, name: str, request: type[shapes.Shape], handler: Handler) -> None:
         self.name = name
         self.operation = OPERATIONS[_OPERATIONS[name]]
         self.request = request
         self.handler = handler
-        self.decode: Callable[[bytes], shapes.Shape] = msgspec.json.Decoder(request).decode
+        self._decode: Callable[[bytes], shapes.Shape] | None = None
         words = dict(zip(request.__struct_encode_fields__, request.__struct_fields__, strict=True))
         self._required = [(words[name], name) for name in shapes.REQUIRED.get(request, ())]
+
+    def decode(self, body: bytes) -> shapes.Shape:
+        if self._decode is None:  # not at the start: most brokers never need most of them
+            self._decode = msgspec.json.Decoder(self.request).decode
+        return self._decode(body)
 
     @property
     def is_change(self) -> bool:
@@ -77,65 +76,6 @@ class Action:
         for field, name in self._required:
             if getattr(wanted, field) is None:
                 raise missing(name)
-
-
-class Call:
-    """One call of an action: who calls, from where, and the way to the queue that is meant."""
-
-    __slots__ = (
-        "addresses",
-        "caller",
-        "engine",
-        "is_query",
-        "operation",
-        "pauses",
-        "request",
-        "waits",
-    )
-
-    def __init__(
-        self,
-        engine: Engine,
-        addresses: Addresses,
-        pauses: Pauses,
-        waits: set[asyncio.Task[Delivery]],
-        caller: Caller,
-        request: Request,
-        is_query: bool,
-        operation: Operation,
-    ) -> None:
-        self.engine = engine
-        self.addresses = addresses
-        self.pauses = pauses
-        self.waits = waits  # long polls, which end when the door closes
-        self.caller = caller
-        self.request = request
-        self.is_query = is_query
-        self.operation = operation  # what it is, in the words of all doors
-
-    def queue(self, queue_url: str | None) -> QueueActor:
-        """The queue that a request names."""
-        if not queue_url:
-            raise missing("QueueUrl")
-        return self.named(self.addresses.name_of(queue_url, self.caller.place))
-
-    def named(self, name: str) -> QueueActor:
-        """The queue of this name, if the caller may do with it what the action does."""
-        self.check(name)
-        found = self.engine.queues.get(name)
-        if found is None:
-            raise no_such_queue()
-        return found
-
-    def check(self, name: str, on: On = On.QUEUE) -> None:
-        """Raise unless the caller may do what the action does with the queue of this name; `on`
-        says what it is to the action, which may name a second one."""
-        rights = self.caller.rights
-        if rights.is_bound:
-            rights.check_any(self.operation.actions_on(on), name)
-
-    def url_of(self, name: str) -> str:
-        return self.addresses.url_of(name, self.request.origin)
 
 
 # What each action is, in the words of all doors. Tags and policies are kept with the settings.

@@ -1,14 +1,16 @@
-"""The SQS API as an ASGI app: it reads a request, finds the action, calls it, and answers in the
-protocol of the request.
+"""The SQS API: it reads a request, finds the action, calls it, and answers in the protocol of the
+request.
 
-A SendMessage comes from `http.server` through `http.front` to here; `accounts` says who calls and
-which queue is meant, `actions` what is to be done, and `send_message` hands it to the actor of the
-queue. The answer goes from here to the server in one write.
+A SendMessage comes from `http.connection` through `http.front` to here; `accounts` says who calls
+and which queue is meant, `actions` what is to be done, and `send_message` hands it to the actor of
+the queue. All of that is one step of the event loop; the answer is written when the commit ends.
+Actions that wait for more than one commit go on in a task.
 """
 
 from __future__ import annotations
 
 import secrets
+from collections.abc import Coroutine
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -16,146 +18,44 @@ import msgspec
 
 from nexo.access.guard import Guard
 from nexo.doors.http.body import Gone, TooSlow, check_values, read_body
+from nexo.doors.http.query import Asked, signed_service
 from nexo.doors.sqs_http import query
 from nexo.doors.sqs_http.accounts import (
-    DEFAULT_ACCOUNT,
-    DEFAULT_REGION,
     DOOR,
-    STS_NAMESPACE,
     Addresses,
     Callers,
 )
-from nexo.doors.sqs_http.actions import ACTIONS, STS_ACTIONS, Action, Call
-from nexo.doors.sqs_http.errors import SqsError, sqs_error
+from nexo.doors.sqs_http.actions import ACTIONS, STS_ACTIONS, Action
+from nexo.doors.sqs_http.call import Call, Door, Later
+from nexo.doors.sqs_http.errors import SqsError
 from nexo.doors.sqs_http.queues import Pauses
+from nexo.doors.sqs_http.sends import Send, Sends
+from nexo.doors.sqs_http.shapes import Shape
+from nexo.engine.committer import call_back
 from nexo.vocabulary.errors import InvalidArgument, MessageTooLarge, NexoError
 from nexo.vocabulary.limits import (
     SQS_BODY_BYTES_MAX,
     SQS_BODY_S,
     SQS_FORM_BYTES_MAX,
     SQS_JSON_VALUES_MAX,
-    SQS_TRACE_CHARS_MAX,
 )
+from nexo.vocabulary.sqs import DEFAULT_ACCOUNT, DEFAULT_REGION
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Sequence
 
-    from nexo.doors.http.body import Receive
-    from nexo.doors.http.server import Reply
+    from nexo.access.sigv4 import Claim
+    from nexo.doors.http.exchange import Exchange
+    from nexo.doors.http.query import QueryApi
     from nexo.doors.sqs_http.accounts import Caller
-    from nexo.doors.sqs_http.shapes import Shape
     from nexo.engine.engine import Engine
-    from nexo.engine.types import Delivery
 
-    Send = Callable[[dict[str, Any]], Awaitable[None]]
-
-_JSON = b"content-type: application/x-amz-json-1.0\r\n"
-_XML = b"content-type: text/xml\r\n"
-_PLAIN_JSON = b"content-type: application/json\r\n"
 _JSON_PREFIX = b"application/x-amz-json"
 _TARGET = b"AmazonSQS."
 _STS_TARGET = b"AWSSecurityTokenServiceV20110615."
 # Actions that name no queue: they are not for the URL of one.
 _ROOT_ONLY = frozenset({"CreateQueue", "ListQueues"})
-_encode_json = msgspec.json.Encoder().encode
-
-
-class Request:
-    """An HTTP request as the actions need it, read from ASGI, and the way to answer it."""
-
-    __slots__ = (
-        "_origin_host",
-        "_receive",
-        "_reply",
-        "_scheme",
-        "_send",
-        "accept",
-        "authorization",
-        "body",
-        "content_type",
-        "headers",
-        "id",
-        "method",
-        "path",
-        "peer",
-        "query",
-        "raw_path",
-        "target",
-        "trace",
-    )
-
-    def __init__(
-        self, scope: dict[str, Any], receive: Receive, send: Send, request_id: str
-    ) -> None:
-        self.id = request_id
-        self.method: str = scope["method"]
-        self.path: str = scope["path"]
-        self.raw_path: bytes = scope["raw_path"]
-        self.query: bytes = scope["query_string"]
-        self.headers: list[tuple[bytes, bytes]] = scope["headers"]
-        client = scope.get("client")
-        self.peer: str = client[0] if client else ""
-        self.body = b""
-        self.target = self.content_type = self.accept = b""
-        self.authorization: bytes | None = None
-        self.trace: str | None = None
-        self._receive = receive
-        self._send = send
-        self._reply: Reply | None = scope.get("nexo.reply")
-        self._scheme: str = scope["scheme"]
-        self._origin_host = b"localhost"
-        for name, value in self.headers:
-            if name == b"x-amz-target":
-                self.target = value
-            elif name == b"authorization":
-                self.authorization = value
-            elif name == b"host":
-                self._origin_host = value
-            elif name == b"content-type":
-                self.content_type = value
-            elif name == b"accept":
-                self.accept = value
-            elif name == b"x-amzn-trace-id" and len(value) <= SQS_TRACE_CHARS_MAX:
-                self.trace = value.decode("latin-1")
-
-    @property
-    def origin(self) -> str:
-        """Where the client found us: what it is told of queues must lead there again."""
-        return f"{self._scheme}://{self._origin_host.decode('latin-1')}"
-
-    async def read_body(self, bytes_max: int) -> None:
-        is_whole = self._reply is not None and self._reply.is_whole
-        try:
-            self.body = await read_body(
-                self._receive, self.headers, bytes_max, SQS_BODY_S, is_whole=is_whole
-            )
-        except MessageTooLarge:
-            raise SqsError(
-                "RequestEntityTooLarge",
-                f"A request must be shorter than {bytes_max} bytes.",
-                status=413,
-            ) from None
-        except TooSlow:
-            raise SqsError(
-                "RequestTimeout", "The request body took too long to arrive.", status=408
-            ) from None
-
-    async def hung_up(self) -> None:
-        """Wait until the client is gone."""
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-
-    async def answer(self, status: int, kind: bytes, body: bytes, refusal: str = "") -> None:
-        """In one write where the server has a way for that, else as ASGI says."""
-        told = f"x-amzn-query-error: {refusal}\r\n" if refusal else ""
-        head = f"x-amzn-requestid: {self.id}\r\ncontent-length: {len(body)}\r\n{told}".encode()
-        if self._reply is not None and self._reply(status, kind + head, body):
-            return
-        lines = (line.split(b": ", 1) for line in (kind + head).split(b"\r\n") if line)
-        headers = [(name, value) for name, value in lines]
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
-        await self._send({"type": "http.response.body", "body": body})
+_NUMBER_MASK = 0xFFFF_FFFF_FFFF
 
 
 class SqsApp:
@@ -167,135 +67,184 @@ class SqsApp:
         region: str = DEFAULT_REGION,
         has_pauses: bool = False,
         guard: Guard | None = None,
+        others: Sequence[QueryApi] = (),
     ) -> None:
-        """Without a guard anyone may do everything."""
-        self._engine = engine
+        """Without a guard anyone may do everything. `others` are services at the same address."""
+        self._others = others
         self._guard = guard or Guard(engine.wall_ms)
-        self._addresses = Addresses(account, region)
-        self._callers = Callers(self._addresses.default, self._guard)
-        self._pauses = Pauses(has_pauses)
-        self._waits: set[asyncio.Task[Delivery]] = set()
-        self._life = f"{secrets.token_hex(4)}-{secrets.token_hex(2)}-4{secrets.token_hex(2)[1:]}-8"
+        addresses = Addresses(account, region)
+        self._callers = Callers(addresses.default, self._guard)
+        self._door = Door(engine, addresses, Pauses(has_pauses), Sends())
+        # The id of a request is unlike any other, and cheap: this life of the door, and a number.
+        life = secrets.token_hex(10)
+        self._life = f"{life[:8]}-{life[8:12]}-4{life[12:15]}-8{life[15:18]}-".encode()
         self._numbers = count(secrets.randbits(32))
-        self._targets = {(_TARGET + name.encode()): name for name in ACTIONS}
+        self._targets = {(_TARGET + name.encode()): action for name, action in ACTIONS.items()}
 
-    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        request = Request(scope, receive, send, self._request_id())
-        try:
-            if request.target or request.content_type.startswith(_JSON_PREFIX):
-                await self._answer_json(request)
-            else:
-                await self._answer_query(request)
-        except Gone:
+    def begin(self, exchange: Exchange) -> None:
+        fields = exchange.fields
+        is_query = b"x-amz-target" not in fields and not fields.get(
+            b"content-type", b""
+        ).startswith(_JSON_PREFIX)
+        number = next(self._numbers) & _NUMBER_MASK
+        call = Call(self._door, exchange, b"%b%012x" % (self._life, number), is_query)
+        if is_query and exchange.method != "POST" and not _has_action(exchange.query):
+            call.answer_nowhere()
             return
+        try:
+            announced = self._callers.announce(exchange)
+            if not exchange.is_whole:
+                exchange.spawn(self._when_whole(call, announced))
+            elif exchange.size <= (SQS_FORM_BYTES_MAX if is_query else SQS_BODY_BYTES_MAX):
+                self._go_on(call, announced, exchange.take_body())
+            else:
+                call.refuse(_too_large(is_query))
+        except (SqsError, NexoError) as error:
+            call.refuse(error)
 
     def close(self) -> None:
         """Answer those who wait: the broker stops."""
-        for wait in self._waits:
+        for wait in self._door.waits:
             wait.cancel()
 
-    def _request_id(self) -> str:
-        """Unlike any other, and cheap: this life of the door, and a number."""
-        number = next(self._numbers)
-        return f"{self._life}{number >> 48 & 0xFFF:03x}-{number & 0xFFFFFFFFFFFF:012x}"
-
-    # -- The JSON protocol --------------------------------------------------------------------
-
-    async def _answer_json(self, request: Request) -> None:
+    async def _when_whole(self, call: Call, announced: Caller | Claim) -> None:
+        exchange = call.exchange
+        bytes_max = SQS_FORM_BYTES_MAX if call.is_query else SQS_BODY_BYTES_MAX
         try:
-            announced = self._callers.announce(request)
-            await request.read_body(SQS_BODY_BYTES_MAX)
-            caller = self._callers.prove(request, announced)
-            action = self._json_action(request.target)
-            wanted = _decode(action, request.body)
-            result = await self._run(action, wanted, caller, request, is_query=False)
-        except (SqsError, NexoError) as error:
-            refused = sqs_error(error)
-            told = _encode_json({"__type": refused.type_name, "message": refused.message})
-            code = f"{refused.code};{refused.fault}"
-            await request.answer(refused.status, _JSON, told, code)
+            body = await read_body(exchange.receive, exchange.headers, bytes_max, SQS_BODY_S)
+        except Gone:
             return
-        await request.answer(200, _JSON, b"{}" if result is None else _encode_json(result))
+        except MessageTooLarge:
+            call.refuse(_too_large(call.is_query))
+            return
+        except TooSlow:
+            told = "The request body took too long to arrive."
+            call.refuse(SqsError("RequestTimeout", told, status=408))
+            return
+        except NexoError as error:
+            call.refuse(error)
+            return
+        try:
+            self._go_on(call, announced, body)
+        except (SqsError, NexoError) as error:
+            call.refuse(error)
+
+    def _go_on(self, call: Call, announced: Caller | Claim, body: bytes) -> None:
+        """The request is whole. Only when it is known whose it is, something is made of it."""
+        call.caller = self._callers.prove(call.exchange, announced, body)
+        if call.is_query:
+            fields = query.read_fields(call.exchange.query)
+            fields.update(query.read_fields(body))
+            if (other := self._other_api(call, fields)) is not None:
+                call.exchange.spawn(_handed_on(call, other, fields))
+                return
+            action, wanted = self._read_query(call, fields)
+        else:
+            action = self._json_action(call.exchange.fields.get(b"x-amz-target", b""))
+            wanted = _decode(action, body)
+        call.name = action.name
+        call.operation = action.operation
+        action.check(wanted)
+        if action.operation.is_audited and self._guard.is_required:
+            call.exchange.spawn(_finished(call, self._audited(call, action, wanted)))
+            return
+        result = action.handler(call, wanted)
+        if isinstance(result, Later):
+            call.then = result.then
+            if isinstance(result.future, Send):
+                result.future.told = call.told
+            else:
+                call_back(result.future, call.told)
+        elif result is None or isinstance(result, Shape):
+            call.answer(result)
+        else:
+            call.exchange.spawn(_finished(call, result))
+
+    async def _audited(self, call: Call, action: Action, wanted: Shape) -> Shape | None:
+        resource = str(getattr(wanted, "queue_url", None) or getattr(wanted, "queue_name", ""))
+        peer = call.exchange.peer
+        with self._guard.tell(call.caller.rights, peer, DOOR, action.name, resource):
+            result = action.handler(call, wanted)
+            assert isinstance(result, Coroutine)  # so are all that change definitions
+            done: Shape | None = await result
+            return done
 
     def _json_action(self, target: bytes) -> Action:
-        name = self._targets.get(target)
-        if name is not None:
-            return ACTIONS[name]
+        action = self._targets.get(target)
+        if action is not None:
+            return action
         if target.startswith(_STS_TARGET):
             sts = STS_ACTIONS.get(target[len(_STS_TARGET) :].decode("latin-1"))
             if sts is not None:
                 return sts
         raise SqsError("UnknownOperationException", "The operation is not known.")
 
-    # -- The query protocol -------------------------------------------------------------------
+    def _other_api(self, call: Call, fields: dict[str, str]) -> QueryApi | None:
+        """The service that a request is for, if it is not for this one."""
+        service = signed_service(call.exchange.fields.get(b"authorization"), fields)
+        return next((api for api in self._others if api.takes(service, fields)), None)
 
-    async def _answer_query(self, request: Request) -> None:
-        wants_json = b"application/json" in request.accept
-        kind = _PLAIN_JSON if wants_json else _XML
-        if request.method != "POST" and not request.query:
-            await request.answer(404, _XML, b"<UnknownOperationException/>\n")
-            return
-        try:
-            announced = self._callers.announce(request)
-            await request.read_body(SQS_FORM_BYTES_MAX)
-            caller = self._callers.prove(request, announced)
-            # Only now, when it is known whose it is, something is made of it.
-            fields = query.read_fields(request.query)
-            fields.update(query.read_fields(request.body))
-            name = fields.get("Action")
-            if not name:
-                raise SqsError("MissingAction", "The request must contain the parameter Action.")
-            action = _query_action(name, fields, request.path)
-            self._check_method(request, action)
-            wanted = query.request_of(fields, action.request)
-            result = await self._run(action, wanted, caller, request, is_query=True)
-        except (SqsError, NexoError) as error:
-            refused = sqs_error(error)
-            render = query.json_error if wants_json else query.xml_error
-            await request.answer(refused.status, kind, render(refused, request.id))
-            return
-        if wants_json:
-            body = query.json_result(name, result, request.id)
-        else:
-            space = STS_NAMESPACE if name in STS_ACTIONS else query.NAMESPACE
-            body = query.xml_result(name, result, request.id, space)
-        await request.answer(200, kind, body)
+    def _read_query(self, call: Call, fields: dict[str, str]) -> tuple[Action, Shape]:
+        exchange = call.exchange
+        name = fields.get("Action")
+        if not name:
+            raise SqsError("MissingAction", "The request must contain the parameter Action.")
+        action = _query_action(name, fields, exchange.path)
+        self._check_method(exchange, action)
+        return action, query.request_of(fields, action.request)
 
-    def _check_method(self, request: Request, action: Action) -> None:
+    def _check_method(self, exchange: Exchange, action: Action) -> None:
         """Where anyone may do everything, an image in a web page could be `/?Action=PurgeQueue`:
         browsers fetch it without asking, and old ones do not say for whom. No page can make them
         send a header of its choice, nor POST without saying where it comes from."""
-        if request.method == "POST" or not action.is_change or self._guard.is_required:
+        if exchange.method == "POST" or not action.is_change or self._guard.is_required:
             return
-        if request.authorization is None:
+        if b"authorization" not in exchange.fields:
             raise SqsError(
                 "AccessDenied",
-                f"{action.name} by {request.method} needs an Authorization header, because a link "
+                f"{action.name} by {exchange.method} needs an Authorization header, because a link "
                 "in a web page could do it as well. Use POST, or sign the request.",
                 status=403,
             )
 
-    # -- Both ---------------------------------------------------------------------------------
 
-    async def _run(
-        self, action: Action, wanted: Shape, caller: Caller, request: Request, *, is_query: bool
-    ) -> Shape | None:
-        action.check(wanted)
-        call = Call(
-            self._engine,
-            self._addresses,
-            self._pauses,
-            self._waits,
-            caller,
-            request,
-            is_query,
-            action.operation,
-        )
-        if not (action.operation.is_audited and self._guard.is_required):
-            return await action.handler(call, wanted)
-        resource = str(getattr(wanted, "queue_url", None) or getattr(wanted, "queue_name", ""))
-        with self._guard.tell(caller.rights, request.peer, DOOR, action.name, resource):
-            return await action.handler(call, wanted)
+async def _finished(call: Call, work: Coroutine[Any, Any, Shape | None]) -> None:
+    try:
+        result = await work
+    except Gone:
+        return
+    except (SqsError, NexoError) as error:
+        call.refuse(error)
+    else:
+        call.answer(result)
+
+
+async def _handed_on(call: Call, other: QueryApi, fields: dict[str, str]) -> None:
+    exchange = call.exchange
+    asked = Asked(
+        fields=fields,
+        account=call.caller.place.account,
+        region=call.caller.place.region,
+        rights=call.caller.rights,
+        request_id=call.request_id.decode(),
+        origin=exchange.origin,
+        peer=exchange.peer,
+        is_link=exchange.method != "POST" and b"authorization" not in exchange.fields,
+        trace=call.trace,
+    )
+    status, told = await other.answer(asked)
+    call.answer_xml(status, told)
+
+
+def _too_large(is_query: bool) -> SqsError:
+    bytes_max = SQS_FORM_BYTES_MAX if is_query else SQS_BODY_BYTES_MAX
+    told = f"A request must be shorter than {bytes_max} bytes."
+    return SqsError("RequestEntityTooLarge", told, status=413)
+
+
+def _has_action(text: bytes) -> bool:
+    """Whether a query names an action: a signature alone does not."""
+    return text.startswith(b"Action=") or b"&Action=" in text
 
 
 def _query_action(name: str, fields: dict[str, str], path: str) -> Action:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nexo.doors.sqs_http.batches import check_entries, failed
+from nexo.doors.sqs_http.call import Later
 from nexo.doors.sqs_http.errors import SqsError, invalid_value, missing
 from nexo.doors.sqs_http.receive_message import VISIBILITY_S_MAX
 from nexo.doors.sqs_http.shapes import (
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     import asyncio
     from typing import Any
 
-    from nexo.doors.sqs_http.actions import Call
+    from nexo.doors.sqs_http.call import Call
     from nexo.doors.sqs_http.shapes import (
         ChangeMessageVisibilityBatchRequest,
         ChangeMessageVisibilityRequest,
@@ -36,16 +37,15 @@ if TYPE_CHECKING:
     from nexo.vocabulary.sqs import Receipt
 
 
-async def delete_message(call: Call, request: DeleteMessageRequest) -> None:
+def delete_message(call: Call, request: DeleteMessageRequest) -> Later | None:
     actor = call.queue(request.queue_url)
     text = request.receipt_handle or ""
     receipt = _receipt(actor, text)
     try:
-        await actor.ack(receipt.lease, receipt.seq, receipt.seq + 1)
+        return Later(actor.ack(receipt.lease, receipt.seq, receipt.seq + 1))
     except (StaleReceipt, WrongState):
         late = _delete_late(actor, receipt, text)
-        if late is not None:
-            await late
+        return None if late is None else Later(late)
 
 
 async def delete_message_batch(
@@ -80,11 +80,10 @@ async def delete_message_batch(
     return DeleteMessageBatchResult(successful=done or None, failed=bad or None)
 
 
-async def change_message_visibility(call: Call, request: ChangeMessageVisibilityRequest) -> None:
+def change_message_visibility(call: Call, request: ChangeMessageVisibilityRequest) -> Later | None:
     actor = call.queue(request.queue_url)
     wait = _change(actor, request.receipt_handle or "", request.visibility_timeout or 0)
-    if wait is not None:
-        await wait
+    return None if wait is None else Later(wait)
 
 
 async def change_message_visibility_batch(
@@ -143,6 +142,15 @@ def _change(actor: QueueActor, text: str, timeout_s: int) -> asyncio.Future[Any]
 
 
 def _apply(actor: QueueActor, lease: int, seq: int, timeout_s: int) -> asyncio.Future[Any]:
+    received_ms = actor.delivered_ms(lease, seq)
+    held_s = 0 if received_ms is None else (actor.now_ms() - received_ms) // 1000
+    if held_s + timeout_s > VISIBILITY_S_MAX:
+        raise invalid_value(
+            timeout_s,
+            "VisibilityTimeout",
+            "Total VisibilityTimeout for the message is beyond the limit "
+            f"[{VISIBILITY_S_MAX} seconds].",
+        )
     if timeout_s == 0:
         return actor.nack(lease, seq, seq + 1, delay_ms=0, reason="visibility timeout set to 0")
     return actor.extend(lease, seq, seq + 1, timeout_s * 1000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from nexo.doors.sqs_http.errors import invalid, invalid_value
+from nexo.doors.sqs_http.errors import SqsError, invalid, invalid_value
 from nexo.doors.sqs_http.shapes import MessageAttributeValue
 from nexo.vocabulary.attributes import SYSTEM_PREFIX, decode_typed
 from nexo.vocabulary.limits import SQS_TRACE_CHARS_MAX
@@ -104,6 +104,11 @@ def _typed(name: str, value: MessageAttributeValue) -> Typed:
             f"The message attribute name '{name:.256}' is invalid. It can contain A-Z, a-z, 0-9, "
             "underscore, hyphen and period, must not begin with AWS. or Amazon., nor begin or end "
             "with a period, and has at most 256 characters."
+        )
+    if value.string_list_values or value.binary_list_values:
+        raise SqsError(
+            "UnsupportedOperation",
+            "Message attribute list values in SendMessage operation are not supported.",
         )
     kind = value.data_type
     if not kind:

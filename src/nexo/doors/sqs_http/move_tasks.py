@@ -20,12 +20,13 @@ from nexo.doors.sqs_http.shapes import (
 from nexo.vocabulary.errors import QueueNotFound
 
 if TYPE_CHECKING:
-    from nexo.doors.sqs_http.actions import Call
+    from nexo.doors.sqs_http.call import Call
     from nexo.doors.sqs_http.shapes import (
         CancelMessageMoveTaskRequest,
         ListMessageMoveTasksRequest,
         StartMessageMoveTaskRequest,
     )
+    from nexo.engine.move_tasks import EndedTask
     from nexo.engine.moves import MoveTask
     from nexo.engine.queue_actor import QueueActor
 
@@ -75,11 +76,10 @@ async def cancel_message_move_task(
         raise not_found("SourceArn")
     source = _queue(call, handle.source_arn, "SourceArn")
     for number, task in call.engine.tasks.of(source):
-        if str(number) == handle.task_id:
+        if call.engine.tasks.id_of(number) == handle.task_id:
             if task.status != "RUNNING":
                 raise SqsError("ResourceNotFoundException", "Only active tasks can be cancelled.")
-            task.cancel()
-            moved = task.progress().moved
+            moved = call.engine.tasks.cancel(number).moved
             return CancelMessageMoveTaskResult(approximate_number_of_messages_moved=moved)
     raise SqsError("ResourceNotFoundException", "Task does not exist.")
 
@@ -97,7 +97,7 @@ async def list_message_move_tasks(
 
 
 def _shown(
-    call: Call, source: QueueActor, number: int, task: MoveTask
+    call: Call, source: QueueActor, number: int, task: MoveTask | EndedTask
 ) -> ListMessageMoveTasksResultEntry:
     progress, failure = task.progress(), task.failure
     reason = None
@@ -131,7 +131,7 @@ def _queue(call: Call, arn: str, parameter: str, on: On = On.QUEUE) -> QueueActo
 
 
 def _handle(call: Call, source: QueueActor, number: int) -> str:
-    told = _Handle(str(number), call.addresses.arn_of(source.name))
+    told = _Handle(call.engine.tasks.id_of(number), call.addresses.arn_of(source.name))
     return b64encode(msgspec.json.encode(told)).decode()
 
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nexo.access.operations import On, dead_letters_elsewhere
-from nexo.doors.sqs_http.errors import SqsError, invalid_attribute, invalid_value
+from nexo.doors.sqs_http.errors import SqsError, invalid_attribute, invalid_value, missing
 from nexo.doors.sqs_http.shapes import ACTIONS
 from nexo.vocabulary.limits import SQS_POLICY_DEPTH_MAX
 from nexo.vocabulary.sqs import partition
 
 if TYPE_CHECKING:
-    from nexo.doors.sqs_http.actions import Call
+    from nexo.doors.sqs_http.call import Call
     from nexo.doors.sqs_http.shapes import AddPermissionRequest, RemovePermissionRequest
     from nexo.engine.queue_actor import QueueActor
 
@@ -25,6 +25,23 @@ ACCOUNTS_MAX = 50
 _ACCOUNTS_SHOWN = 10
 _LABEL = re.compile(r"[A-Za-z0-9_-]{1,80}")
 _ACCOUNT = re.compile(r"\d{12}")
+# What an owner cannot let others do.
+_OWNERS = frozenset(
+    {
+        "AddPermission",
+        "CancelMessageMoveTask",
+        "CreateQueue",
+        "DeleteQueue",
+        "ListMessageMoveTasks",
+        "ListQueueTags",
+        "ListQueues",
+        "RemovePermission",
+        "SetQueueAttributes",
+        "StartMessageMoveTask",
+        "TagQueue",
+        "UntagQueue",
+    }
+)
 RECEIVES_MAX = 1_000
 SOURCES_MAX = 10
 _PERMISSIONS = ("allowAll", "denyAll", "byQueue")
@@ -40,6 +57,8 @@ async def add_permission(call: Call, request: AddPermissionRequest) -> None:
             "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length.",
         )
     accounts, actions = request.aws_account_ids or [], request.actions or []
+    if not actions:
+        raise missing("Actions")
     _check_principals(accounts)
     _check_actions(actions)
     arn = call.addresses.arn_of(actor.name)
@@ -95,6 +114,12 @@ def _check_actions(actions: list[str]) -> None:
             f"{len(actions)} Actions were found, maximum allowed is {ACTIONS_MAX}.",
         )
     for action in actions:
+        if action in _OWNERS:
+            raise invalid_value(
+                f"SQS:{action}",
+                "ActionName",
+                "Only the queue owner is allowed to invoke this action.",
+            )
         if action != "*" and action not in ACTIONS:
             raise invalid_value(
                 f"SQS:{action}",

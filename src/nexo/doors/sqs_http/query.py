@@ -1,6 +1,6 @@
 """The query protocol: a request from a form, a result or an error as XML.
 
-On the way in, `Attribute.1.Name=…&Attribute.1.Value=…` is parted at the dots into a tree. The lists
+On the way in, `Attribute.1.Name=…&Attribute.1.Value=…` is a tree (`http.query`). The lists
 and maps of a request have names of their own there, in the singular; their elements are numbered
 from 1. On the way out their elements have such names again. Who asks for JSON gets it, in a
 spelling of its own.
@@ -8,12 +8,12 @@ spelling of its own.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from nexo.doors.http.body import read_form
+from nexo.doors.http.query import escaped, numbered, tree_of
 from nexo.doors.sqs_http.errors import SqsError, invalid
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.limits import SQS_FORM_FIELDS_MAX
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from nexo.doors.sqs_http.shapes import Shape
 
 NAMESPACE = "http://queue.amazonaws.com/doc/2012-11-05/"
-_DEPTH_MAX = 8
 
 # What a list is called in the query protocol; entries of batches are called after their action.
 _LISTS_IN = {
@@ -32,6 +31,8 @@ _LISTS_IN = {
     "AWSAccountId": "AWSAccountIds",
     "ActionName": "Actions",
     "TagKey": "TagKeys",
+    "StringListValue": "StringListValues",
+    "BinaryListValue": "BinaryListValues",
     "SendMessageBatchRequestEntry": "Entries",
     "DeleteMessageBatchRequestEntry": "Entries",
     "ChangeMessageVisibilityBatchRequestEntry": "Entries",
@@ -60,9 +61,6 @@ _MAPS_OUT = {
 }
 # How AWS spells lists to those who ask the query protocol for JSON.
 _JSON_LISTS = {"QueueUrls": "queueUrls", "Messages": "messages"}
-_MARKUP = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "\r": "&#xD;"}
-# Native messages may hold what XML has no way to say.
-_SPECIAL = re.compile('[&<>"\r\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]')
 
 
 # -- In ---------------------------------------------------------------------------------------
@@ -80,7 +78,10 @@ def read_fields(text: bytes) -> dict[str, str]:
 
 def request_of(fields: dict[str, str], kind: type[Shape]) -> Shape:
     """The fields as the request of an action. What the action does not know is ignored."""
-    plain = _plain(_tree(fields))
+    try:
+        plain = _plain(tree_of(fields))
+    except InvalidArgument as error:
+        raise SqsError("MalformedQueryString", error.message) from None
     if "Tags" in plain and "tags" in kind.__struct_encode_fields__:  # CreateQueue spells it so
         plain["tags"] = plain.pop("Tags")
     try:
@@ -97,21 +98,6 @@ def _told(error: msgspec.ValidationError) -> str:
     return f"Value for parameter {name} is invalid. Reason: Must be of the type that it has."
 
 
-def _tree(fields: dict[str, str]) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
-    for name, value in fields.items():
-        if name.count(".") >= _DEPTH_MAX:
-            raise SqsError("MalformedQueryString", f"The parameter {name:.80} is nested too deep.")
-        node, parts = tree, name.split(".")
-        for part in parts[:-1]:
-            below = node.setdefault(part, {})
-            if not isinstance(below, dict):
-                raise SqsError("MalformedQueryString", f"The parameter {name:.80} contradicts.")
-            node = below
-        node[parts[-1]] = value
-    return tree
-
-
 def _plain(node: Any) -> Any:
     if not isinstance(node, dict):
         return node
@@ -119,14 +105,14 @@ def _plain(node: Any) -> Any:
     for name, below in node.items():
         if name in _MAPS_IN and isinstance(below, dict):
             field, key = _MAPS_IN[name]
-            pairs = [each for each in _numbered(below) if isinstance(each, dict)]
+            pairs = [each for each in numbered(below) if isinstance(each, dict)]
             plain[field] = {
                 each[key]: _plain(each.get("Value", ""))
                 for each in pairs
                 if isinstance(each.get(key), str)
             }
         elif name in _LISTS_IN and isinstance(below, dict):
-            plain[_LISTS_IN[name]] = [_plain(each) for each in _numbered(below)]
+            plain[_LISTS_IN[name]] = [_plain(each) for each in numbered(below)]
         elif name in _LISTS_IN:
             plain[_LISTS_IN[name]] = [below] if below else []
         elif name in _FIELDS and not below:  # how SDKs write an empty list
@@ -134,12 +120,6 @@ def _plain(node: Any) -> Any:
         else:
             plain[name] = _plain(below)
     return plain
-
-
-def _numbered(node: dict[str, Any]) -> list[Any]:
-    """The numbered elements in order; a single one may come without its number."""
-    numbered = sorted((int(key), key) for key in node if key.isdecimal() and len(key) < 6)
-    return [node[key] for _, key in numbered] if numbered else [node]
 
 
 # -- Out --------------------------------------------------------------------------------------
@@ -164,8 +144,8 @@ def xml_error(error: SqsError, request_id: str) -> bytes:
         message = message.removesuffix(".") + " for this wsdl version."
     return (
         f'<?xml version="1.0"?><ErrorResponse xmlns="{NAMESPACE}"><Error>'
-        f"<Type>{error.fault}</Type><Code>{_escape(error.code)}</Code>"
-        f"<Message>{_escape(message)}</Message><Detail/></Error>"
+        f"<Type>{error.fault}</Type><Code>{escaped(error.code)}</Code>"
+        f"<Message>{escaped(message)}</Message><Detail/></Error>"
         f"<RequestId>{request_id}</RequestId></ErrorResponse>"
     ).encode()
 
@@ -199,7 +179,7 @@ def _elements(values: dict[str, Any], action: str) -> str:
         elif isinstance(value, dict) and name in _MAPS_OUT:
             element, key = _MAPS_OUT[name]
             parts += [
-                f"<{element}><{key}>{_escape(k)}</{key}><Value>{_content(v, action)}</Value>"
+                f"<{element}><{key}>{escaped(k)}</{key}><Value>{_content(v, action)}</Value>"
                 f"</{element}>"
                 for k, v in value.items()
             ]
@@ -213,8 +193,4 @@ def _content(value: Any, action: str) -> str:
         return _elements(value, action)
     if isinstance(value, bool):
         return "true" if value else "false"
-    return _escape(str(value))
-
-
-def _escape(text: str) -> str:
-    return _SPECIAL.sub(lambda found: _MARKUP.get(found[0], "\ufffd"), text)
+    return escaped(str(value))

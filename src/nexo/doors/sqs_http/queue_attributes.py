@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from nexo.doors.sqs_http.accounts import Addresses
-    from nexo.doors.sqs_http.actions import Call
+    from nexo.doors.sqs_http.call import Call
     from nexo.doors.sqs_http.shapes import GetQueueAttributesRequest, SetQueueAttributesRequest
     from nexo.engine.queue_actor import QueueActor
     from nexo.vocabulary.settings import QueueSettings

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from nexo.doors.sqs_http.accounts import Place
-from nexo.doors.sqs_http.errors import SqsError, invalid, invalid_value
+from nexo.doors.sqs_http.errors import SqsError, invalid, invalid_value, missing
 from nexo.doors.sqs_http.queue_attributes import changed_settings, shown_settings
 from nexo.doors.sqs_http.shapes import (
     CreateQueueResult,
@@ -29,7 +29,7 @@ from nexo.vocabulary.settings import QueueSettings
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from nexo.doors.sqs_http.actions import Call
+    from nexo.doors.sqs_http.call import Call
     from nexo.doors.sqs_http.shapes import (
         CreateQueueRequest,
         DeleteQueueRequest,
@@ -60,8 +60,8 @@ async def create_queue(call: Call, request: CreateQueueRequest) -> CreateQueueRe
         _check_same(call, known, given)
         return CreateQueueResult(queue_url=call.url_of(name))
     now_ms = call.engine.now_ms()
-    call.pauses.create(name, now_ms)
-    tags = _check_tags(request.tags or {})
+    call.door.pauses.create(name, now_ms)
+    tags = _check_tags(request.tags or {}, name)
     wanted = QueueSettings(
         max_attempts=None, fifo=is_fifo, deduplication="id" if is_fifo else "off", tags=tags
     )
@@ -71,7 +71,7 @@ async def create_queue(call: Call, request: CreateQueueRequest) -> CreateQueueRe
 
 async def delete_queue(call: Call, request: DeleteQueueRequest) -> None:
     actor = call.queue(request.queue_url)
-    call.pauses.delete(actor.name, actor.now_ms())
+    call.door.pauses.delete(actor.name, actor.now_ms())
     await call.engine.delete_queue(actor.name)
 
 
@@ -96,7 +96,7 @@ async def list_queues(call: Call, request: ListQueuesRequest) -> ListQueuesResul
 
 async def purge_queue(call: Call, request: PurgeQueueRequest) -> None:
     actor = call.queue(request.queue_url)
-    call.pauses.purge(actor.name, actor.now_ms())
+    call.door.pauses.purge(actor.name, actor.now_ms())
     await actor.purge()
 
 
@@ -116,13 +116,17 @@ async def list_dead_letter_source_queues(
 async def tag_queue(call: Call, request: TagQueueRequest) -> None:
     actor = call.queue(request.queue_url)
     settings = actor.settings
-    tags = _check_tags({**settings.tags, **(request.tags or {})})
+    if not request.tags:
+        raise missing("Tags")
+    tags = _check_tags({**settings.tags, **request.tags}, actor.name)
     await call.engine.edit_queue(actor.name, msgspec.structs.replace(settings, tags=tags))
 
 
 async def untag_queue(call: Call, request: UntagQueueRequest) -> None:
     actor = call.queue(request.queue_url)
     settings, gone = actor.settings, set(request.tag_keys or ())
+    if not gone:
+        raise invalid(_KEY_LENGTH)
     tags = {key: value for key, value in settings.tags.items() if key not in gone}
     await call.engine.edit_queue(actor.name, msgspec.structs.replace(settings, tags=tags))
 
@@ -204,14 +208,17 @@ def _read_token(token: str) -> str:
     return name
 
 
-def _check_tags(tags: dict[str, str]) -> dict[str, str]:
+_KEY_LENGTH = f"Tag keys must be between 1 and {TAG_KEY_CHARS_MAX} characters in length."
+
+
+def _check_tags(tags: dict[str, str], name: str) -> dict[str, str]:
     if len(tags) > TAGS_MAX:
-        raise invalid(f"Too many tags: a queue has at most {TAGS_MAX}, not {len(tags)}.")
+        raise invalid(f"Too many tags added for queue {name.rpartition('/')[2]}.")
     for key, value in tags.items():
         if not 1 <= len(key) <= TAG_KEY_CHARS_MAX:
-            raise invalid(
-                f"Tag keys must be between 1 and {TAG_KEY_CHARS_MAX} characters in length."
-            )
+            raise invalid(_KEY_LENGTH)
+        if key.lower().startswith("aws:"):
+            raise invalid("aws: prefixed tag key names are not allowed for external use.")
         if len(value) > TAG_VALUE_CHARS_MAX:
             raise invalid(f"Tag values must have at most {TAG_VALUE_CHARS_MAX} characters.")
     return tags

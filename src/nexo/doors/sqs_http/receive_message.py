@@ -11,7 +11,9 @@ from nexo.doors.sqs_http.message_attributes import as_value, shown_attributes
 from nexo.doors.sqs_http.shapes import Message, ReceiveMessageResult
 from nexo.vocabulary.attributes import decode_attributes
 from nexo.vocabulary.errors import StaleReceipt
+from nexo.vocabulary.identity import message_id
 from nexo.vocabulary.limits import IN_FLIGHT_MAX
+from nexo.vocabulary.sns import MARK_BYTES, envelope_of
 from nexo.vocabulary.sqs import (
     SENDER_ID,
     TRACE_HEADER,
@@ -22,7 +24,10 @@ from nexo.vocabulary.sqs import (
 )
 
 if TYPE_CHECKING:
-    from nexo.doors.sqs_http.actions import Call
+    from collections.abc import Coroutine
+    from typing import Any
+
+    from nexo.doors.sqs_http.call import Call
     from nexo.doors.sqs_http.shapes import ReceiveMessageRequest
     from nexo.engine.queue_actor import QueueActor
     from nexo.engine.types import Delivery
@@ -48,7 +53,9 @@ SYSTEM = frozenset(
 )
 
 
-async def receive_message(call: Call, request: ReceiveMessageRequest) -> ReceiveMessageResult:
+def receive_message(
+    call: Call, request: ReceiveMessageRequest
+) -> ReceiveMessageResult | Coroutine[Any, Any, ReceiveMessageResult]:
     actor = call.queue(request.queue_url)
     count = request.max_number_of_messages
     count = 1 if count is None else count
@@ -59,41 +66,101 @@ async def receive_message(call: Call, request: ReceiveMessageRequest) -> Receive
     _check_range(request.wait_time_seconds, "WaitTimeSeconds", WAIT_S_MAX)
     _check_range(request.visibility_timeout, "VisibilityTimeout", VISIBILITY_S_MAX)
     names = _system_names(call, request)
-    if not actor.settings.fifo and actor.in_flight >= IN_FLIGHT_MAX:
+    settings = actor.settings
+    if not settings.fifo and actor.in_flight >= IN_FLIGHT_MAX:
         raise SqsError(
             "OverLimit",
             f"Too many messages are in flight: a queue has at most {IN_FLIGHT_MAX} of them.",
         )
-    delivery = await _pop(call, actor, request, count)
-    if delivery is None or not delivery.parts:
-        return _NOTHING
-    wanted = request.message_attribute_names
-    messages = [_shown(call, actor, message, names, wanted) for message in actor.messages(delivery)]
-    return ReceiveMessageResult(messages=messages)
+    visibility_s = request.visibility_timeout
+    visibility_ms = None if visibility_s is None else visibility_s * 1000
+    attempt = request.receive_request_attempt_id if settings.fifo else None
+    if attempt is not None:
+        again = _again(actor, attempt, visibility_ms)
+        if again is not None:
+            return _result(call, actor, request, names, again)
+    delivery = actor.receive_at_once(count, visibility_ms)
+    if delivery is not None:
+        if delivery.parts:
+            if attempt:
+                actor.receive_attempts.remember(attempt, delivery)
+            return _result(call, actor, request, names, delivery)
+        wait_s = request.wait_time_seconds
+        if not (settings.receive_wait_ms if wait_s is None else wait_s):
+            return _NOTHING
+    return _receive_later(call, actor, request, names, count, visibility_ms, attempt)
 
 
 _NOTHING = ReceiveMessageResult()
 
 
-async def _pop(
-    call: Call, actor: QueueActor, request: ReceiveMessageRequest, count: int
-) -> Delivery | None:
-    visibility_s = request.visibility_timeout
-    visibility_ms = None if visibility_s is None else visibility_s * 1000
-    attempt = request.receive_request_attempt_id if actor.settings.fifo else None
-    if attempt is not None:
-        again = _again(actor, attempt, visibility_ms)
-        if again is not None:
-            return again
+async def _receive_later(
+    call: Call,
+    actor: QueueActor,
+    request: ReceiveMessageRequest,
+    names: frozenset[str],
+    count: int,
+    visibility_ms: int | None,
+    attempt: str | None,
+) -> ReceiveMessageResult:
+    """There is nothing, or it has to be waited for."""
     delivery: Delivery | None = await actor.pop(count, visibility_ms=visibility_ms, one_ack=True)
     if delivery is not None and not delivery.parts:
         wait_s = request.wait_time_seconds
         wait_ms = actor.settings.receive_wait_ms if wait_s is None else wait_s * 1000
         if wait_ms > 0:
             delivery = await _wait(call, actor, count, visibility_ms, wait_ms)
-    if attempt and delivery is not None and delivery.parts:
+    if delivery is None or not delivery.parts:
+        return _NOTHING
+    if attempt:
         actor.receive_attempts.remember(attempt, delivery)
-    return delivery
+    return _result(call, actor, request, names, delivery)
+
+
+def _result(
+    call: Call,
+    actor: QueueActor,
+    request: ReceiveMessageRequest,
+    names: frozenset[str],
+    delivery: Delivery,
+) -> ReceiveMessageResult:
+    wanted = request.message_attribute_names
+    is_plain = all(part.content.attributes is None for part in delivery.parts)
+    if is_plain and not names and not wanted:
+        return ReceiveMessageResult(messages=_bodies(actor.incarnation, delivery))
+    messages = [_shown(call, actor, message, names, wanted) for message in actor.messages(delivery)]
+    return ReceiveMessageResult(messages=messages)
+
+
+def _bodies(incarnation: int, delivery: Delivery) -> list[Message]:
+    """Messages that are nothing but bodies, for who asks for no more: the lean path of `_shown`."""
+    found, lease = [], delivery.lease
+    for part in delivery.parts:
+        content, index, seq = part.content, part.index, part.first
+        offsets, origins = content.offsets, content.origins
+        for at in range(index, index + part.count):
+            body = bytes(content.payload[offsets[at] : offsets[at + 1]])
+            text, body = _text_of(body)
+            origin = origins[at] if origins else None
+            found.append(
+                Message(
+                    message_id=origin.id if origin else message_id(incarnation, seq),
+                    receipt_handle=handle_of(incarnation, lease, seq),
+                    md5_of_body=digest(body),
+                    body=text,
+                )
+            )
+            seq += 1
+    return found
+
+
+def _text_of(body: bytes) -> tuple[str, bytes]:
+    """A body as text, and what its digest is made of."""
+    try:
+        return body.decode(), body
+    except UnicodeDecodeError:  # only the native client can push that
+        text = body.decode(errors="replace")
+        return text, text.encode()
 
 
 async def _wait(
@@ -101,37 +168,37 @@ async def _wait(
 ) -> Delivery | None:
     """A long poll. Who hangs up leaves the waiting room at once; what would have been theirs goes
     to the next."""
-    loop = asyncio.get_running_loop()
-    pop = loop.create_task(
+    exchange, rights, waits = call.exchange, call.caller.rights, call.door.waits
+    if exchange.is_gone:
+        raise Gone
+    pop = asyncio.get_running_loop().create_task(
         actor.pop(count, visibility_ms=visibility_ms, one_ack=True, wait_ms=wait_ms)
     )
-    gone = loop.create_task(call.request.hung_up())
-    call.waits.add(pop)
-    rights = call.caller.rights
+    waits.add(pop)
 
     def end(_: Unauthorized) -> None:
         pop.cancel()
 
     if rights.is_bound:
         rights.when_ended(end)
+    exchange.when_gone(pop.cancel)
     try:
-        await asyncio.wait((pop, gone), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((pop,))
+        if exchange.is_gone:
+            if not pop.cancelled():
+                delivery = pop.result()
+                for part in delivery.parts:
+                    await actor.give_back(delivery.lease, part.first, part.first + part.count)
+            raise Gone
         if pop.cancelled():  # the door closes, or the key was revoked
             rights.check_live()
             return None
-        if pop.done():
-            delivery = pop.result()
-            if gone.done():
-                for part in delivery.parts:
-                    await actor.give_back(delivery.lease, part.first, part.first + part.count)
-                raise Gone
-            return delivery
-        raise Gone
+        return pop.result()
     finally:
+        exchange.when_gone(None)
         rights.forget(end)
-        call.waits.discard(pop)
+        waits.discard(pop)
         pop.cancel()
-        gone.cancel()
 
 
 def _again(actor: QueueActor, attempt: str, visibility_ms: int | None) -> Delivery | None:
@@ -173,13 +240,15 @@ def _shown(
     names: frozenset[str],
     wanted: list[str] | None,
 ) -> Message:
-    try:
-        text, body = message.body.decode(), message.body
-    except UnicodeDecodeError:  # only the native client can push that
-        text = message.body.decode(errors="replace")
-        body = text.encode()
+    body, is_plain = message.body, True
+    if message.attributes and MARK_BYTES in message.attributes:
+        origin = call.exchange.origin
+        envelope = envelope_of(body, message.attributes, message.id, message.created_ms, origin)
+        if envelope is not None:  # then it has the attributes, too
+            body, is_plain = envelope, False
+    text, body = _text_of(body)
     shown = None
-    if wanted and (message.attributes or message.priority):
+    if wanted and is_plain and (message.attributes or message.priority):
         shown = shown_attributes(message.attributes, message.priority, wanted)
     return Message(
         message_id=message.id,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from nexo.doors.sqs_http.batches import check_entries, failed
+from nexo.doors.sqs_http.call import Later
 from nexo.doors.sqs_http.errors import SqsError, check_id, invalid, invalid_value, missing
 from nexo.doors.sqs_http.message_attributes import (
     FORBIDDEN,
@@ -16,6 +18,7 @@ from nexo.doors.sqs_http.message_attributes import (
     trace_header,
     typed_attributes,
 )
+from nexo.doors.sqs_http.sends import GATHERED_BYTES_MAX
 from nexo.doors.sqs_http.shapes import (
     SendMessageBatchResult,
     SendMessageBatchResultEntry,
@@ -35,13 +38,16 @@ from nexo.vocabulary.sqs import (
 )
 
 if TYPE_CHECKING:
-    from nexo.doors.sqs_http.actions import Call
+    from nexo.doors.sqs_http.call import Call
     from nexo.doors.sqs_http.shapes import (
+        BatchResultErrorEntry,
         SendMessageBatchRequest,
         SendMessageBatchRequestEntry,
         SendMessageRequest,
+        Shape,
     )
     from nexo.engine.queue_actor import QueueActor
+    from nexo.engine.types import Accepted
     from nexo.vocabulary.batch import Batch
     from nexo.vocabulary.settings import QueueSettings
 
@@ -74,37 +80,52 @@ class Outgoing(NamedTuple):
         )
 
 
-async def send_message(call: Call, request: SendMessageRequest) -> SendMessageResult:
+def send_message(call: Call, request: SendMessageRequest) -> Later:
     actor = call.queue(request.queue_url)
     settings = actor.settings
     if settings.fifo and request.message_group_id is None:
         raise missing("MessageGroupId")
+    if _is_plain(request) and _keeps_nothing(call, settings):
+        body = _checked_body(request.message_body)
+        _check_size(len(body), settings)
+        if len(body) <= GATHERED_BYTES_MAX and not call.is_query:
+            sent = call.door.sends.add(actor, body)
+            return Later(sent, partial(_sent_plain, actor.incarnation, digest(body)))
     outgoing = _outgoing(call, settings, request)
-    if outgoing.size > settings.max_message_bytes:
-        raise invalid(
-            "One or more parameters are invalid. Reason: Message must be shorter than "
-            f"{settings.max_message_bytes} bytes."
-        )
+    _check_size(outgoing.size, settings)
+    then = partial(_sent, actor, outgoing, settings.fifo)
     if outgoing.is_plain:
-        seq = await actor.push_one(outgoing.body, outgoing.priority)
-    else:
-        accepted = await actor.push(_batch([outgoing], settings))
-        seq = accepted.ranges[0]
+        return Later(actor.push_one(outgoing.body, outgoing.priority), then)
+    return Later(actor.push(_batch([outgoing], settings)), then)
+
+
+def _sent_plain(incarnation: int, digest: str, seq: int) -> bytes:
+    """The same as `_sent` in the JSON protocol, where there is nothing but a body."""
+    told = f'{{"MD5OfMessageBody":"{digest}","MessageId":"{message_id(incarnation, seq)}"}}'
+    return told.encode()
+
+
+def _sent(actor: QueueActor, outgoing: Outgoing, fifo: bool, told: int | Accepted) -> Shape:
+    seq = told if isinstance(told, int) else told.ranges[0]
     return SendMessageResult(
         md5_of_message_body=outgoing.digest,
         md5_of_message_attributes=outgoing.attributes_digest,
         md5_of_message_system_attributes=outgoing.system_digest,
         message_id=message_id(actor.incarnation, seq),
-        sequence_number=sequence_number(seq) if settings.fifo else None,
+        sequence_number=sequence_number(seq) if fifo else None,
     )
 
 
-async def send_message_batch(
+def send_message_batch(
     call: Call, request: SendMessageBatchRequest
-) -> SendMessageBatchResult:
+) -> Later | SendMessageBatchResult:
     actor = call.queue(request.queue_url)
     entries = check_entries(request.entries, _ENTRY)
     settings = actor.settings
+    if not settings.fifo and _keeps_nothing(call, settings) and all(map(_is_plain, entries)):
+        plain = _plain_batch(actor, entries)
+        if plain is not None:
+            return plain
     good: list[tuple[str, Outgoing]] = []
     bad = []
     size = 0
@@ -136,16 +157,56 @@ async def send_message_batch(
             f"Batch requests cannot be longer than {MESSAGE_BYTES_MAX} bytes. "
             f"You have sent {size} bytes.",
         )
-    sent = await _send(actor, good, settings) if good else None
-    return SendMessageBatchResult(successful=sent, failed=bad or None)
+    if not good:
+        return SendMessageBatchResult(failed=bad or None)
+    pushed = actor.push(_batch([outgoing for _, outgoing in good], settings))
+    return Later(pushed, partial(_all_sent, actor, good, bad, settings.fifo))
 
 
-async def _send(
-    actor: QueueActor, good: list[tuple[str, Outgoing]], settings: QueueSettings
-) -> list[SendMessageBatchResultEntry]:
-    accepted = await actor.push(_batch([outgoing for _, outgoing in good], settings))
-    incarnation, fifo = actor.incarnation, settings.fifo
-    return [
+def _plain_batch(actor: QueueActor, entries: list[SendMessageBatchRequestEntry]) -> Later | None:
+    """The lean path for messages that are nothing but bodies. None if anything is wrong with any of
+    them: then it is looked at which, and why."""
+    bodies, digests, most = [], [], actor.settings.max_message_bytes
+    for entry in entries:
+        text = entry.message_body
+        if not text or FORBIDDEN.search(text) is not None:
+            return None
+        body = text.encode()
+        if len(body) > most:
+            return None
+        bodies.append(body)
+        digests.append(digest(body))
+    batch = batch_of(bodies)
+    if batch.size > MESSAGE_BYTES_MAX:
+        return None
+    return Later(actor.push(batch), partial(_plain_sent, actor.incarnation, entries, digests))
+
+
+def _plain_sent(
+    incarnation: int,
+    entries: list[SendMessageBatchRequestEntry],
+    digests: list[str],
+    accepted: Accepted,
+) -> SendMessageBatchResult:
+    return SendMessageBatchResult(
+        successful=[
+            SendMessageBatchResultEntry(
+                id=entry.id, message_id=message_id(incarnation, seq), md5_of_message_body=told
+            )
+            for entry, told, seq in zip(entries, digests, accepted.seqs(), strict=True)
+        ]
+    )
+
+
+def _all_sent(
+    actor: QueueActor,
+    good: list[tuple[str, Outgoing]],
+    bad: list[BatchResultErrorEntry],
+    fifo: bool,
+    accepted: Accepted,
+) -> SendMessageBatchResult:
+    incarnation = actor.incarnation
+    sent = [
         SendMessageBatchResultEntry(
             id=entry_id,
             message_id=message_id(incarnation, seq),
@@ -156,6 +217,7 @@ async def _send(
         )
         for (entry_id, outgoing), seq in zip(good, accepted.seqs(), strict=True)
     ]
+    return SendMessageBatchResult(successful=sent, failed=bad or None)
 
 
 def _batch(messages: list[Outgoing], settings: QueueSettings) -> Batch:
@@ -177,11 +239,35 @@ def _batch(messages: list[Outgoing], settings: QueueSettings) -> Batch:
     return msgspec.structs.replace(batch, **columns) if columns else batch
 
 
-def _outgoing(
-    call: Call, settings: QueueSettings, given: SendMessageRequest | SendMessageBatchRequestEntry
-) -> Outgoing:
-    """What is sent, or why it is refused."""
-    text = given.message_body
+def _is_plain(given: SendMessageRequest | SendMessageBatchRequestEntry) -> bool:
+    """Whether it is nothing but a body."""
+    return (
+        given.message_attributes is None
+        and given.delay_seconds is None
+        and given.message_group_id is None
+        and given.message_deduplication_id is None
+        and given.message_system_attributes is None
+    )
+
+
+def _keeps_nothing(call: Call, settings: QueueSettings) -> bool:
+    """Whether a plain message needs no attributes of our own, nor an id of deduplication."""
+    return (
+        call.caller.sender_id == call.addresses.default.account
+        and b"x-amzn-trace-id" not in call.exchange.fields
+        and not settings.fifo
+    )
+
+
+def _check_size(size: int, settings: QueueSettings) -> None:
+    if size > settings.max_message_bytes:
+        raise invalid(
+            "One or more parameters are invalid. Reason: Message must be shorter than "
+            f"{settings.max_message_bytes} bytes."
+        )
+
+
+def _checked_body(text: str | None) -> bytes:
     if not text:
         raise missing("MessageBody")
     found = FORBIDDEN.search(text)
@@ -192,7 +278,14 @@ def _outgoing(
             "set of allowed characters is #x9 | #xA | #xD | [#x20-#xD7FF] | [#xE000-#xFFFD] | "
             "[#x10000-#x10FFFF]",
         )
-    body = text.encode()
+    return text.encode()
+
+
+def _outgoing(
+    call: Call, settings: QueueSettings, given: SendMessageRequest | SendMessageBatchRequestEntry
+) -> Outgoing:
+    """What is sent, or why it is refused."""
+    body = _checked_body(given.message_body)
     delay_ms = _delay_ms(given.delay_seconds, settings.fifo)
     group, deduplication_id = given.message_group_id, given.message_deduplication_id
     if group is not None:
@@ -207,7 +300,7 @@ def _outgoing(
         if priority and settings.fifo:
             raise invalid_value(priority, PRIORITY, "A FIFO queue keeps no priorities.")
     attributes_md5 = attributes_digest(attributes)
-    trace, system_md5 = call.request.trace, None
+    trace, system_md5 = call.trace, None
     if given.message_system_attributes:
         kind, trace = trace_header(given.message_system_attributes)
         system_md5 = attributes_digest({"AWSTraceHeader": (kind, trace)})

@@ -7,8 +7,7 @@ import gc
 import sys
 from typing import TYPE_CHECKING, ClassVar
 
-from nexo.simulation.large.shape import Shape, expect
-from nexo.simulation.large.site import VISIBILITY_MS, bodies_of, ranges_of
+from nexo.simulation.large.shape import VISIBILITY_MS, Shape, bodies_of, expect, ranges_of
 from nexo.simulation.plan import End
 from nexo.vocabulary.attributes import encode_attributes
 from nexo.vocabulary.names import archive_name
@@ -16,8 +15,7 @@ from nexo.vocabulary.settings import QueueSettings
 
 if TYPE_CHECKING:
     from nexo.machine.pop import Delivery
-    from nexo.simulation.large.shape import Life
-    from nexo.simulation.large.site import Site
+    from nexo.simulation.large.shape import Life, Site
 
 _RED, _BLUE = (encode_attributes({"colour": colour}) for colour in ("red", "blue"))
 _WANTED = {"colour": "red"}

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from nexo.simulation.large.shape import Shape, expect
-from nexo.simulation.large.site import VISIBILITY_MS, bodies_of, seqs_of
+from nexo.simulation.large.shape import VISIBILITY_MS, Shape, bodies_of, expect, seqs_of
 from nexo.vocabulary.settings import QueueSettings
 
 if TYPE_CHECKING:
     from nexo.machine.pop import Delivery
-    from nexo.simulation.large.site import Site
+    from nexo.simulation.large.shape import Site
 
 _FEW = 40  # calls of a kind that is the same each time
 

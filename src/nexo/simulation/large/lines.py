@@ -7,15 +7,13 @@ from array import array
 from typing import TYPE_CHECKING, ClassVar
 
 from nexo.engine.peek import find, glimpses
-from nexo.simulation.large.shape import Shape, expect
-from nexo.simulation.large.site import VISIBILITY_MS, bodies_of, ranges_of, seqs_of
+from nexo.simulation.large.shape import VISIBILITY_MS, Shape, bodies_of, expect, ranges_of, seqs_of
 from nexo.vocabulary.batch import TIME_TYPE
 from nexo.vocabulary.settings import QueueSettings
 
 if TYPE_CHECKING:
     from nexo.engine.followers import Found
-    from nexo.simulation.large.shape import Life
-    from nexo.simulation.large.site import Site
+    from nexo.simulation.large.shape import Life, Site
     from nexo.vocabulary.message import Message
 
 _FEW = 40

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from nexo.simulation.large.shape import Shape, expect
-from nexo.simulation.large.site import bodies_of, ranges_of, seqs_of
+from nexo.simulation.large.shape import Shape, bodies_of, expect, ranges_of, seqs_of
 from nexo.vocabulary.batch import Batch, batch_of
 from nexo.vocabulary.errors import QueueFull
 from nexo.vocabulary.settings import Backoff, QueueSettings, TopicSettings
 
 if TYPE_CHECKING:
     from nexo.engine.topic_actor import TopicActor
-    from nexo.simulation.large.site import Site
+    from nexo.simulation.large.shape import Site
 
 _BURST_MS = 100  # what a rate lets through at once
 

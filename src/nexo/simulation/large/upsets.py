@@ -12,7 +12,7 @@ from nexo.vocabulary.settings import QueueSettings
 
 if TYPE_CHECKING:
     from nexo.machine.pop import Delivery
-    from nexo.simulation.large.site import Site
+    from nexo.simulation.large.shape import Site
 
 _APART_S = 61.0  # an actor that fails more often than this is taken out of service
 _ANSWER_S = 5.0  # by then whoever waits has been told

@@ -14,24 +14,23 @@ from nexo.engine.clock import SystemClock
 from nexo.engine.engine import Engine
 from nexo.simulation.disk import Crashed
 from nexo.simulation.history import History, Violation
-from nexo.simulation.large.shapes import SHAPES
-from nexo.simulation.large.site import Account, Site
+from nexo.simulation.large.chunks import CHUNKS
+from nexo.simulation.large.leases import LEASES
+from nexo.simulation.large.lines import LINES
+from nexo.simulation.large.quotas import QUOTAS
+from nexo.simulation.large.shape import Account, Site
+from nexo.simulation.large.upsets import UPSETS
 from nexo.simulation.ledger import Ledger
 from nexo.simulation.loop import Halted, VirtualLoop
 from nexo.simulation.meter import Meter
 from nexo.simulation.plan import Boot, End
-from nexo.simulation.progress import CommitWatch
-from nexo.simulation.runner import SimulatedRunner
+from nexo.simulation.runner import CommitWatch, SimulatedRunner
 from nexo.simulation.squeeze import squeezed
 from nexo.simulation.store import DiskStore, MemoryStore
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from nexo.simulation.large.shape import Shape
+    from nexo.simulation.large.shape import Life, Shape
     from nexo.simulation.store import Store
-
-    Life = Callable[[Site], Awaitable[None]]
 
 _WALL_START_S = 1_700_000_000.0
 _ON_DISK_SHARE = 0.2  # of the worlds; a simulated disk is slow, and its faults are not the point
@@ -40,6 +39,8 @@ _STARTED_S = 0.001
 _LIFE_S_MAX = 20_000.0  # of virtual time
 
 _STEPS_WITHOUT_TIME_MAX = 50_000  # a quick disk takes none, and there is much to do
+
+SHAPES = [*CHUNKS, *LEASES, *LINES, *QUOTAS, *UPSETS]  # a seed has that of its turn
 
 # What these bound is bounded; they are made small, so that a small world shows that it is.
 LIMITS = {

@@ -6,7 +6,7 @@ import asyncio
 from itertools import count
 from typing import TYPE_CHECKING, Protocol
 
-from nexo.simulation.letter import Letter
+from nexo.simulation.records import Letter
 from nexo.vocabulary.errors import NexoError
 
 if TYPE_CHECKING:

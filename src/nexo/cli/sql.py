@@ -1,0 +1,89 @@
+"""`nexo sql`: statements on live queues, topics and the lake, without Spark."""
+
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nexo.cli.session import Session, takes_session
+
+if TYPE_CHECKING:
+    from nexo.query.statements import Statement
+
+ROWS_SHOWN = 1_000
+
+
+@takes_session
+def sql(
+    session: Session,
+    statement: Annotated[
+        str, typer.Argument(metavar="STATEMENT", help="A SELECT.", show_default=False)
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the answer to a file: .parquet or .csv."),
+    ] = None,
+    lake: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", envvar="NEXO_LAKE", help="Where the lake is."),
+    ] = None,
+) -> None:
+    """Ask queues, topics and the lake in SQL; nothing is taken.
+
+    \b
+    Examples
+      nexo sql "SELECT reason, count(*) FROM orders_dlq GROUP BY ALL"
+      nexo sql "SELECT * FROM topic('news') ORDER BY created_at DESC LIMIT 5"
+      nexo sql "SELECT source, count(*) FROM lake('messages') GROUP BY ALL" --lake lake
+      nexo sql "SELECT id, text FROM orders" --out orders.parquet
+
+    A queue is a table with the columns id, body, text, priority, attempts,
+    created_at, attributes, group_id, source, offset, state and reason, seen
+    at one moment. Names with dots or dashes stand in double quotes. The SQL
+    is that of DuckDB; it needs: pip install 'nexo-broker[sql]'.
+    """
+    from nexo.client.sql import running
+
+    with session.client() as client, running(client, statement, lake) as run:
+        if out is not None:
+            from nexo.query.outputs import write
+
+            rows = write(run, out)
+            noun = "row" if rows == 1 else "rows"
+            session.answer({"rows": rows, "file": str(out)}, f"Wrote {rows:,} {noun} to {out}")
+        elif session.as_json:
+            from nexo.query.outputs import rows_of
+
+            session.document(list(rows_of(run)))
+        else:
+            _print(session, run)
+
+
+def _print(session: Session, run: "Statement") -> None:
+    from nexo.cli.tables import console, plain_table
+    from nexo.query.outputs import rows_of
+
+    rows = list(islice(rows_of(run), ROWS_SHOWN + 1))
+    if not rows:
+        session.line("No rows")
+        return
+    numbers = [name for name, value in rows[0].items() if isinstance(value, (int, float))]
+    table = plain_table(*rows[0], right=numbers, wide=list(rows[0]))
+    for row in rows[:ROWS_SHOWN]:
+        table.add_row(*(_shown(value) for value in row.values()))
+    console().print(table)
+    if len(rows) > ROWS_SHOWN:
+        session.line(f"These are the first {ROWS_SHOWN:,} rows; --json and --out have all of them")
+
+
+def _shown(value: Any) -> Any:
+    from rich.text import Text
+
+    from nexo.server.logs import visible
+
+    if value is None:
+        return Text("-", style="dim")
+    if isinstance(value, dict):
+        value = ", ".join(f"{name}={each}" for name, each in value.items())
+    return Text(visible(str(value)))

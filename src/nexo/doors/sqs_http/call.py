@@ -1,0 +1,187 @@
+"""One call of an action: who calls, from where, the way to the queue that is meant, and the way to
+answer it, in the protocol of the request."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from nexo.access.operations import On
+from nexo.doors.sqs_http import query
+from nexo.doors.sqs_http.accounts import STS_NAMESPACE
+from nexo.doors.sqs_http.errors import SqsError, missing, no_such_queue, sqs_error
+from nexo.engine.outcome import outcome_of
+from nexo.vocabulary.errors import NexoError
+from nexo.vocabulary.limits import SQS_TRACE_CHARS_MAX
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from nexo.access.operations import Operation
+    from nexo.doors.http.exchange import Exchange
+    from nexo.doors.sqs_http.accounts import Addresses, Caller
+    from nexo.doors.sqs_http.queues import Pauses
+    from nexo.doors.sqs_http.sends import Send, Sends
+    from nexo.doors.sqs_http.shapes import Shape
+    from nexo.engine.engine import Engine
+    from nexo.engine.queue_actor import QueueActor
+    from nexo.engine.types import Delivery
+
+JSON_HEAD = b"content-type: application/x-amz-json-1.0\r\nx-amzn-requestid: "
+_XML_HEAD = b"content-type: text/xml\r\nx-amzn-requestid: "
+_PLAIN_JSON_HEAD = b"content-type: application/json\r\nx-amzn-requestid: "
+_encode_json = msgspec.json.Encoder().encode
+
+
+class Later:
+    """An answer that waits for the disk: `then` makes it of what the future brings, as a shape or
+    already as JSON. Without it there is nothing to say but that it is done."""
+
+    __slots__ = ("future", "then")
+
+    def __init__(
+        self,
+        future: asyncio.Future[Any] | Send,
+        then: Callable[[Any], Shape | bytes | None] | None = None,
+    ) -> None:
+        self.future = future
+        self.then = then
+
+
+class Door:
+    """What all calls share."""
+
+    def __init__(self, engine: Engine, addresses: Addresses, pauses: Pauses, sends: Sends) -> None:
+        self.engine = engine
+        self.addresses = addresses
+        self.pauses = pauses
+        self.sends = sends
+        self.waits: set[asyncio.Task[Delivery]] = set()  # long polls, which end when it closes
+
+
+class Call:
+    __slots__ = (
+        "addresses",
+        "caller",
+        "door",
+        "engine",
+        "exchange",
+        "is_query",
+        "name",
+        "operation",
+        "request_id",
+        "then",
+    )
+
+    name: str  # of the action, once it is known
+    operation: Operation  # what it is, in the words of all doors
+    caller: Caller
+    then: Callable[[Any], Shape | bytes | None] | None  # of an answer that waits for the disk
+
+    def __init__(self, door: Door, exchange: Exchange, request_id: bytes, is_query: bool) -> None:
+        self.door = door
+        self.engine = door.engine
+        self.addresses = door.addresses
+        self.exchange = exchange
+        self.request_id = request_id
+        self.is_query = is_query
+
+    # -- What is meant ------------------------------------------------------------------------
+
+    @property
+    def trace(self) -> str | None:
+        """The trace that a request belongs to, by its head."""
+        value = self.exchange.fields.get(b"x-amzn-trace-id")
+        is_one = value is not None and len(value) <= SQS_TRACE_CHARS_MAX
+        return value.decode("latin-1") if is_one and value is not None else None
+
+    def queue(self, queue_url: str | None) -> QueueActor:
+        """The queue that a request names."""
+        if not queue_url:
+            raise missing("QueueUrl")
+        return self.named(self.addresses.name_of(queue_url, self.caller.place))
+
+    def named(self, name: str) -> QueueActor:
+        """The queue of this name, if the caller may do with it what the action does."""
+        self.check(name)
+        found = self.engine.queues.get(name)
+        if found is None:
+            raise no_such_queue()
+        return found
+
+    def check(self, name: str, on: On = On.QUEUE) -> None:
+        """Raise unless the caller may do what the action does with the queue of this name; `on`
+        says what it is to the action, which may name a second one."""
+        rights = self.caller.rights
+        if rights.is_bound:
+            rights.check_any(self.operation.actions_on(on), name)
+
+    def url_of(self, name: str) -> str:
+        return self.addresses.url_of(name, self.exchange.origin)
+
+    # -- What is answered ---------------------------------------------------------------------
+
+    def told(self, result: Any, error: BaseException | None) -> None:
+        """What the action waited for has come. Whatever goes wrong here concerns this call alone,
+        not those who are told after it."""
+        _, failure = outcome_of(self._finish, result, error)
+        if failure is not None:
+            self.exchange.fail(failure)
+
+    def _finish(self, result: Any, error: BaseException | None) -> None:
+        if error is None:
+            self.answer(None if self.then is None else self.then(result))
+        elif isinstance(error, SqsError | NexoError):
+            self.refuse(error)
+        else:
+            raise error
+
+    def answer(self, result: Shape | bytes | None) -> None:
+        if isinstance(result, bytes):
+            body = result
+        elif self.is_query:
+            self._answer_query(result)
+            return
+        else:
+            body = b"{}" if result is None else _encode_json(result)
+        head = b"%b%b\r\ncontent-length: %d\r\n" % (JSON_HEAD, self.request_id, len(body))
+        self.exchange.reply(200, head, body)
+
+    def refuse(self, error: NexoError | SqsError) -> None:
+        refused = sqs_error(error)
+        if self.is_query:
+            render = query.json_error if self._wants_json else query.xml_error
+            self._tell(refused.status, render(refused, self.request_id.decode()))
+            return
+        told = _encode_json({"__type": refused.type_name, "message": refused.message})
+        code = f"x-amzn-query-error: {refused.code};{refused.fault}\r\n".encode()
+        head = b"%b%b\r\ncontent-length: %d\r\n" % (JSON_HEAD, self.request_id, len(told))
+        self.exchange.reply(refused.status, head + code, told)
+
+    def answer_nowhere(self) -> None:
+        """There is no action, and no protocol to say so in."""
+        self.answer_xml(404, b"<UnknownOperationException/>\n")
+
+    def answer_xml(self, status: int, body: bytes) -> None:
+        head = b"%b%b\r\ncontent-length: %d\r\n" % (_XML_HEAD, self.request_id, len(body))
+        self.exchange.reply(status, head, body)
+
+    @property
+    def _wants_json(self) -> bool:
+        return b"application/json" in self.exchange.fields.get(b"accept", b"")
+
+    def _answer_query(self, result: Shape | None) -> None:
+        request_id = self.request_id.decode()
+        if self._wants_json:
+            body = query.json_result(self.name, result, request_id)
+        else:
+            space = STS_NAMESPACE if self.name == "GetCallerIdentity" else query.NAMESPACE
+            body = query.xml_result(self.name, result, request_id, space)
+        self._tell(200, body)
+
+    def _tell(self, status: int, body: bytes) -> None:
+        kind = _PLAIN_JSON_HEAD if self._wants_json else _XML_HEAD
+        head = b"%b%b\r\ncontent-length: %d\r\n" % (kind, self.request_id, len(body))
+        self.exchange.reply(status, head, body)
