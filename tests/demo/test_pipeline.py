@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from examples.gps.position import Position, encode
 from tests.demo.test_motion import MOVE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -60,6 +62,19 @@ def test_from_all_ways_into_the_lake_and_to_alerts(
     assert sorted(alert_ids(lake)) == sorted(each.json()["id"] for each in letters)
 
 
+@contextmanager
+def part_of(spark: SparkSession, batch: int) -> Iterator[None]:
+    """As in `foreachBatch`: tasks are told of which query and micro-batch they are."""
+    told = {"sql.streaming.queryId": "a-query", "streaming.sql.batchId": str(batch)}
+    for name, value in told.items():
+        spark.sparkContext.setLocalProperty(name, value)
+    try:
+        yield
+    finally:
+        for name in told:
+            spark.sparkContext.setLocalProperty(name, None)  # type: ignore[arg-type]
+
+
 def test_a_batch_that_is_run_again_pushes_nothing_more(
     spark: SparkSession, broker: BrokerProcess, client: Client, tmp_path: Path
 ) -> None:
@@ -67,11 +82,13 @@ def test_a_batch_that_is_run_again_pushes_nothing_more(
     at = datetime.fromtimestamp(1_763_251_200, UTC)
     rows = [(at, f"v{n}", 130.0, 0.0, 9) for n in range(20)]
     batch = spark.createDataFrame(rows, MOVE)
-    for _ in range(2):
-        Pipeline(spark, broker.url, lake).keep_windows(batch, 7)
+    with part_of(spark, batch=7):
+        for _ in range(2):
+            Pipeline(spark, broker.url, lake).keep_windows(batch, 7)
     assert client.queue(names.ALERTS).info().pushed == 20
     assert len(list(alert_ids(lake))) == 20
-    Pipeline(spark, broker.url, lake).keep_windows(batch, 8)
+    with part_of(spark, batch=8):
+        Pipeline(spark, broker.url, lake).keep_windows(batch, 8)
     assert client.queue(names.ALERTS).info().pushed == 40, "another batch is another push"
     Pipeline(spark, broker.url, lake).keep_windows(batch.limit(0), 9)
     assert not (lake / "alerts" / "batch=9").exists()

@@ -55,7 +55,7 @@ def test_a_signal_to_the_whole_group_stops_a_file_calmly(place: Place) -> None:
     job = Job(
         place.directory,
         place.url,
-        *(str(file), "--lake", str(lake), "--"),
+        *(str(file), "--lake", lake.uri, "--"),
         *(place.queue.name, str(place.directory / "checkpoint")),
     )
     eventually(lambda: place.queue.info().acked == 2, LIMIT_S)

@@ -266,22 +266,24 @@ def replay(
     )
     lake = work.lake()
     asked.check()
-    with work.session.client() as client:  # Spark takes seconds to start, and minutes on a cluster
-        if to_queue is not None:
-            client.queue(to_queue).info()
-        elif to_topic is not None:
-            client.topic(to_topic).info()
+    _check_target(work, to_queue, to_topic)
     found: dict[str, int] = defaultdict(int)
-
-    def do(job: Any) -> None:
-        found.update(run(job, lake, asked))
-
-    status = work.do("replay", do, lake=None if dry_run else lake)
+    work_on = None if dry_run else lake
+    status = work.do("replay", lambda job: found.update(run(job, lake, asked)), lake=work_on)
     target = to_queue or to_topic
     text = f"replay {asked.name}: {found['added']:,} of {found['matched']:,} added to {target}"
     if dry_run:
         text = f"{found['matched']:,} messages of {source} would go to {target}"
     work.answer(status, text, replay_id=asked.name, dry_run=dry_run, **found)
+
+
+def _check_target(work: Work, to_queue: str | None, to_topic: str | None) -> None:
+    """Before Spark starts, which takes seconds, and minutes on a cluster."""
+    with work.session.client() as client:
+        if to_queue is not None:
+            client.queue(to_queue).info()
+        elif to_topic is not None:
+            client.topic(to_topic).info()
 
 
 @run.command()
