@@ -16,6 +16,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from nexo.doors.sqs_http.actions import ACTIONS
+from nexo.vocabulary.limits import AUDIT_REFUSED_LINES_MAX
 from nexo.vocabulary.settings import QueueSettings
 from tests.access.speaker import Speaker, code_of
 
@@ -252,6 +253,18 @@ async def _letters(broker: GuardedBroker) -> None:
     ):
         if name not in broker.engine.queues:
             await broker.engine.create_queue(name, settings)
+
+
+def test_what_sqs_refuses_is_told_as_refused(broker: GuardedBroker) -> None:
+    """Not as something that may have been done: of that the log keeps a line each, always."""
+    minted = broker.mint("orders:manage", aws=True)
+    client = sqs(broker, minted.access_key_id, minted.secret_access_key)
+    for _ in range(20):
+        wrong = {**URL, "Attributes": {"VisibilityTimeout": "-1"}}
+        assert call_sqs(client, "SetQueueAttributes", wrong) == "InvalidAttributeValue"
+    told = [each.outcome for each in broker.audit() if each.who == minted.defined.name]
+    assert set(told) == {"InvalidAttributeValue"}
+    assert len(told) <= AUDIT_REFUSED_LINES_MAX
 
 
 def test_management_over_sqs_is_told_to_the_audit_log(broker: GuardedBroker) -> None:

@@ -192,10 +192,11 @@ class Telling:
         """Only the end is told."""
 
     def __exit__(self, _: object, error: BaseException | None, trace: object) -> None:
+        code = getattr(error, "code", None)  # of ours, and of those that speak as AWS does
         if error is None:
             self._audit.write(self._entry.ended("done"))
-        elif isinstance(error, NexoError):
-            self._audit.write_refused(self._entry.ended(error.code))
+        elif isinstance(code, str):
+            self._audit.write_refused(self._entry.ended(code))
         else:  # nobody waited for the end any more: it may have been done
             self._audit.write(self._entry.ended("interrupted"))
 
