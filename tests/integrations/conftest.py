@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,16 @@ if TYPE_CHECKING:
 def broker() -> Iterator[Broker]:
     with broker_in_process() as running:
         yield running
+
+
+@pytest.fixture(scope="module", autouse=True)
+def logs_as_before() -> Iterator[None]:
+    """A worker of Celery in this process sets up logging for itself alone."""
+    root = logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    yield
+    root.setLevel(level)
+    root.handlers[:] = handlers
 
 
 @pytest.fixture

@@ -170,7 +170,7 @@ class ClaimSteps(OperatorSteps):
         if what == "open":
             epoch, expected = self.pair.both(
                 lambda: rules.open_claims(queue, name, now),
-                lambda: claims.open_claims(model, name),
+                lambda: claims.open_claims(model, name, now),
             )
             assert epoch == expected, f"epoch {epoch}, not {expected}"
             self.epochs[name] = epoch

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from tests.property.model.state import ClaimedBatch, Model
 
 
-def open_claims(model: Model, name: str) -> int:
+def open_claims(model: Model, name: str, now: int) -> int:
+    model.advance(now)
     consumer = model.consumers.setdefault(name, Consumer())
     consumer.epoch += 1
     return consumer.epoch

@@ -45,6 +45,9 @@ Step = Callable[[], object]
 World = Callable[[int], Step]
 
 
+MEASURED_AGAIN = 2
+
+
 class Cost(NamedTuple):
     lines: int
     bytes: int
@@ -77,8 +80,13 @@ def cost(step: Step) -> Cost:
 def hold(
     world: World, small: int = SMALL, large: int = LARGE, lines_slack: int = LINES_SLACK
 ) -> None:
-    """A step costs in a large world what it costs in a small one."""
+    """A step costs in a large world what it costs in a small one. Other threads of the process (the
+    brokers of other tests) may take memory meanwhile, but not each time."""
     less, more = cost(world(small)), cost(world(large))
+    for _ in range(MEASURED_AGAIN):
+        if more.bytes <= 1.5 * less.bytes + BYTES_SLACK:
+            break
+        less, more = cost(world(small)), cost(world(large))
     assert more.lines <= 1.5 * less.lines + lines_slack, f"{less} at {small}, {more} at {large}"
     assert more.bytes <= 1.5 * less.bytes + BYTES_SLACK, f"{less} at {small}, {more} at {large}"
 

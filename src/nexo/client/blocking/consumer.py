@@ -42,13 +42,15 @@ def consume(
     )
     try:
         with Signals(partial(news.put, True), signals), subscription:
+            # All of them before anything can close it: a loop that begins would open it again.
+            first, *others = [iter(subscription) for _ in range(concurrency)]
             closer.start()
-            for _ in range(concurrency - 1):
-                work = partial(_work_along, iter(subscription), call)
+            for loop in others:
+                work = partial(_work_along, loop, call)
                 thread = threading.Thread(target=work, name="nexo-consumer", daemon=True)
                 thread.start()
                 threads.append(thread)
-            _work(iter(subscription), call)
+            _work(first, call)
     finally:
         news.put(False)
         for thread in threads:
