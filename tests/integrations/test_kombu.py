@@ -97,6 +97,7 @@ def test_a_time_to_come_is_held_by_the_broker(
     publish(connection, queue, "past", headers={"eta": "2020-01-01T00:00:00+00:00"})
     assert client.queue(name).info().scheduled == 2
     assert drained(connection, [queue], 2) == ["past", "soon"]
+    eventually(lambda: client.queue(name).info().acked == 2)  # acks follow in batches
     (later,) = client.queue(name).peek()
     assert later.delayed_until
     assert abs(later.delayed_until - years) < timedelta(seconds=5)
@@ -169,10 +170,10 @@ def test_what_is_rejected(connection: Any, client: nexo.Client, name: str) -> No
     assert again.delivery_info["redelivered"]
     again.reject()
     assert bound.get() is None
+    eventually(lambda: client.queue(name).info().depth == 0)  # the copy first, then the ack
     (dead,) = client.queue(f"{name}-dead").peek()
     assert dead.attributes["reason"] == "rejected"
     assert dead.priority == 7
-    assert client.queue(name).info().depth == 0
 
 
 def test_what_lived_too_long(connection: Any, name: str) -> None:

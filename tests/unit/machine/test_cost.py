@@ -431,7 +431,7 @@ def test_a_chunk_that_goes_unseen_takes_nothing_from_another_of_its_row() -> Non
 
 @pytest.mark.parametrize("what", PURGED)
 def test_what_a_purge_left_is_taken_apart_some_at_a_time(what: str) -> None:
-    queue = PURGED[what](1_000)
+    queue = PURGED[what](200)  # ten steps: each is counted behind a collection of garbage
     chunks = [chunk for lane in queue.lanes for chunk in lane.log.chunks.values()]
     purge(queue, 2_000_000)
     push_one(queue, b"later", 2_000_000)
