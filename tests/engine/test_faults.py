@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from nexo.vocabulary.errors import DataCorrupt, NexoError, NotReady, QueueNotFound, ReadOnly
+from nexo.vocabulary.errors import DataCorrupt, Fenced, NexoError, NotReady, QueueNotFound, ReadOnly
 from nexo.vocabulary.limits import CLOSE_MS, COMMIT_OVERDUE_MS, DISK_PROBE_MS
 from nexo.vocabulary.settings import QueueSettings
 from tests.engine.rig import Rig, ack, bodies, nack, numbered, peeked, texts
@@ -218,6 +218,35 @@ async def test_a_journal_that_opens_only_later(rig: Rig) -> None:
     assert engine.refusal is None
     await queue.push(bodies("c"))
     assert await peeked(queue) == ["safe", "c"]
+
+
+@pytest.mark.parametrize("error", [Fenced("overtaken"), NotReady("the connection is lost")])
+async def test_nothing_is_given_out_of_a_store_that_may_be_anothers(
+    rig: Rig, error: NexoError
+) -> None:
+    """Unlike a full disk: then what is in memory is still ours."""
+    engine = await rig.start()
+    queue, topic = await engine.create_queue("q"), await engine.create_topic("t")
+    await queue.push(bodies("safe"))
+    await topic.publish(bodies("told"))
+    given: list[object] = []
+    queue.subscribe(0, given.append, given.append)
+    away = [True]
+    rig.journal.refuse_open = lambda: NotReady("in use by another") if away[0] else None
+    fail_times(rig, 1, error)
+    with pytest.raises(NotReady):
+        await queue.push(bodies("lost"))
+    with pytest.raises(NotReady):
+        await queue.pop()
+    with pytest.raises(NotReady):
+        await topic.read(0, 1)
+    queue.grant(next(iter(queue.room.subscriptions)), 1)
+    await asyncio.sleep(3)
+    assert not given, "a subscriber got what may be another's"
+    away[0] = False
+    await asyncio.sleep(3)
+    assert len(given) == 1
+    assert (await topic.read(0, 1)).parts
 
 
 @pytest.mark.parametrize("error", [ReadOnly("cannot read"), DataCorrupt("cannot read")])

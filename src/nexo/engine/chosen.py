@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from nexo.engine.moves import Progress
+from nexo.engine.moves import Ending, Progress
 from nexo.engine.peek import Glimpse, glimpse_of
 from nexo.machine import peek as rules
 from nexo.vocabulary import limits
@@ -370,7 +370,7 @@ OTHER_REASONS = "(other reasons)"  # of which there are too many to tell them ap
 # -- Acting -----------------------------------------------------------------------------------
 
 
-class ChosenTask:
+class ChosenTask(Ending):
     """A redrive or a discard of chosen messages, under way: a task like `moves.MoveTask`. First it
     looks for them, then it acts on those that were there. `seqs` are those that somebody else has
     looked for."""
@@ -402,26 +402,8 @@ class ChosenTask:
         # Why it ended is asked for later, or never.
         self.finished.add_done_callback(lambda task: task.cancelled() or task.exception())
 
-    @property
-    def failure(self) -> BaseException | None:
-        ended = self.finished.done() and not self.finished.cancelled()
-        return self.finished.exception() if ended else None
-
-    @property
-    def status(self) -> str:
-        """In the words of SQS."""
-        if not self.finished.done():
-            return "CANCELLING" if self._cancelled else "RUNNING"
-        if self.failure is not None:
-            return "FAILED"
-        return "CANCELLED" if self._cancelled or self.finished.cancelled() else "COMPLETED"
-
     def progress(self) -> Progress:
         return Progress(self._done, self._total, self._skipped, self.finished.done())
-
-    def cancel(self) -> None:
-        """Stop after the step under way; what was done stays done."""
-        self._cancelled = True
 
     async def _run(self) -> int:
         if isinstance(self._chosen, list):

@@ -132,7 +132,33 @@ class Resumed(msgspec.Struct, frozen=True):
     moved: int
 
 
-class MoveTask:
+class Ending:
+    """How a task in steps ends: by itself, by a failure, or because somebody cancelled it."""
+
+    finished: asyncio.Task[int]
+    _cancelled = False
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What stopped it."""
+        ended = self.finished.done() and not self.finished.cancelled()
+        return self.finished.exception() if ended else None
+
+    @property
+    def status(self) -> str:
+        """In the words of SQS."""
+        if not self.finished.done():
+            return "CANCELLING" if self._cancelled else "RUNNING"
+        if self.failure is not None:
+            return "FAILED"
+        return "CANCELLED" if self._cancelled or self.finished.cancelled() else "COMPLETED"
+
+    def cancel(self) -> None:
+        """Stop after the step under way; what was done stays done."""
+        self._cancelled = True
+
+
+class MoveTask(Ending):
     """A redrive under way. It moves what was in line when it began, each message to the queue it
     came from, or all to one target. Messages without such a queue stay where they are. What was
     chosen moves in one commit; what of it is not in line any more is passed over."""
@@ -176,27 +202,8 @@ class MoveTask:
     def source(self) -> QueueActor:
         return self._source
 
-    @property
-    def failure(self) -> BaseException | None:
-        """What stopped it."""
-        ended = self.finished.done() and not self.finished.cancelled()
-        return self.finished.exception() if ended else None
-
-    @property
-    def status(self) -> str:
-        """In the words of SQS."""
-        if not self.finished.done():
-            return "CANCELLING" if self._cancelled else "RUNNING"
-        if self.failure is not None:
-            return "FAILED"
-        return "CANCELLED" if self._cancelled or self.finished.cancelled() else "COMPLETED"
-
     def progress(self) -> Progress:
         return Progress(self._moved, self._total, self._skipped_count, self.finished.done())
-
-    def cancel(self) -> None:
-        """Stop after the step under way; what was moved stays moved."""
-        self._cancelled = True
 
     async def _run(self) -> int:
         committer, has_waited = self._context.committer, False
