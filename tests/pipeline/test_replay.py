@@ -151,18 +151,21 @@ def test_a_full_queue_is_waited_for_as_long_as_a_broker(
     full = place.client.create_queue(place.name, max_depth=2)
     full.push("a")
     rows = pa.table({"offset": pa.array([0, 1], pa.int64()), "body": ["x", "y"]}).to_batches()
-    for asked, waited_s in (({}, 60.0), ({"timeout": "5m"}, 300.0)):
-        clock = Clock()
-        monkeypatch.setattr("nexo.pipeline.replay.time", clock)
-        options = read_options({"endpoint": place.url, "queue": full.name, **asked})
-        with pytest.raises(QueueFull):
-            list(sender(options, place.name, 10, None)(rows))
-        assert waited_s < clock.now < waited_s + 1
-    full.edit(max_depth=1)
     clock = Clock()
     monkeypatch.setattr("nexo.pipeline.replay.time", clock)
-    with pytest.raises(InvalidArgument, match=r"never holds more than 1 .*another --replay-id"):
+
+    def send(**asked: str) -> None:
+        clock.now = 0.0
+        options = read_options({"endpoint": place.url, "queue": full.name, **asked})
         list(sender(options, place.name, 10, None)(rows))
+
+    for asked, waited_s in (({}, 60.0), ({"timeout": "5m"}, 300.0)):
+        with pytest.raises(QueueFull):
+            send(**asked)
+        assert waited_s < clock.now < waited_s + 1
+    full.edit(max_depth=1)
+    with pytest.raises(InvalidArgument, match=r"never holds more than 1 .*another --replay-id"):
+        send()
     assert (clock.now, full.info().depth) == (0.0, 1), "waiting would not help"
 
 
