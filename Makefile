@@ -38,7 +38,7 @@ help: ## list the targets (this text)
 install: $(DEMO_STAMP) ## what the demo needs, into .venv; does nothing when it is up to date
 
 $(DEMO_STAMP):
-	$(HEADING) "install: what make demo needs, into $(VENV) (about 2 minutes)"
+	$(HEADING) "install: what make demo needs, into $(VENV) (about a minute)"
 	@scripts/install "$(PYTHON)" "$(VENV)" demo
 	@rm -f $(VENV)/installed-demo-* && touch $@
 
@@ -68,8 +68,8 @@ quick: tools ## a minute and a half: lint of what changed, the fast tests; ARGS 
 	$(HEADING) "pytest: the fast tests"
 	@$(BIN)/python -m pytest -n 2 --dist worksteal $(FAST) $(ARGS)
 
-# Tests often wait for a process, a page or a clock: with as many workers as cores, 45 of 100 seconds
-# of a core were idle.
+# Tests often wait for a process, a page or a clock: with as many workers as cores, 45 of 100
+# seconds of a core were idle.
 test: lint browser ## every check, then every test; ARGS go to pytest
 	$(HEADING) "pytest"
 	@$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
@@ -93,15 +93,15 @@ screenshots: tools browser ## the pages of the console as pictures, into docs/im
 	@$(BIN)/python -m tests.console.screenshots
 
 docs: tools ## the site of docs/, into build/site; readable without a network
-	$(HEADING) "docs: build/site (about 20 seconds)"
+	$(HEADING) "docs: build/site (about 10 seconds)"
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open build/site/index.html"
 
 pages: tools ## write everything anew that is made from the code: pages, types, manual, diagrams
 	@$(BIN)/python scripts/twins.py
 	@$(BIN)/python -m scripts.user_settings
-	@$(BIN)/python -m scripts.settings_page > build.page && mv build.page docs/reference/settings.md
-	@$(BIN)/python -m scripts.admin_page > build.page && mv build.page docs/reference/admin-api.md
+	@$(BIN)/python -m scripts.settings_page > made && mv made docs/reference/settings.md
+	@$(BIN)/python -m scripts.admin_page > made && mv made docs/reference/admin-api.md
 	@$(BIN)/python -m scripts.access_page docs/access.md
 	@$(BIN)/python -m scripts.reference_pages
 	@$(BIN)/python -m scripts.diagrams

@@ -168,7 +168,7 @@ DIAGRAMS = {
     "retries": Diagram(
         "A message that fails is tried again, then kept as a dead letter",
         760,
-        220,
+        240,
         (
             Box(20, 40, 120, 56, "Ready"),
             Box(240, 40, 150, 56, "In flight\nattempt 1, 2, 3"),
@@ -186,7 +186,7 @@ DIAGRAMS = {
                 "the last\nattempt failed",
                 (432, 127),
             ),
-            Arrow(((655, 146), (655, 122), (120, 122), (120, 98)), "redrive", (620, 116), True),
+            Arrow(((655, 204), (655, 222), (50, 222), (50, 98)), "redrive", (470, 216), True),
         ),
     ),
     "topic": Diagram(

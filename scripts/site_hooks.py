@@ -49,6 +49,16 @@ def with_repository_links(markdown: str, folder: str) -> str:
     return "".join([*parts, _TARGET.sub(whole, markdown[at:])])
 
 
+def on_config(config: Any) -> None:
+    """Called by MkDocs first: a new decision needs no line in mkdocs.yml."""
+    (inside,) = [entry["Inside"] for entry in config.nav if "Inside" in entry]
+    (decisions,) = [
+        entry["Decisions"] for entry in inside if isinstance(entry, dict) and "Decisions" in entry
+    ]
+    found = sorted(Path(config.docs_dir, "decisions").glob("0*.md"))
+    decisions += [f"decisions/{path.name}" for path in found]
+
+
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Called by MkDocs for each page."""
     folder = posixpath.join("docs", posixpath.dirname(page.file.src_uri))

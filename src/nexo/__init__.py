@@ -9,7 +9,7 @@ Tests: `tests/`, in folders by kind; `tests/tidy/` holds the tree itself to the 
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from nexo.client.aio.client import AsyncClient

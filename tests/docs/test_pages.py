@@ -76,6 +76,8 @@ def shows_what_happens(page: str, folder: Path, broker: BrokerProcess) -> None:
             (folder / name[1]).write_text(step.code)
             continue
         printed = run(step, folder, broker)
+        if step.language == "sh" and step.printed is None:
+            continue  # what a command says besides doing it may be left out
         assert step.printed is not None, f"{page} does not say what this prints:\n{step.code}"
         assert matches(step.printed, printed), (
             f"{page}\n{step.code}\nprinted\n{printed}\nand not\n{step.printed}"

@@ -20,7 +20,7 @@ from tests.spark.fast import FAST_JAVA
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "quickstart.md"
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-START = "make install\n.venv/bin/nexo serve\n"
+START = "python3 -m venv .venv\n.venv/bin/pip install .\n.venv/bin/nexo serve\n"
 FILE_NAME = re.compile(r"# (\w+\.py)\n")
 TIME_LIMIT_S = 150
 

@@ -128,8 +128,9 @@ def test_the_search_works_from_a_folder(site: Path) -> None:
         asked: list[str] = []
         page.on("request", lambda request: asked.append(request.url))
         page.goto((site / "index.html").as_uri())
+        page.wait_for_load_state("networkidle")
         page.click("input[name=query]")
-        page.fill("input[name=query]", "visibility timeout")
+        page.keyboard.type("visibility timeout")
         page.wait_for_selector(".md-search-result__link")
         assert page.locator(".md-search-result__link").count() > 1
         browser.close()
