@@ -410,6 +410,7 @@ CONSOLE_NAMES_KEPT_MS = 5_000  # for this long it is known which queues hold dea
 CONSOLE_RATE_S_MIN = 0.5  # between two points: a rate over less is noise
 CONSOLE_STEP_QUEUES = 1_000  # that are looked at in one step; more of them in several
 CONSOLE_DEEPEST_SHOWN = 8  # queues on the overview
+CONSOLE_EXAMPLE_DEPTH_MAX = 4  # of a body on the page of the API: deeper ones nobody reads
 CONSOLE_BODY_SHOWN_BYTES = 64 * 1024  # the rest is for the download
 CONSOLE_HEX_SHOWN_BYTES = 4 * 1024  # of a body that is no text
 CONSOLE_PREVIEW_CHARS = 120  # of a body in a list
