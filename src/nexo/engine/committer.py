@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nexo.engine.outcome import outcome_of, refusal_of, report
-from nexo.journal.port import Commit, Write
+from nexo.journal.port import Commit, Write, Writing
 from nexo.vocabulary import limits
 from nexo.vocabulary.errors import NexoError, ReadOnly
 from nexo.vocabulary.limits import INLINE_COMMIT_BYTES, LAZY_COMMIT_MS, LONG_COMMIT_ROWS
@@ -367,7 +367,7 @@ class Committer:
             rows, size = len(commit.rows) + len(commit.dropped_rows), round_bytes
             is_large = rows > LONG_COMMIT_ROWS or size + draft.snapshot_bytes > INLINE_COMMIT_BYTES
             is_long = is_large or self._journal.next_is_long
-            self._desk.submit(lambda: self._journal.commit(commit), done, True, is_long)
+            self._desk.submit(Writing(self._journal, commit), done, True, is_long)
 
     def _collect(self) -> tuple[Draft, list[_Mark], list[_Failed]]:
         """Collecting a topic may bring work to the queues bound to it, and a queue to its archive
