@@ -76,7 +76,7 @@ def choice_of(
     if ids is not None:
         named = (ids,) if isinstance(ids, str) else tuple(dict.fromkeys(ids))
         if not all(isinstance(each, str) for each in named):
-            raise InvalidArgument("ids are texts", "take them from message.id")
+            raise InvalidArgument("message IDs must be strings", "take them from message.id")
     if len(text) > SEARCH_TEXT_CHARS_MAX:
         raise InvalidArgument(f"a text to search for has 1 to {SEARCH_TEXT_CHARS_MAX} characters")
     choice = Choice(named, reason, where, text, source)
@@ -247,7 +247,8 @@ def discarding(queue: str, choice: Choice | None) -> Steps[int]:
     """Remove those that are meant; how many there were."""
     if choice is None:
         raise InvalidArgument(
-            "a discard has to say which messages", "name ids, a reason or a condition; or purge"
+            "discard() needs to know which messages",
+            "pass ids, reason or where; purge() deletes all",
         )
     if choice.where is None:
         task = yield requests.call(calls.Discard(queue, choice.travelling))
@@ -283,8 +284,8 @@ def beginning(queue: str, choice: Choice | None, to: str | None, rate: float | N
     """A redrive; the answer is the number of its task."""
     if choice is not None and choice.where is not None:
         raise InvalidArgument(
-            "with a condition a redrive has no rate, and is waited for",
-            "leave out rate and wait, or choose by ids or a reason",
+            "redrive() with `where` takes neither rate nor wait=False",
+            "leave them out, or select by ids or reason",
         )
     travelling = None if choice is None else choice.travelling
     return requests.call(calls.Redrive(queue, to, rate, travelling))
