@@ -32,8 +32,8 @@ PAGES = {
     "/spark": "Spark",
     "/access": "Access",
     "/consumers": "Consumers",
-    "/queues/nowhere": "That was refused",
-    "/nothing": "That was refused",
+    "/queues/nowhere": "Request failed",
+    "/nothing": "Request failed",
 }
 
 
@@ -64,7 +64,7 @@ def test_open_dialogs_are_accessible(looking: Looking) -> None:
     assert looking.findings() == []
 
 
-@pytest.mark.parametrize("address", [each for each in PAGES if PAGES[each] != "That was refused"])
+@pytest.mark.parametrize("address", [each for each in PAGES if PAGES[each] != "Request failed"])
 def test_a_phone_shows_it_without_scrolling_sideways(
     browser: Browser, broker: ServedBroker, address: str
 ) -> None:
