@@ -87,8 +87,8 @@ def choice_of(
 
 
 class ReasonGroup(msgspec.Struct, frozen=True):
-    """Dead letters that died of the same: `reason` has a `#` for each number and id. `example` is
-    one of them, of which `body` is the beginning."""
+    """Dead letters with the same reason, in which `#` stands for each number and ID. `example` is
+    one of them, with the start of its `body`."""
 
     reason: str
     count: int
@@ -101,7 +101,7 @@ class ReasonGroup(msgspec.Struct, frozen=True):
 
 
 class LifeEvent(msgspec.Struct, frozen=True):
-    """One thing that happened to a message, as `nexo.events` tells it."""
+    """One event of a message, from `nexo.events`."""
 
     at: datetime
     kind: str
@@ -112,8 +112,8 @@ class LifeEvent(msgspec.Struct, frozen=True):
 
 
 class MessageDetails(PeekedMessage):
-    """A message with its life. Of one that is gone the life is all that is known: `state` is
-    `State.GONE` then, and the body is empty."""
+    """A message with its history. If the message is gone, only the history is known: `state` is
+    `State.GONE` and the body is empty."""
 
     __slots__ = ("_life", "_note")
 
@@ -124,12 +124,12 @@ class MessageDetails(PeekedMessage):
 
     @property
     def life(self) -> list[LifeEvent]:
-        """What happened to it so far."""
+        """The events of this message so far."""
         return self._life
 
     @property
     def life_note(self) -> str:
-        """What may be missing there; empty if nothing is."""
+        """What may be missing from `life`; empty if nothing is."""
         return self._note
 
 
