@@ -323,7 +323,8 @@ import nexo, sys
 with nexo.connect(sys.argv[1]) as client:
     for message in client.queue(sys.argv[2]).subscribe():
         with message:
-            print(message.text, flush=True)
+            pass
+        print(message.text, flush=True)
 """
 
 
@@ -341,7 +342,6 @@ def test_ctrl_c_in_a_loop_shows_the_line_of_the_loop(broker: Broker, queue: nexo
         assert running.stderr is not None
         try:
             assert running.stdout.readline() == "first\n"
-            eventually(lambda: queue.info().acked == 1)
             running.send_signal(signal.SIGINT)
             told = running.stderr.read()
             assert running.wait(20) == -signal.SIGINT

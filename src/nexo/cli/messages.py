@@ -28,6 +28,13 @@ STEP_S = 0.05  # with a rate, what is due is produced this often
 PREVIEW_CHARS = 60
 _PLAIN = ("id", "queue", "priority", "attempts", "group_id", "attributes")
 _TIMES = ("created_at", "visible_at", "delayed_until")
+GroupId = Annotated[
+    str | None, typer.Option(metavar="ID", help="Message group, for FIFO and fair queues.")
+]
+DeduplicationId = Annotated[
+    str | None,
+    typer.Option(metavar="ID", help="A second push with the same ID is ignored as a duplicate."),
+]
 _DEAD_LETTER = ("reason", "source", "attempts", "first_failed_at", "last_failed_at", "consumer")
 
 
@@ -54,15 +61,8 @@ def push(
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Message attribute; repeatable."),
     ] = None,
-    group_id: Annotated[
-        str | None, typer.Option(metavar="ID", help="Message group, for FIFO and fair queues.")
-    ] = None,
-    deduplication_id: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ID", help="A second push with the same ID is ignored as a duplicate."
-        ),
-    ] = None,
+    group_id: GroupId = None,
+    deduplication_id: DeduplicationId = None,
     create: Annotated[
         bool, typer.Option("--create", help="Create the queue if it does not exist.")
     ] = False,

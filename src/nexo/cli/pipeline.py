@@ -61,6 +61,16 @@ _Where = Annotated[
         metavar="SQL", help="SQL condition on the message columns and text (the body as text)."
     ),
 ]
+_ReplayId = Annotated[
+    str | None,
+    typer.Option(metavar="ID", help="Name of this replay. Default: made from the options."),
+]
+_Version = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", min=0, help="Read this version of the Delta table. Default: the newest."
+    ),
+]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Count only; change nothing.")]
 
 
@@ -234,16 +244,8 @@ def replay(
     rate: Annotated[
         float | None, typer.Option(metavar="N", min=0.001, help="Maximum messages per second.")
     ] = None,
-    replay_id: Annotated[
-        str | None,
-        typer.Option(metavar="ID", help="Name of this replay. Default: made from the options."),
-    ] = None,
-    version: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", min=0, help="Read this version of the Delta table. Default: the newest."
-        ),
-    ] = None,
+    replay_id: _ReplayId = None,
+    version: _Version = None,
     as_of: Annotated[Any, _moment("--as-of", "Read the table as it was at this time.")] = None,
     dry_run: _DryRun = False,
 ) -> None:

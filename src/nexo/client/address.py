@@ -121,7 +121,7 @@ def tls_failure(where: str, error: OSError) -> Unreachable | None:
         )
     if isinstance(error, ssl.SSLError) and error.reason in _NOT_TLS:
         return Untrusted(
-            f"what listens at {where} does not speak TLS", "write nexo:// instead of nexos://"
+            f"the server at {where} does not use TLS", "use nexo:// instead of nexos://"
         )
     if isinstance(error, ssl.SSLError):
         return Unreachable(f"TLS with {where} failed: {error.reason or error}")
