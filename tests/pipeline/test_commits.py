@@ -7,6 +7,7 @@ import json
 import threading
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,9 +20,13 @@ from nexo.pipeline.delta import EVENTS_TABLE, MESSAGES_TABLE, create_table
 from nexo.pipeline.files import event_columns
 from nexo.pipeline.lake import Lake
 from nexo.query.rows import TOPIC_SCHEMA
+from nexo.vocabulary.errors import ReadOnly
 from nexo.vocabulary.events import Event, batch_of_events
 from nexo.vocabulary.states import EventKind
 from tests.pipeline.rows import NOON, messages, write
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @pytest.fixture
@@ -163,6 +168,31 @@ def test_a_large_task_writes_several_files(lake: Lake, monkeypatch: pytest.Monke
     for each in added:
         file = Path(lake.table("messages"), each.path)
         assert (file.stat().st_size, pq.read_metadata(file).num_rows) == (each.size, each.rows)
+
+
+def test_a_task_that_fails_leaves_no_file_behind(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk may be full: what is half written must not keep it so."""
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    folder = Path(lake.table("messages"))
+    with monkeypatch.context() as patched:
+        patched.setattr(pq.ParquetWriter, "write_table", full)
+        with pytest.raises(ReadOnly, match="is full"):
+            write(lake, messages("a", range(10)))
+    assert not list(folder.rglob("*.parquet"))
+
+    def cut_off() -> Iterator[pa.RecordBatch]:
+        yield messages("a", range(10))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(room, "GROUP_ROWS", 5)
+    with pytest.raises(KeyboardInterrupt):
+        list(room.file_writer(lake, {})(cut_off()))
+    assert not list(folder.rglob("*.parquet"))
 
 
 def test_events_have_columns_of_their_own(lake: Lake) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import threading
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
+import nexo
 from nexo.pipeline.commits import Commits
 from nexo.pipeline.delta import MESSAGES_TABLE
-from nexo.pipeline.replay import Found, Replay, Wave, jobs, run, waves_of
-from nexo.vocabulary.errors import InvalidArgument, QueueNotFound
+from nexo.pipeline.replay import Found, Replay, Wave, jobs, run, sender, waves_of
+from nexo.spark.options import read_options
+from nexo.vocabulary.errors import InvalidArgument, QueueFull, QueueNotFound
 from tests.pipeline.place import some_bodies
 from tests.pipeline.rows import NOON, messages, write
 
@@ -127,6 +130,68 @@ def test_rows_are_cut_into_waves_whatever_batches_they_come_in() -> None:
         found = waves_of(rows.to_batches(max_chunksize=size), 10)
         cut = [(number, each["offset"].to_pylist()) for number, each in found]
         assert cut == [(0, [1, 2, 9]), (1, [10, 11]), (3, [35, 36])]
+
+
+class Clock:
+    """Stands still but for those who wait."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_a_full_queue_is_waited_for_as_long_as_a_broker(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = place.client.create_queue(place.name, max_depth=2)
+    full.push("a")
+    rows = pa.table({"offset": pa.array([0, 1], pa.int64()), "body": ["x", "y"]}).to_batches()
+    clock = Clock()
+    monkeypatch.setattr("nexo.pipeline.replay.time", clock)
+
+    def send(**asked: str) -> None:
+        clock.now = 0.0
+        options = read_options({"endpoint": place.url, "queue": full.name, **asked})
+        list(sender(options, place.name, 10, None)(rows))
+
+    for asked, waited_s in (({}, 60.0), ({"timeout": "5m"}, 300.0)):
+        with pytest.raises(QueueFull):
+            send(**asked)
+        assert waited_s < clock.now < waited_s + 1
+    full.edit(max_depth=1)
+    with pytest.raises(InvalidArgument, match=r"never holds more than 1 .*another --replay-id"):
+        send()
+    assert (clock.now, full.info().depth) == (0.0, 1), "waiting would not help"
+
+
+def test_a_queue_that_holds_few_is_filled_bit_by_bit(spark: SparkSession, place: Place) -> None:
+    commits = Commits(place.lake, MESSAGES_TABLE)
+    commits.commit(write(place.lake, messages("a", range(10))), "q", 0)
+    small = place.client.create_queue(place.name, max_depth=4)
+    got: list[str] = []
+    taking = threading.Thread(target=lambda: got.extend(_taken(place, 10)))
+    taking.start()
+    asked = Replay(source="a", to_queue=small.name)
+    found = run(place.running(spark, "replay"), place.lake, asked)
+    taking.join()
+    assert found == {"matched": 10, "added": 10}
+    assert got == [str(number) for number in range(10)]
+
+
+def _taken(place: Place, count: int) -> list[str]:
+    """As a consumer takes them that comes again and again."""
+    got: list[str] = []
+    with nexo.connect(place.url) as client:
+        while len(got) < count:
+            for message in client.queue(place.name).pop_batch(count, wait=5.0):
+                message.ack()
+                got.append(message.text)
+    return got
 
 
 def test_only_files_with_such_offsets_are_opened(spark: SparkSession, place: Place) -> None:

@@ -240,6 +240,30 @@ def test_offsets_of_topics_that_are_not_read(place: Place) -> None:
             source.initialOffset()
 
 
+def test_offsets_of_topics_that_are_not_named(place: Place) -> None:
+    """A star stands for them, in a stream and in a batch; without one they begin as usual."""
+    one, two = topic(place, ".one"), topic(place, ".two", count=5)
+    pattern = rf"{place.name}\..*"
+    for given, begins in (
+        (f'{{"{one.name}": 8, "*": -2}}', (8, 0)),
+        (f'{{"{one.name}": 8, "*": -1}}', (8, 5)),
+        ('{"*": 3}', (3, 3)),
+        (f'{{"{one.name}": 8}}', (8, 5)),
+    ):
+        source = reader(place, topicPattern=pattern, startingOffsets=given)
+        assert tuple(source.initialOffset()[made.name] for made in (one, two)) == begins, given
+    asked = place.options(
+        topicPattern=pattern,
+        startingOffsets=f'{{"{one.name}": 8, "*": 4}}',
+        endingOffsets=f'{{"{one.name}": 9, "*": -1}}',
+    )
+    planned: Any = TopicReader(read_options(asked)).partitions()
+    found = {each.topic: (each.start, each.stop) for each in planned}
+    assert found == {one.name: (8, 9), two.name: (4, 5)}
+    with pytest.raises(InvalidArgument, match="startingOffsets has -3"):
+        reader(place, topicPattern=pattern, startingOffsets='{"*": -3}').initialOffset()
+
+
 def test_a_topic_that_is_not_there(spark: SparkSession, place: Place) -> None:
     with pytest.raises(AnalysisException, match="TopicNotFound"):
         place.table(spark, topic=place.name).collect()

@@ -195,7 +195,9 @@ def insights(
 
     Writes the tables queue_minutes, dead_letters and consumers in LAKE/insights.
     """
+    from nexo.pipeline.delta import check_lake
     from nexo.pipeline.insights import Insights, day_of, run
+    from nexo.pipeline.tables import INSIGHTS_TABLES
 
     lake = work.lake()
     if day is not None and not from_lake:
@@ -217,6 +219,7 @@ def insights(
         first_day=chosen,
         last_day=chosen,
     )
+    check_lake(lake, INSIGHTS_TABLES)  # before Spark starts, and a status is written
     status = work.do(
         "insights", lambda job: run(job, lake, asked), lake=lake, asks_broker=not from_lake
     )

@@ -77,7 +77,7 @@ _BrokerTimeout = Annotated[
         "--broker-timeout",
         metavar="DURATION",
         parser=parse_duration,
-        help="How long to wait while the broker is unreachable. Default: 10m for streams.",
+        help="How long to wait while the broker is unreachable. Default: 10m for streams, else 1m.",
         rich_help_panel=_PANEL,
     ),
 ]

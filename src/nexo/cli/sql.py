@@ -39,8 +39,8 @@ def sql(
       nexo sql "SELECT id, text FROM orders" --out orders.parquet
 
     A queue is a table with the columns id, body, text, priority, attempts,
-    created_at, attributes, group_id, source, offset, state and reason: a
-    snapshot of the queue. Put names with dots or dashes in double quotes. The
+    created_at, attributes, group_id, source, offset, state and reason, as
+    it is at one moment. Put names with dots or dashes in double quotes. The
     SQL dialect is DuckDB's. Needs: pip install 'nexo-broker\\[sql]'.
     """
     from nexo.client.sql import running

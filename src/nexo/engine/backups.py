@@ -53,7 +53,7 @@ class Backups:
             running.close()
         self._beginning = True
         try:
-            copy = await self._context.desk.call(self._context.journal.copy)
+            copy = await self._context.desk.call(self._context.journal.copy, is_long=True)
         finally:
             self._beginning = False
         self._number += 1
@@ -126,10 +126,10 @@ class _Backup:
 
     async def _run(self) -> None:
         """Commits go first at the desk, so they only ever wait for one step."""
-        step = await self._context.desk.call(self._copy.step)
+        step = await self._context.desk.call(self._copy.step, is_long=True)
         while not step.done:
             self._now = BackupProgress(self.number, step.copied_bytes, step.total_bytes, False)
-            step = await self._context.desk.call(self._copy.step)
+            step = await self._context.desk.call(self._copy.step, is_long=True)
         digest = await asyncio.to_thread(_digest, self._copy)
         self._now = BackupProgress(self.number, step.total_bytes, step.total_bytes, True, digest)
 
@@ -170,7 +170,7 @@ class _Backup:
         self._task.cancel()
         self._forget(self.number, error)
         # At the desk: a step may be running in its thread.
-        self._context.desk.submit(self._copy.close, lambda _, __: None)
+        self._context.desk.submit(self._copy.close, lambda _, __: None, is_long=True)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """What failed is let go of at once, and told to whoever asks for it next."""

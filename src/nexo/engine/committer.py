@@ -371,7 +371,8 @@ class Committer:
             done(None, None)
         else:
             rows, size = len(commit.rows) + len(commit.dropped_rows), round_bytes
-            is_long = rows > LONG_COMMIT_ROWS or size + draft.snapshot_bytes > INLINE_COMMIT_BYTES
+            is_large = rows > LONG_COMMIT_ROWS or size + draft.snapshot_bytes > INLINE_COMMIT_BYTES
+            is_long = is_large or self._journal.next_is_long
             self._desk.submit(lambda: self._journal.commit(commit), done, True, is_long)
 
     def _collect(self) -> tuple[Draft, list[_Mark], list[_Failed]]:

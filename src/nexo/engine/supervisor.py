@@ -240,4 +240,4 @@ class Supervisor:
             if not self._closed:
                 self._tidy_later(TIDY_AGAIN_MS if more and error is None else TIDY_MS)
 
-        self._context.desk.submit(self._context.journal.tidy, done)
+        self._context.desk.submit(self._context.journal.tidy, done, is_long=True)

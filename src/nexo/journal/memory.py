@@ -51,6 +51,10 @@ class MemoryJournal:
     def last_row(self) -> int:
         return self._disk().last_row
 
+    @property
+    def next_is_long(self) -> bool:
+        return False
+
     def commit(self, commit: Commit) -> float:
         disk = self._disk()
         dropped = set(commit.dropped_rows)

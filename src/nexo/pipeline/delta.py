@@ -20,7 +20,7 @@ from nexo.pipeline.lake import EVENTS, MESSAGES
 from nexo.vocabulary.errors import InvalidArgument, NexoError, ReadOnly, Unauthorized, Unreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from datetime import datetime
 
     from nexo.pipeline.lake import Lake
@@ -40,6 +40,12 @@ _REFUSED = (
         "credential",
     ),
 )
+_CREDENTIALS = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "gs": "GOOGLE_SERVICE_ACCOUNT to the file of a service account",
+    "abfss": "AZURE_STORAGE_ACCOUNT_KEY",
+    "az": "AZURE_STORAGE_ACCOUNT_KEY",
+}
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
 
 
@@ -157,10 +163,11 @@ def make_table(lake: Lake, kind: Kind) -> DeltaTable:
         return DeltaTable(uri, storage_options=lake.options)
 
 
-def check_lake(lake: Lake) -> None:
-    """Refuse a lake whose tables are not ours, before anything is done with it."""
+def check_lake(lake: Lake, more: Iterable[Kind] = ()) -> None:
+    """Refuse a lake whose tables are not ours, before anything is done with it; also those that a
+    job uses besides."""
     check_not_old(lake)
-    for kind in (MESSAGES_TABLE, EVENTS_TABLE):
+    for kind in (MESSAGES_TABLE, EVENTS_TABLE, *more):
         find_table(lake, kind)
 
 
@@ -227,10 +234,10 @@ def _explained(uri: str, error: Exception) -> NexoError:
             f"the bucket of {uri} does not exist", "create it first, or check its name"
         )
     if any(each in text for each in _REFUSED):
+        scheme = uri.partition("://")[0]
         return Unauthorized(
             f"the object store refuses access to {uri}",
-            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or what your store asks for), or "
-            "--storage-option NAME=VALUE",
+            f"set {_CREDENTIALS.get(scheme, _CREDENTIALS['s3'])}, or --storage-option NAME=VALUE",
         )
     if "error sending request" in text or "Connect" in text:
         return Unreachable(f"the object store of {uri} does not answer: {text[-160:]}")

@@ -10,6 +10,7 @@ A broker reads the status files, so nothing here loads Spark, Arrow or Delta bef
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -116,9 +117,14 @@ def write_atomically(path: Path, content: bytes) -> None:
     """A small file that is there whole or not at all, also after a power failure."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    fresh.write_bytes(content)
-    sync(fresh)
-    fresh.replace(path)
+    try:
+        fresh.write_bytes(content)
+        sync(fresh)
+        fresh.replace(path)
+    except OSError:  # on a full disk not even an empty file is left
+        with contextlib.suppress(OSError):
+            fresh.unlink(missing_ok=True)
+        raise
     sync(path.parent)
 
 

@@ -105,7 +105,9 @@ TABLE = (
         "fail if messages are missing: expired, or already acked because the checkpoint is an "
         "older copy",
     ),
-    Described("mode", "queues, batch", "`peek`", "`peek` reads a snapshot and takes no messages"),
+    Described(
+        "mode", "queues, batch", "`peek`", "`peek` reads a view of one moment and takes no messages"
+    ),
     Described(
         "writeId",
         "batch write",

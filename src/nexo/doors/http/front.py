@@ -47,6 +47,7 @@ _CONSOLE = "/console"
 _TO_THE_CONSOLE = b"location: /console\r\ncontent-length: 0\r\nvary: accept\r\n"
 _CHALLENGE = (b"www-authenticate", b'Bearer realm="nexo"')
 _OWN = frozenset({b"same-origin", b"none"})  # of Sec-Fetch-Site: none is a person who typed it
+_BROWSER = b"Mozilla/"  # as all of them begin
 _PAGES = (_CONSOLE, "/health")  # a link on another site may lead there
 
 
@@ -59,19 +60,35 @@ class Beginning(Protocol):
 
 class Front:
     """`apps` are ASGI apps, mounted by the first segment of the path, as `/console`; everything
-    else goes to `root`."""
+    else goes to `root`. `no_other_sites`: in development mode on loopback."""
 
     def __init__(
-        self, root: Beginning, apps: Mapping[str, App], refusal: Callable[[], NexoError | None]
+        self,
+        root: Beginning,
+        apps: Mapping[str, App],
+        refusal: Callable[[], NexoError | None],
+        no_other_sites: bool = False,
     ) -> None:
         self._root = root
         self._apps = dict(apps)
         self._refusal = refusal
+        self._no_other_sites = no_other_sites
 
     def mount(self, path: str, app: App) -> None:
         self._apps[path] = app
 
     def begin(self, exchange: Exchange) -> None:
+        if self._no_other_sites:
+            fields = exchange.fields
+            is_browser = (
+                b"origin" in fields
+                or b"sec-fetch-site" in fields
+                or fields.get(b"user-agent", b"")[: len(_BROWSER)] == _BROWSER
+            )
+            if is_browser and not _is_ours(fields, exchange):
+                headers, body = _refused(_REFUSAL)
+                exchange.reply(_REFUSAL.http_status, _lines(headers), body)
+                return
         path = exchange.path
         if path == "/":  # nearly all
             if exchange.method == "GET" and self._is_visit(exchange):
@@ -159,27 +176,6 @@ def _headers_of(body: bytes) -> Headers:
 
 def _lines(headers: Headers) -> bytes:
     return b"".join(b"%b: %b\r\n" % each for each in headers)
-
-
-class NoOtherSites:
-    """Before all others, in development mode on loopback."""
-
-    def __init__(self, front: Beginning) -> None:
-        self._front = front
-
-    def begin(self, exchange: Exchange) -> None:
-        fields = exchange.fields
-        if _is_browser(fields) and not _is_ours(fields, exchange):
-            headers, body = _refused(_REFUSAL)
-            exchange.reply(_REFUSAL.http_status, _lines(headers), body)
-            return
-        self._front.begin(exchange)
-
-
-def _is_browser(told: dict[bytes, bytes]) -> bool:
-    if b"origin" in told or b"sec-fetch-site" in told:
-        return True
-    return told.get(b"user-agent", b"").startswith(b"Mozilla/")
 
 
 def _is_ours(told: dict[bytes, bytes], exchange: Exchange) -> bool:
