@@ -67,9 +67,9 @@ def _print(found: "list[ConnectionInfo]", queue: str | None) -> None:
 
     from nexo.cli.tables import age, console, figure, plain_table
 
-    figures = ("no", "unacked", "rate", "last ack")
+    figures = ("number", "unacked", "rate", "last ack")
     table = plain_table(
-        "no", "name", "queue", "state", "unacked", "rate", "last ack", "from", "token",
+        "number", "name", "queue", "state", "unacked", "rate", "last ack", "from", "token",
         right=figures, wide=("name", "from", "token"),
     )  # fmt: skip
     now = datetime.now(UTC)
