@@ -170,7 +170,7 @@ def test_messages_further_back_are_found_and_redriven(open_broker: GuardedBroker
     assert len(links) == 20
     assert letter in links[-1]
     assert "Why it failed" in page(open_broker, links[-1])
-    assert "None of the 1,020 letters matches" in page(
+    assert "None of the 1,020 dead letters matches" in page(
         open_broker, "/dead-letters/deep_dlq?reason=x"
     )
 

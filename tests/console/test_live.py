@@ -169,7 +169,7 @@ def test_charts_tell_the_last_value_and_the_time_of_the_tables(
 def test_the_tail_of_a_topic(looking: Looking, client: Client) -> None:
     topic = client.create_topic("news")
     page = looking.live("/topics/news")
-    assert "appears" in page.locator("#tail-empty").inner_text()
+    assert "Published messages appear" in page.locator("#tail-empty").inner_text()
     topic.publish("first")
     topic.publish("<b>second</b>")
     page.locator("#tail tr").nth(1).wait_for(timeout=10_000)
