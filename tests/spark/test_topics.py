@@ -100,7 +100,7 @@ def test_from_and_until_a_time(place: Place) -> None:
     found = ranges(startingOffsetsByTimestamp=by_topic)
     assert found == {one.name: (3, 5), other.name: (0, 5)}
     assert ranges(endingTimestamp=between_ms) == {one.name: (0, 3), other.name: (0, 3)}
-    with pytest.raises(InvalidArgument, match="names elsewhere, which is not read"):
+    with pytest.raises(InvalidArgument, match="names elsewhere, which this query does not read"):
         ranges(startingOffsetsByTimestamp='{"elsewhere": 5}')
 
 

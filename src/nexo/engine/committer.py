@@ -176,7 +176,11 @@ class Committer:
         it is named: then the others' failures do not matter."""
         future = Durable(loop=self._loop)
         if self._stopped:
-            future.set_exception(ReadOnly("the journal has stopped", "try again"))
+            future.set_exception(
+                ReadOnly(
+                    "the broker has stopped writing to disk", "try again; see the broker's log"
+                )
+            )
         elif self._excluded and actor in self._excluded:
             future.set_exception(self._excluded[actor].anew())
         else:
@@ -232,7 +236,9 @@ class Committer:
         async def wait_and_push() -> Any:
             await self.room()
             if self._stopped:
-                raise ReadOnly("the journal has stopped", "try again")
+                raise ReadOnly(
+                    "the broker has stopped writing to disk", "try again; see the broker's log"
+                )
             return await push()
 
         return self._loop.create_task(wait_and_push())

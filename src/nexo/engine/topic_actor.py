@@ -81,7 +81,7 @@ class TopicActor(Actor):
         """The future has the range of the offsets once the batch is on disk."""
         if self.rank != TOPIC_RANK:
             raise InvalidArgument(
-                f"topic {self.name!r} belongs to the broker", "publish to a topic of your own"
+                f"topic {self.name!r} is a system topic", "publish to a topic of your own"
             )
         if self._context.refusal is not None:
             raise self._context.refusal.anew()

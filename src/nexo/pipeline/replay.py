@@ -96,18 +96,16 @@ class Replay(msgspec.Struct, frozen=True):
     def check(self) -> None:
         if (self.to_queue is None) == (self.to_topic is None):
             raise InvalidArgument(
-                "it is not clear where to replay to", "give one of --to-queue and --to-topic"
+                "no target, or two targets, given", "give either --to-queue or --to-topic"
             )
         if self.since is not None and self.until is not None and self.since >= self.until:
-            raise InvalidArgument("--from is not before --until", "no message is in between")
+            raise InvalidArgument("--from must be before --until", "swap them")
         if self.version is not None and self.as_of is not None:
-            raise InvalidArgument(
-                "--version and --as-of name two states of the table", "give one of them"
-            )
+            raise InvalidArgument("--version and --as-of cannot be combined", "use one of them")
         ago = self.since_ago or self.until_ago
         if ago is not None and self.replay_id is None and not self.dry_run:
             raise InvalidArgument(
-                f"{ago} ago is another time at each run, and a replay happens once",
+                f"{ago} ago means another time at each run, but a replay runs once",
                 "name it with --replay-id, or write a time such as 2026-05-31T14:30",
             )
         check_name(self.name, "replay")
@@ -249,8 +247,8 @@ def _kept_plan(lake: Lake, asked: Replay) -> Plan | None:
     plan = msgspec.json.decode(content, type=Plan)
     if plan.what != asked.what:
         raise InvalidArgument(
-            f"replay {asked.name} was something else: other messages, or another target",
-            "give this one another --replay-id",
+            f"replay {asked.name} was run before with other messages or another target",
+            "use another --replay-id",
         )
     return plan
 
