@@ -163,12 +163,13 @@ class Committer:
         """Something of the actor changed that must be written now."""
         self._dirty[actor.rank][actor] = None
         self._urgent = True
-        self._schedule()
+        if self._scheduled is None:
+            self._schedule()
 
     def enlist_lazily(self, actor: Participant) -> None:
         """Something changed that may wait for the next commit, but not for ever."""
         self._dirty[actor.rank][actor] = None
-        if not self._running:  # else its end sees to it
+        if self._lazy is None and not self._running:  # else its end sees to it
             self._schedule_lazily()
 
     def when_durable(self, result: Any, actor: Participant | None = None) -> Durable:
@@ -193,7 +194,8 @@ class Committer:
         self.unsettled_bytes += size
         self._dirty[actor.rank][actor] = None
         self._urgent = True
-        self._schedule()
+        if self._scheduled is None:
+            self._schedule()
         return self.when_durable(result, actor)
 
     def tie(self, *actors: Participant) -> None:

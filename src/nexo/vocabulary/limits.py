@@ -258,6 +258,7 @@ HTTP_LEAVING_S = 2.0  # how long a refused client may go on sending before it is
 HTTP_STALLED_S = 1.0  # when connections run out, who has kept us waiting for this long goes first
 HTTP_TOLD_S = 10.0  # between two lines in the log about connections that were refused
 HTTP_BODY_AHEAD_BYTES = 64 * 1024  # of a body that nobody has taken yet; then no more is read
+HTTP_STEP_CONNECTIONS = 64  # whose requests begin in one step: 2 ms
 HTTP_TURN_REQUESTS = 16  # of one connection in a row; then others get their turn: it may send
 # thousands at once
 HTTP_JSON_PLAIN_BYTES = 64 * 1024  # what is shorter cannot hold enough values to matter
@@ -265,6 +266,8 @@ HTTP_JSON_PLAIN_BYTES = 64 * 1024  # what is shorter cannot hold enough values t
 SQS_BODY_BYTES_MAX = 8 * 1024 * 1024  # a message of 1 MiB is up to six times as long in JSON …
 SQS_FORM_BYTES_MAX = 4 * 1024 * 1024  # … and three times in a form; a batch is no longer
 SQS_FORM_FIELDS_MAX = 2_000  # ten entries with ten attributes each are 500
+SQS_RECEIVES_STEP = 64  # of those that came in one turn: 2 ms …
+SQS_RECEIVES_STEP_BYTES = 256 * 1024  # … and what they may bring; a larger one is done alone
 SQS_BODY_S = 20.0
 SQS_JSON_VALUES_MAX = 20_000  # ten entries with ten attributes each are 1,000
 SQS_QUEUE_URL_CHARS_REMEMBERED = 512  # longer ones are read each time
