@@ -162,8 +162,7 @@ class QueueActor(Actor):
         if one_ack:  # an SQS client that just gave something back expects to find it
             await self.groups_opened()
         while True:
-            if self._gone is not None:
-                raise self._gone.anew()
+            self.check_in_service()
             delivery = pop(self.queue, count, self.now_ms(), **wanted)
             if delivery.parts:
                 self.delivered(delivery)
@@ -193,8 +192,7 @@ class QueueActor(Actor):
         """What a pop with one ack finds without waiting for anything; None if there is something
         that it has to wait for, as `pop` does."""
         self.catch_up()
-        if self._gone is not None:
-            raise self._gone.anew()
+        self.check_in_service()
         if self._groups_are_opening():
             return None
         delivery = pop(self.queue, count, self.now_ms(), visibility_ms=visibility_ms, one_ack=True)
