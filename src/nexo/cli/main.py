@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from nexo import __version__
-from nexo.cli import backup, bench, doctor, pipeline, queue, token, top, topic
+from nexo.cli import backup, bench, cluster, doctor, pipeline, queue, token, top, topic
 from nexo.cli import context as context_commands
 from nexo.cli.audit import audit
 from nexo.cli.chosen import why
@@ -100,6 +100,7 @@ app.command(rich_help_panel=_BROKER)(demo)
 app.add_typer(queue.app, rich_help_panel=_BROKER)
 app.add_typer(topic.app, rich_help_panel=_BROKER)
 app.add_typer(token.app, rich_help_panel=_BROKER)
+app.add_typer(cluster.app, rich_help_panel=_BROKER)
 app.add_typer(context_commands.app, rich_help_panel=_BROKER)
 app.add_typer(pipeline.app, rich_help_panel=_BROKER)
 app.command(rich_help_panel=_BROKER)(top.top)

@@ -1,5 +1,5 @@
--- The tables of a cluster, beside those of the journal. `nexo cluster create` makes them; a database
--- that has them is no journal of a broker alone. To change them, see postgresql.sql.
+-- The tables of a cluster, beside those of the journal. `nexo cluster create` makes them; a
+-- database that has them is no journal of a broker alone. To change them, see postgresql.sql.
 
 -- secret: by which nodes know each other.
 CREATE TABLE cluster (
@@ -9,8 +9,8 @@ CREATE TABLE cluster (
 );
 
 -- run: drawn at each start, so that two nodes of one name are told apart. until: the end of the
--- lease, by the clock of this server alone. Whoever takes a shard from a node locks its row here, so
--- that a renewal comes wholly before or wholly after it.
+-- lease, by the clock of this server alone. Whoever takes a shard from a node locks its row here,
+-- so that a renewal comes wholly before or wholly after it.
 CREATE TABLE node (
     name text PRIMARY KEY,
     run bigint NOT NULL,

@@ -278,6 +278,7 @@ class ShardJournal(PostgresqlJournal):
 
     def tidy(self) -> bool:
         """Whether the shard is still ours, the lease of the node tells."""
+        self._check_open()
         return False
 
     def commit(self, commit: Commit) -> float:
@@ -291,8 +292,12 @@ class ShardJournal(PostgresqlJournal):
                 _send(cursor, [part])
                 cursor.execute("COMMIT")
         except psycopg.Error as error:
-            found = translate(_cause_of(error), "writing")
-            if not self._shards.reader.roll_back() or not isinstance(error, postgresql.DiskFull):
+            cause = _cause_of(error)
+            is_usable = self._shards.reader.roll_back()
+            if isinstance(cause, postgresql.UniqueViolation) and is_usable:
+                raise InvalidArgument("a row of this number is stored already") from error
+            found = translate(cause, "writing")
+            if not (isinstance(cause, postgresql.DiskFull) and is_usable):
                 self.stop(found)
             raise found from error
         self.written(part)

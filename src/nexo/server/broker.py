@@ -11,7 +11,7 @@ import resource
 import shutil
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -36,9 +36,18 @@ if TYPE_CHECKING:
 
     from nexo.journal.port import Journal
     from nexo.server.configuration import Configuration
+    from nexo.vocabulary.errors import NexoError
 
 IN_MEMORY = ":memory:"
 _STATM = Path("/proc/self/statm")
+
+
+class Door(Protocol):
+    """What listens."""
+
+    async def open(self, host: str, port: int) -> int: ...
+
+    async def close(self) -> None: ...
 
 
 class Ports(msgspec.Struct, frozen=True):
@@ -65,6 +74,16 @@ class Broker:
         assert self._engine is not None, "the broker is not started"
         return self._engine
 
+    @property
+    def engines(self) -> list[Engine]:
+        """One; a node of a cluster has one for each of its shards."""
+        return [self.engine]
+
+    @property
+    def failure(self) -> NexoError | None:
+        """Why it cannot go on."""
+        return None
+
     async def start(self) -> Ports:
         """Recover what the journal holds, then open the doors."""
         configuration = self._configuration
@@ -81,10 +100,10 @@ class Broker:
             new_incarnation=lambda: draw.getrandbits(64),
         )
         data = data_directory(configuration)
-        security = self._security = Security(configuration, engine, data)
+        security = self._security = Security(configuration, engine.wall_ms, data)
         await engine.open()
         warn_of_directory(data)
-        security.begin()
+        security.begin(engine.tokens)
         self._http = HttpService(engine, configuration, security)
         self._rpc = RpcDoor(engine, f"nexo {__version__}", security.guard, security.tls)
         self._mount_apps(engine, data)
@@ -108,7 +127,7 @@ class Broker:
         """Say goodbye to clients first, then write what waits. `tell` hears what is being done."""
         tell("say goodbye to clients")
         doors = [door for door in (self._http, self._rpc, self._udp) if door is not None]
-        await asyncio.gather(*[_say_goodbye(door) for door in doors])
+        await asyncio.gather(*[say_goodbye(door) for door in doors])
         if self._lag is not None:
             self._lag.stop()
         if self._security is not None:
@@ -130,7 +149,7 @@ class Broker:
         http.open_console(engine, surroundings)
         self._lag = LagTimer(engine.meters.loop_lag_s)
 
-    async def _open(self, door: HttpService | RpcDoor | UdpDoor, port: int, kind: str) -> int:
+    async def _open(self, door: Door, port: int, kind: str) -> int:
         host = self._configuration.host
         try:
             return await door.open(host, port)
@@ -152,7 +171,7 @@ class Broker:
             ) from error
 
 
-async def _say_goodbye(door: HttpService | RpcDoor | UdpDoor) -> None:
+async def say_goodbye(door: Door) -> None:
     """A client that does not read its goodbye must not keep the broker from stopping."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(GOODBYE_S):
