@@ -40,23 +40,42 @@ class Address(NamedTuple):
     host: str
     port: int
     tls: Tls | None = None
+    others: tuple[tuple[str, int], ...] = ()  # nodes of the same cluster
+
+    def next(self) -> Address:
+        """Where to try next when this one does not answer."""
+        if not self.others:
+            return self
+        (host, port), *rest = self.others
+        return Address(host, port, self.tls, (*rest, (self.host, self.port)))
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def address_of(url: str | None, tls_ca: str | None = None, tls_verify: bool = True) -> Address:
-    """The address in a URL; without one that of `$NEXO_URL`, else of a broker on this machine.
-    Where it begins with nexos:// TLS is spoken, and `tls_ca` (or `$NEXO_TLS_CA`) is trusted."""
+    """The address in a URL; without one that of `$NEXO_URL`, else of a broker on this machine. A
+    URL may name several nodes of a cluster: `nexo://a:9325,b:9325`. Where it begins with nexos://
+    TLS is spoken, and `tls_ca` (or `$NEXO_TLS_CA`) is trusted."""
     url = url or os.environ.get("NEXO_URL") or DEFAULT_URL
-    found = _URL.fullmatch(url.strip())
+    scheme, mark, places = url.strip().partition("://")
+    first, *more = places.split(",")
+    address = _address_of(f"{scheme}{mark}{first}", url, tls_ca, tls_verify)
+    if not more:
+        return address
+    found = [_address_of(f"{scheme}{mark}{each}", url, tls_ca, tls_verify) for each in more]
+    return address._replace(others=tuple((each.host, each.port) for each in found))
+
+
+def _address_of(place: str, url: str, tls_ca: str | None, tls_verify: bool) -> Address:
+    found = _URL.fullmatch(place)
     if found is None:
-        raise InvalidArgument(f"{url!r:.100} is not a URL of a broker", f"write {DEFAULT_URL}")
+        raise InvalidArgument(f"{url!r:.100} is not a broker URL", f"write {DEFAULT_URL}")
     scheme = found["scheme"].lower()
     if scheme not in ("nexo", "nexos"):
         raise InvalidArgument(
             f"{url!r:.100} does not begin with nexo:// or nexos://",
-            f"clients speak the native protocol: {DEFAULT_URL} (9324 is the HTTP port)",
+            f"use the RPC port, such as {DEFAULT_URL} (9324 is the HTTP port)",
         )
     port = int(found["port"] or _DEFAULT_PORT)
     if not 0 < port < 65536:
@@ -66,7 +85,9 @@ def address_of(url: str | None, tls_ca: str | None = None, tls_verify: bool = Tr
         tls = Tls(tls_ca or os.environ.get("NEXO_TLS_CA") or None, tls_verify)
         tls.context()  # a wrong file is told here
     elif tls_ca is not None or not tls_verify:
-        raise InvalidArgument(f"{url!r:.100} does not speak TLS", "write nexos:// for it")
+        raise InvalidArgument(
+            f"tls_ca was given, but {url!r:.100} does not use TLS", "use a nexos:// URL"
+        )
     return Address(found["six"] or found["host"], port, tls)
 
 
@@ -98,7 +119,7 @@ def _context(tls: Tls) -> ssl.SSLContext:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InvalidArgument(
-            f"{tls.ca} is no file of certificates: {reason}", "tls_ca takes a PEM file"
+            f"{tls.ca} is not a certificate file: {reason}", "tls_ca takes a PEM file"
         ) from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if not tls.verify:
@@ -119,7 +140,7 @@ def tls_failure(where: str, error: OSError) -> Unreachable | None:
         )
     if isinstance(error, ssl.SSLError) and error.reason in _NOT_TLS:
         return Untrusted(
-            f"what listens at {where} does not speak TLS", "write nexo:// instead of nexos://"
+            f"the server at {where} does not use TLS", "use nexo:// instead of nexos://"
         )
     if isinstance(error, ssl.SSLError):
         return Unreachable(f"TLS with {where} failed: {error.reason or error}")

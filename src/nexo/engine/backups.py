@@ -47,7 +47,7 @@ class Backups:
         running = self._running
         if self._beginning or (running is not None and not running.is_given_up):
             raise RateLimited(
-                "a backup is being taken already", "wait for it, and begin another one then"
+                "another backup is running", "wait until it has finished, then try again"
             )
         if running is not None:
             running.close()
@@ -91,7 +91,7 @@ class Backups:
         if self._failed is not None and self._failed[0] == number:
             raise self._failed[1]
         if self._running is None or self._running.number != number:
-            raise InvalidArgument(f"there is no backup {number}", "begin one")
+            raise InvalidArgument(f"there is no backup {number}", "start a new one")
         self._running.touch()
         return self._running
 
@@ -135,7 +135,7 @@ class _Backup:
 
     def progress(self) -> BackupProgress:
         if self._task.cancelled():
-            raise NotReady("the backup was ended", "begin another one")
+            raise NotReady("the backup was cancelled", "start a new one")
         if self._task.done() and (error := self._task.exception()) is not None:
             raise error
         return self._now

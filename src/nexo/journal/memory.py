@@ -103,7 +103,7 @@ class MemoryJournal:
     def copy(self) -> NoReturn:
         self._disk()
         raise InvalidArgument(
-            "this broker keeps everything in memory: there is nothing to back up",
+            "this broker keeps everything in memory and cannot be backed up",
             "start it with a data directory: nexo serve --data DIR",
         )
 

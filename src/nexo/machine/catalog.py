@@ -144,7 +144,7 @@ class Catalog:
             fields = settings.__struct_fields__
             other = [f for f in fields if getattr(settings, f) != getattr(known.settings, f)]
             raise QueueExists(
-                f"queue {name!r} exists with another {', '.join(other)}",
+                f"queue {name!r} already exists with a different {', '.join(other)}",
                 "use its settings, or edit the queue",
             )
         defined = c.QueueDefined(self.next_owner, name, incarnation, settings, now_ms, now_ms)
@@ -175,7 +175,8 @@ class Catalog:
             if known.settings == settings:
                 return known
             raise TopicExists(
-                f"topic {name!r} exists with other settings", "use its settings, or edit it"
+                f"topic {name!r} already exists with different settings",
+                "use its settings, or edit it",
             )
         defined = c.TopicDefined(self.next_owner, name, settings, now_ms, now_ms)
         self._define(defined)
@@ -245,10 +246,12 @@ class Catalog:
     def define_token(self, defined: c.TokenDefined) -> None:
         if defined.name in self.tokens:
             raise TokenExists(
-                f"there is a token {defined.name!r} already", "revoke it, or choose another name"
+                f"token {defined.name!r} already exists", "revoke it, or choose another name"
             )
         if len(self.tokens) >= limits.TOKENS_MAX:
-            raise InvalidArgument(f"there are {limits.TOKENS_MAX} tokens already", "revoke some")
+            raise InvalidArgument(
+                f"the limit of {limits.TOKENS_MAX} tokens is reached", "revoke some"
+            )
         self._define(defined)
 
     def revoke_token(self, name: str) -> None:

@@ -55,8 +55,8 @@ class Lake:
             return chosen
         if self.folder is None:
             raise InvalidArgument(
-                f"{job} keeps its state in a folder, and {self.uri} is an object store",
-                "name one with --checkpoint; on a cluster, one that every machine has",
+                f"{job} needs a checkpoint folder, and {self.uri} is an object store",
+                "name one with --checkpoint; on a cluster, a folder that every machine can reach",
             )
         return str(self.folder / _INTERNAL / "checkpoints" / job)
 
@@ -105,7 +105,7 @@ def _checked(text: str) -> str:
     scheme = _ALIASES.get(parts.scheme, parts.scheme)
     if scheme not in SCHEMES:
         raise InvalidArgument(
-            f"the lake {text!r:.80} is neither a folder nor an object store that is known",
+            f"the lake {text!r:.80} is neither a folder nor a supported object store",
             f"write a path, or one of {', '.join(f'{each}://' for each in SCHEMES)}",
         )
     if not parts.netloc:

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as f
 
-from nexo.pipeline.delta import MESSAGES_TABLE, check_not_old, open_table
+from nexo.pipeline.delta import MESSAGES_TABLE, check_not_old, open_table, store_errors
 from nexo.pipeline.failures import checked_sql
 from nexo.pipeline.parts import Bounds, columns_of, parts_of, rows_of
 from nexo.spark.link import TIMEOUT_S, link_to, numbered_publish, numbered_push
@@ -96,18 +96,16 @@ class Replay(msgspec.Struct, frozen=True):
     def check(self) -> None:
         if (self.to_queue is None) == (self.to_topic is None):
             raise InvalidArgument(
-                "it is not clear where to replay to", "give one of --to-queue and --to-topic"
+                "no target, or two targets, given", "give either --to-queue or --to-topic"
             )
         if self.since is not None and self.until is not None and self.since >= self.until:
-            raise InvalidArgument("--from is not before --until", "no message is in between")
+            raise InvalidArgument("--from must be before --until", "swap them")
         if self.version is not None and self.as_of is not None:
-            raise InvalidArgument(
-                "--version and --as-of name two states of the table", "give one of them"
-            )
+            raise InvalidArgument("--version and --as-of cannot be combined", "use one of them")
         ago = self.since_ago or self.until_ago
         if ago is not None and self.replay_id is None and not self.dry_run:
             raise InvalidArgument(
-                f"{ago} ago is another time at each run, and a replay happens once",
+                f"{ago} ago means another time at each run, but a replay runs once",
                 "name it with --replay-id, or write a time such as 2026-05-31T14:30",
             )
         check_name(self.name, "replay")
@@ -242,20 +240,22 @@ def _check_source(parts: list[Part], asked: Replay) -> None:
 
 def _kept_plan(lake: Lake, asked: Replay) -> Plan | None:
     """The plan of a replay that ran before."""
-    content = lake.read("replays", f"{asked.name}.json")
+    with store_errors(lake.uri):
+        content = lake.read("replays", f"{asked.name}.json")
     if content is None:
         return None
     plan = msgspec.json.decode(content, type=Plan)
     if plan.what != asked.what:
         raise InvalidArgument(
-            f"replay {asked.name} was something else: other messages, or another target",
-            "give this one another --replay-id",
+            f"replay {asked.name} was run before with other messages or another target",
+            "use another --replay-id",
         )
     return plan
 
 
 def _keep_plan(lake: Lake, asked: Replay, plan: Plan) -> None:
-    lake.write(msgspec.json.encode(plan), "replays", f"{asked.name}.json")
+    with store_errors(lake.uri):
+        lake.write(msgspec.json.encode(plan), "replays", f"{asked.name}.json")
 
 
 def _new_plan(asked: Replay, found: Found, depth_max: int | None) -> Plan:

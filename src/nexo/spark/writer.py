@@ -228,7 +228,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         batch = micro_batch_of(context)
         if batch is None:
             raise NexoError(
-                "Spark does not say which query and micro-batch this is",
+                "Spark does not report the query and micro-batch of this write",
                 "use foreachBatch with option writeId, and report this",
             )
         producer = f"{batch.query}/{context.partitionId()}"
@@ -303,8 +303,8 @@ def check_columns(columns: dict[str, str], options: Options) -> None:
             close = difflib.get_close_matches(name, WRITE_COLUMNS, n=1)
             hint = f"did you mean {close[0]!r}? else drop it" if close else "drop it"
             raise InvalidArgument(
-                f"column {name!r} means nothing to a queue",
-                f"{hint}; what is written: {', '.join(WRITE_COLUMNS)}",
+                f"unknown column {name!r}",
+                f"{hint}; the columns are: {', '.join(WRITE_COLUMNS)}",
             )
         allowed = _KINDS[name]
         if kind not in allowed and not kind.startswith("decimal"):
@@ -323,7 +323,7 @@ def _check_target(columns: dict[str, str], options: Options) -> None:
     set_here = options.queue is not None or bool(options.topics)
     if len(named) + set_here != 1:
         raise InvalidArgument(
-            "it is not clear where to write to" if named or set_here else "no target is named",
+            "more than one target is given" if named or set_here else "no target is given",
             "set exactly one of option queue, option topic, column queue and column topic",
         )
     to_topic = bool(options.topics) or "topic" in columns
@@ -422,6 +422,6 @@ def _attributes(column: pa.ChunkedArray) -> bytes | list[bytes | None] | None:
         named = sorted(pairs or ())
         own = {name: value for name, value in named if not name.startswith(RESERVED_PREFIX)}
         if None in own.values():
-            raise InvalidArgument("an attribute has no value", "attributes are texts")
+            raise InvalidArgument("an attribute has no value", "attribute values must be strings")
         encoded.append(encode_attributes(own) if own else None)
     return encoded[0] if len(set(encoded)) == 1 else encoded

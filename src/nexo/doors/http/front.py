@@ -38,15 +38,17 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 App = Callable[[Any, Any, Any], Awaitable[None]]
 
 # `/health` is open to anyone: paths and the like, which an error may name, stay in the log.
-_IN_THE_LOG = "the log of the broker says why"
+_IN_THE_LOG = "see the broker's log"
 _REASONS = {
-    "not_ready": f"nothing reaches the disk any more, and calls wait for it; {_IN_THE_LOG}",
-    "read_only": f"the disk is full or failed, and nothing new is accepted; {_IN_THE_LOG}",
+    "not_ready": f"no write to disk has finished for a while; {_IN_THE_LOG}",
+    "read_only": f"the disk is full or failing, new messages are refused; {_IN_THE_LOG}",
 }
+_CONSOLE = "/console"
+_TO_THE_CONSOLE = b"location: /console\r\ncontent-length: 0\r\nvary: accept\r\n"
 _CHALLENGE = (b"www-authenticate", b'Bearer realm="nexo"')
 _OWN = frozenset({b"same-origin", b"none"})  # of Sec-Fetch-Site: none is a person who typed it
 _BROWSER = b"Mozilla/"  # as all of them begin
-_PAGES = ("/console", "/health")  # a link on another site may lead there
+_PAGES = (_CONSOLE, "/health")  # a link on another site may lead there
 
 
 class Beginning(Protocol):
@@ -89,7 +91,10 @@ class Front:
                 return
         path = exchange.path
         if path == "/":  # nearly all
-            self._root.begin(exchange)
+            if exchange.method == "GET" and self._is_visit(exchange):
+                exchange.reply(302, _TO_THE_CONSOLE, b"")
+            else:
+                self._root.begin(exchange)
             return
         app = self._apps.get("/" + path[1:].partition("/")[0])
         if app is not None:
@@ -98,6 +103,13 @@ class Front:
             self._health(exchange)
         else:
             self._root.begin(exchange)
+
+    def _is_visit(self, exchange: Exchange) -> bool:
+        """Whether a person has typed the address into a browser. A program that calls the SQS API
+        by GET names its action in the query, and does not ask for a page."""
+        if exchange.query or _CONSOLE not in self._apps:
+            return False
+        return b"text/html" in exchange.fields.get(b"accept", b"")
 
     def _health(self, exchange: Exchange) -> None:
         refusal = self._refusal()
@@ -197,6 +209,6 @@ def _is_local_url(url: bytes) -> bool:
 
 
 _REFUSAL = Forbidden(
-    "a page of another site may not speak to this broker",
-    "call it as localhost, or start it with --access required",
+    "web pages of other sites may not use this broker",
+    "open it as localhost, or start the broker with --access required",
 )

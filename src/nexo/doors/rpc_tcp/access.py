@@ -70,7 +70,7 @@ def check_frame(caller: Caller, received: Frame) -> None:
     try:
         row = FRAMES[received.kind]
     except KeyError:
-        raise Forbidden(f"nobody was ever allowed {received.kind.name}") from None
+        raise Forbidden(f"the operation {received.kind.name} is not allowed") from None
     if row is None:
         caller.check_live()
         return
@@ -119,6 +119,8 @@ def resource_of(wanted: Wanted) -> str:
         return f"connection {wanted.number}"
     if isinstance(wanted, calls.AwaitRedrive):
         return f"task {wanted.task}"
+    if isinstance(wanted, calls.DrainNode):
+        return f"node {wanted.node}"
     return str(getattr(wanted, "name", ""))
 
 
