@@ -1,8 +1,7 @@
 """Dockerfile and compose.yaml: what can be said about them without building an image.
 
 The wheel is built from just the files that the image gets, the health check is run against a
-broker, and every file, setting and variable that they name exists. `test_image.py` builds the
-image, where there is buildah.
+broker, and every file, setting and variable that they name exists.
 """
 
 from __future__ import annotations
