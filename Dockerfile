@@ -14,7 +14,7 @@ ARG BASE=python:3.13-slim
 FROM ${BASE} AS build
 WORKDIR /build
 COPY requirements/base.txt requirements/build.txt requirements/
-# The same locked dependencies as everywhere, checked by their hashes. EXTRAS may name some:
+# The same locked dependencies as everywhere, checked by their hashes. Those of EXTRAS are not:
 # --build-arg EXTRAS=postgresql
 RUN python3 -m venv /opt/build \
     && /opt/build/bin/pip install --no-cache-dir --require-hashes -r requirements/build.txt \
