@@ -66,7 +66,7 @@ def _print(found: "list[ConnectionInfo]", queue: str | None) -> None:
     figures = ("no", "unacked", "rate", "last ack")
     table = plain_table(
         "no", "name", "queue", "state", "unacked", "rate", "last ack", "from", "token",
-        right=figures, wide=("name", "from", "token"),
+        right=figures, wide=("name", "queue", "from", "token"),
     )  # fmt: skip
     now = datetime.now(UTC)
     for each in found:
