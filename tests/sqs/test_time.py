@@ -157,9 +157,10 @@ def test_who_hangs_up_as_a_message_comes_does_not_hide_it(fifo: bool) -> None:
     in_virtual_time(tested)
 
 
+@pytest.mark.parametrize("receives", [1, 2])
 @pytest.mark.parametrize("restarts", [False, True])
-def test_a_message_is_held_for_twelve_hours_at_most(restarts: bool) -> None:
-    """From its receive on, however often its timeout is changed."""
+def test_a_message_is_held_for_twelve_hours_at_most(restarts: bool, receives: int) -> None:
+    """From its last receive on, however often its timeout is changed."""
 
     async def tested() -> None:
         rig = Rig()
@@ -167,6 +168,9 @@ def test_a_message_is_held_for_twelve_hours_at_most(restarts: bool) -> None:
         app = SqsApp(engine)
         await ask(app, "CreateQueue", QueueName="a")
         await ask(app, "SendMessage", QueueUrl="a", MessageBody="x")
+        for _ in range(receives - 1):
+            await ask(app, "ReceiveMessage", QueueUrl="a", VisibilityTimeout=MINUTE_S)
+            await asyncio.sleep(HALF_DAY_S)
         received = await ask(app, "ReceiveMessage", QueueUrl="a", VisibilityTimeout=HALF_DAY_S)
         handle = json.loads(received.answer)["Messages"][0]["ReceiptHandle"]
         given = {"QueueUrl": "a", "ReceiptHandle": handle}

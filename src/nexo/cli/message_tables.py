@@ -42,13 +42,15 @@ def message_page(message: "MessageDetails") -> Table:
     if message.group_id is not None:
         page.add_row("group", Text(message.group_id))
     if message.visible_at is not None:
-        page.add_row("comes back", _moment(message.visible_at))
+        page.add_row("visible again", _moment(message.visible_at))
     if message.delayed_until is not None:
         page.add_row("delayed until", _moment(message.delayed_until))
     letter = message.dead_letter
     if letter is not None:
-        page.add_row("died in", Text(letter.source))
-        page.add_row("after", f"{letter.attempts} attempt{'' if letter.attempts == 1 else 's'}")
+        page.add_row("source", Text(letter.source))
+        page.add_row(
+            "failed after", f"{letter.attempts} attempt{'' if letter.attempts == 1 else 's'}"
+        )
         page.add_row("reason", Text(letter.reason, style="red"))
         page.add_row("last consumer", Text(letter.consumer or "-"))
         page.add_row("first failed", _moment(letter.first_failed_at))
@@ -61,7 +63,7 @@ def message_page(message: "MessageDetails") -> Table:
 def life_table(life: "Sequence[LifeEvent]") -> Table:
     """Each event with its reason below, whole."""
     table = plain_table(
-        "when (UTC)", "what", "attempt", "where, who and why", wide=("where, who and why",)
+        "time (UTC)", "event", "attempt", "where, who and why", wide=("where, who and why",)
     )
     for event in life:
         where = Text(event.queue, overflow="fold")

@@ -16,7 +16,7 @@ from nexo.vocabulary.identity import priority_of
 from nexo.vocabulary.limits import SEQUENCE_BITS
 from nexo.vocabulary.settings import QUEUE_SETTINGS
 from nexo.vocabulary.states import EventKind
-from nexo.vocabulary.units import show_duration, show_size
+from nexo.vocabulary.units import count_of, show_duration, show_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,7 +112,7 @@ def queue_page(info: "QueueInfo") -> Table:
     page = Table.grid(padding=(0, 2))
     page.add_column(style="bold")
     state = "  [yellow]paused[/yellow]" if info.paused else ""
-    page.add_row(info.name, f"{info.depth:,} messages{state}")
+    page.add_row(info.name, f"{count_of(info.depth)}{state}")
     page.add_row("", "")
     for name in ("ready", "in_flight", "scheduled", "consumers"):
         page.add_row(name.replace("_", " "), f"{getattr(info, name):,}")
@@ -122,9 +122,9 @@ def queue_page(info: "QueueInfo") -> Table:
     for consumer, count in info.claimed.items():
         if count:
             held_for = show_duration(round(info.claimed_age.get(consumer, 0.0)))
-            page.add_row("claimed", f"{count:,} for {held_for} by {consumer}")
+            page.add_row("claimed", f"{count:,} for {held_for} by the Spark consumer {consumer}")
             command = f"nexo queue release {info.name} --consumer {consumer}"
-            page.add_row("", f"[dim]if that query is gone: {command}[/dim]")
+            page.add_row("", f"[dim]if its query is gone: {command}[/dim]")
     page.add_row("", "")
     for name in ("pushed", "delivered", "acked", "nacked", "timed_out", "expired", "dead_lettered"):
         page.add_row(name.replace("_", "-"), f"{getattr(info, name):,}")
@@ -146,9 +146,9 @@ def _setting(name: str, value: Any) -> str:
     if name in _DURATIONS:
         return show_duration(value)
     if name == "backoff":
-        spread = f", {value.jitter:.0%} spread" if value.jitter else ""
+        spread = f", {value.jitter:.0%} jitter" if value.jitter else ""
         first, most = show_duration(value.initial), show_duration(value.max)
-        return f"{first}, then {value.factor:g} times longer each time, up to {most}{spread}"
+        return f"{first}, times {value.factor:g} after each failure, at most {most}{spread}"
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
@@ -208,7 +208,12 @@ def _one_line(text: str, style: str = "") -> Text:
 def topic_table(infos: "Sequence[TopicInfo]") -> Table:
     figures = ("messages", "oldest", "next", "size")
     table = plain_table(
-        "topic", *figures, "keeps", "bound queues", right=figures, wide=("topic", "bound queues")
+        "topic",
+        *figures,
+        "retention",
+        "bound queues",
+        right=figures,
+        wide=("topic", "bound queues"),
     )
     for info in infos:
         table.add_row(
@@ -227,11 +232,11 @@ def topic_page(info: "TopicInfo") -> Table:
     """Everything about one topic."""
     page = Table.grid(padding=(0, 2))
     page.add_column(style="bold")
-    page.add_row(info.name, f"{info.messages:,} messages, {show_size(info.kept_bytes)}")
+    page.add_row(info.name, f"{count_of(info.messages)}, {show_size(info.kept_bytes)}")
     page.add_row("", "")
     page.add_row("oldest offset", f"{info.start:,}")
     page.add_row("next offset", f"{info.end:,}")
-    page.add_row("keeps", keeps(info.settings))
+    page.add_row("retention", keeps(info.settings))
     page.add_row("largest message", show_size(info.settings.max_message_bytes))
     page.add_row("bound queues", ", ".join(info.bound_queues) or "[dim]none[/dim]")
     return page
@@ -241,7 +246,7 @@ def keeps(settings: "TopicSettings") -> str:
     """The retention in words."""
     limits = []
     if settings.retention_messages is not None:
-        limits.append(f"{settings.retention_messages:,} messages")
+        limits.append(count_of(settings.retention_messages))
     if settings.retention_seconds is not None:
         limits.append(show_duration(settings.retention_seconds))
     if settings.retention_bytes is not None:

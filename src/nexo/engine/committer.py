@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nexo.engine.outcome import outcome_of, refusal_of, report
-from nexo.journal.port import Commit, Write
+from nexo.journal.port import Commit, Write, Writing
 from nexo.vocabulary import limits
 from nexo.vocabulary.errors import NexoError, ReadOnly
 from nexo.vocabulary.limits import INLINE_COMMIT_BYTES, LAZY_COMMIT_MS, LONG_COMMIT_ROWS
@@ -176,7 +176,11 @@ class Committer:
         it is named: then the others' failures do not matter."""
         future = Durable(loop=self._loop)
         if self._stopped:
-            future.set_exception(ReadOnly("the journal has stopped", "try again"))
+            future.set_exception(
+                ReadOnly(
+                    "the broker has stopped writing to disk", "try again; see the broker's log"
+                )
+            )
         elif self._excluded and actor in self._excluded:
             future.set_exception(self._excluded[actor].anew())
         else:
@@ -232,7 +236,9 @@ class Committer:
         async def wait_and_push() -> Any:
             await self.room()
             if self._stopped:
-                raise ReadOnly("the journal has stopped", "try again")
+                raise ReadOnly(
+                    "the broker has stopped writing to disk", "try again; see the broker's log"
+                )
             return await push()
 
         return self._loop.create_task(wait_and_push())
@@ -365,8 +371,9 @@ class Committer:
             done(None, None)
         else:
             rows, size = len(commit.rows) + len(commit.dropped_rows), round_bytes
-            is_long = rows > LONG_COMMIT_ROWS or size + draft.snapshot_bytes > INLINE_COMMIT_BYTES
-            self._desk.submit(lambda: self._journal.commit(commit), done, True, is_long)
+            is_large = rows > LONG_COMMIT_ROWS or size + draft.snapshot_bytes > INLINE_COMMIT_BYTES
+            is_long = is_large or self._journal.next_is_long
+            self._desk.submit(Writing(self._journal, commit), done, True, is_long)
 
     def _collect(self) -> tuple[Draft, list[_Mark], list[_Failed]]:
         """Collecting a topic may bring work to the queues bound to it, and a queue to its archive

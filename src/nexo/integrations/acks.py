@@ -77,4 +77,8 @@ class Acks(threading.Thread):
             except nexo.NexoError as error:
                 refused = error
             if refused:
-                _log.warning("acks of queue %s were lost, so these come again: %s", name, refused)
+                _log.warning(
+                    "acks on queue %s were lost, these messages will be delivered again: %s",
+                    name,
+                    refused,
+                )

@@ -91,6 +91,11 @@ class Journal(Protocol):
     def last_row(self) -> int:
         """The highest row number ever committed, also if all rows are gone since; 0 at first."""
 
+    @property
+    def next_is_long(self) -> bool:
+        """Whether the next commit has work of the journal's own to do as well, which takes its
+        time however quick the disk is."""
+
     def commit(self, commit: Commit) -> float:
         """Make it durable: when this returns, it is on disk. Tells how many seconds the disk
         itself took."""
@@ -109,3 +114,14 @@ class Journal(Protocol):
 
     def close(self) -> None:
         """Let go of everything; a closed journal may be opened again."""
+
+
+class Writing(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """A call of `commit` as a value: who runs it for several journals of one store may join it
+    with others' and write all of them at once."""
+
+    journal: Journal
+    commit: Commit
+
+    def __call__(self) -> float:
+        return self.journal.commit(self.commit)

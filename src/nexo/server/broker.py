@@ -140,11 +140,11 @@ class Broker:
                 who = await asyncio.to_thread(listener, port, protocol)
                 raise NotReady(
                     f"port {port} on {host} is taken by {who or 'another process'}",
-                    f"stop it, or choose another port with --{kind}-port (0: any free one)",
+                    f"stop it, or choose another port with --{kind}-port (0 means any free port)",
                 ) from error
             if isinstance(error, socket.gaierror):
                 raise InvalidArgument(
-                    f"there is no host {host!r:.80}", "check --host: a name or an address"
+                    f"unknown host {host!r:.80}", "check --host: a host name or an IP address"
                 ) from error
             reason = os.strerror(error.errno or 0)
             raise NotReady(

@@ -36,6 +36,7 @@ from nexo.vocabulary.limits import (
 )
 from nexo.vocabulary.message import Message
 from nexo.vocabulary.settings import queue_settings_of
+from nexo.vocabulary.units import count_of
 from nexo.vocabulary.user_settings import GivenQueueSettings
 
 if TYPE_CHECKING:
@@ -228,7 +229,7 @@ async def create_queue(call: Call) -> Response:
     with call.told():
         given = GivenQueueSettings(fifo=True) if call.field("fifo") else GivenQueueSettings()
         await call.engine.create_queue(name, queue_settings_of(given))
-    return call.back(at("queues", name), f"Queue {name} is there.")
+    return call.back(at("queues", name), f"Created queue {name}.")
 
 
 # -- One queue -----------------------------------------------------------------------------------
@@ -379,8 +380,9 @@ async def send(call: Call) -> Response:
         columns["deduplication_ids"] = [call.field("deduplication")]
     accepted = await actor.push(batch_of_form(call, **columns))
     (seq,) = accepted.seqs()
-    told = "was there already" if accepted.duplicates else "is in the queue, on disk"
-    return call.back(at("queues", name), f"Message {message_id(actor.incarnation, seq)} {told}.")
+    id = message_id(actor.incarnation, seq)
+    told = f"Message {id} is a duplicate" if accepted.duplicates else f"Sent message {id}"
+    return call.back(at("queues", name), f"{told}.")
 
 
 async def edit(call: Call) -> Response:
@@ -392,15 +394,15 @@ async def edit(call: Call) -> Response:
             await call.engine.edit_queue(name, wanted)
     except InvalidArgument as error:
         return await _page(call, error)
-    return call.back(at("queues", name), "The settings hold from now on.")
+    return call.back(at("queues", name), "Saved the settings.")
 
 
 async def pause(call: Call) -> Response:
-    return await _set_paused(call, True, "Deliveries have stopped.")
+    return await _set_paused(call, True, "Paused the queue. Deliveries have stopped.")
 
 
 async def resume(call: Call) -> Response:
-    return await _set_paused(call, False, "Deliveries go on.")
+    return await _set_paused(call, False, "Resumed the queue.")
 
 
 async def _set_paused(call: Call, paused: bool, notice: str) -> Response:
@@ -414,14 +416,14 @@ async def purge(call: Call) -> Response:
     name = call.path["name"]
     with call.told():
         count = await call.engine.queue(name).purge()
-    return call.back(at("queues", name), f"{count:,} messages were removed.")
+    return call.back(at("queues", name), f"Purged {count_of(count)}.")
 
 
 async def delete(call: Call) -> Response:
     name = call.path["name"]
     with call.told():
         await call.engine.delete_queue(name)
-    return call.back(at("queues"), f"Queue {name} was deleted.")
+    return call.back(at("queues"), f"Deleted queue {name}.")
 
 
 async def release(call: Call) -> Response:
@@ -430,4 +432,4 @@ async def release(call: Call) -> Response:
     with call.told():
         claims = call.engine.queue(name).claims
         count = await claims.release(consumer, bool(call.field("dead_letter")))
-    return call.back(at("queues", name), f"{count:,} messages were taken back from {consumer}.")
+    return call.back(at("queues", name), f"Released {count_of(count)} claimed by {consumer}.")

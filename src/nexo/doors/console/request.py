@@ -236,7 +236,7 @@ def as_pairs(text: str) -> dict[str, str]:
         name, equals, value = line.partition("=")
         if line.strip() and not (equals and name.strip()):
             raise InvalidArgument(
-                f"{line!r:.60} is no name with a value", "write name=value, a line each"
+                f"{line!r:.60} is not name=value", "write one name=value per line"
             )
         if equals:
             found[name.strip()] = value.strip()

@@ -296,7 +296,10 @@ class HttpConnection(asyncio.Protocol):
             self._answering = self._waiting.popleft()
             self._go_on()
         else:
-            self._stand_in(self._crowd.idle)
+            if self._table is not None:
+                self._step_out()
+            self._table = idle = self._crowd.idle
+            idle[self] = self._loop.time()
             if self._is_paused:
                 self.resume_reading()
 

@@ -69,10 +69,8 @@ class Callers:
         found = self._guard.admit_head(request.headers, request.query, request.peer, DOOR)
         return found if isinstance(found, Claim) else self._anyone._replace(rights=found)
 
-    def prove(self, request: Exchange, announced: Caller | Claim, body: bytes) -> Caller:
+    def prove(self, request: Exchange, announced: Claim, body: bytes) -> Caller:
         """The caller of a request that is there as a whole, before anything is made of it."""
-        if not isinstance(announced, Claim):
-            return announced
         signed = SignedRequest(
             request.method, request.raw_path, request.query, request.headers, body
         )

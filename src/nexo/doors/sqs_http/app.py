@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nexo.access.guard import Guard
+from nexo.access.sigv4 import Claim
 from nexo.doors.http.body import Gone, TooSlow, check_values, read_body
 from nexo.doors.http.query import Asked, signed_service
 from nexo.doors.sqs_http import query
@@ -27,13 +28,15 @@ from nexo.doors.sqs_http.accounts import (
 )
 from nexo.doors.sqs_http.actions import ACTIONS, STS_ACTIONS, Action
 from nexo.doors.sqs_http.call import Call, Door, Later
-from nexo.doors.sqs_http.errors import SqsError
+from nexo.doors.sqs_http.delete_message import Deletes
+from nexo.doors.sqs_http.errors import SqsError, missing
 from nexo.doors.sqs_http.queues import Pauses
-from nexo.doors.sqs_http.sends import Send, Sends
+from nexo.doors.sqs_http.sends import Sends
 from nexo.doors.sqs_http.shapes import Shape
 from nexo.engine.committer import call_back
 from nexo.vocabulary.errors import InvalidArgument, MessageTooLarge, NexoError
 from nexo.vocabulary.limits import (
+    HTTP_JSON_PLAIN_BYTES,
     SQS_BODY_BYTES_MAX,
     SQS_BODY_S,
     SQS_FORM_BYTES_MAX,
@@ -44,7 +47,6 @@ from nexo.vocabulary.sqs import DEFAULT_ACCOUNT, DEFAULT_REGION
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nexo.access.sigv4 import Claim
     from nexo.doors.http.exchange import Exchange
     from nexo.doors.http.query import QueryApi
     from nexo.doors.sqs_http.accounts import Caller
@@ -74,7 +76,7 @@ class SqsApp:
         self._guard = guard or Guard(engine.wall_ms)
         addresses = Addresses(account, region)
         self._callers = Callers(addresses.default, self._guard)
-        self._door = Door(engine, addresses, Pauses(has_pauses), Sends())
+        self._door = Door(engine, addresses, Pauses(has_pauses), Sends(), Deletes())
         # The id of a request is unlike any other, and cheap: this life of the door, and a number.
         life = secrets.token_hex(10)
         self._life = f"{life[:8]}-{life[8:12]}-4{life[12:15]}-8{life[15:18]}-".encode()
@@ -131,7 +133,10 @@ class SqsApp:
 
     def _go_on(self, call: Call, announced: Caller | Claim, body: bytes) -> None:
         """The request is whole. Only when it is known whose it is, something is made of it."""
-        call.caller = self._callers.prove(call.exchange, announced, body)
+        if isinstance(announced, Claim):
+            call.caller = self._callers.prove(call.exchange, announced, body)
+        else:
+            call.caller = announced
         if call.is_query:
             fields = query.read_fields(call.exchange.query)
             fields.update(query.read_fields(body))
@@ -140,23 +145,24 @@ class SqsApp:
                 return
             action, wanted = self._read_query(call, fields)
         else:
-            action = self._json_action(call.exchange.fields.get(b"x-amz-target", b""))
+            target = call.exchange.fields.get(b"x-amz-target", b"")
+            action = self._targets.get(target) or _other_action(target)
             wanted = _decode(action, body)
         call.name = action.name
-        call.operation = action.operation
-        action.check(wanted)
-        if action.operation.is_audited and self._guard.is_required:
+        call.operation = operation = action.operation
+        for field, name in action.required:
+            if getattr(wanted, field) is None:
+                raise missing(name)
+        if operation.is_audited and self._guard.is_required:
             call.exchange.spawn(_finished(call, self._audited(call, action, wanted)))
             return
         result = action.handler(call, wanted)
-        if isinstance(result, Later):
-            call.then = result.then
-            if isinstance(result.future, Send):
-                result.future.told = call.told
-            else:
-                call_back(result.future, call.told)
-        elif result is None or isinstance(result, Shape):
+        if result is None or isinstance(result, Shape):
             call.answer(result)
+        elif isinstance(result, Later):
+            if result.future is not None:
+                call.then = result.then
+                call_back(result.future, call.told)
         else:
             call.exchange.spawn(_finished(call, result))
 
@@ -168,16 +174,6 @@ class SqsApp:
             assert isinstance(result, Coroutine)  # so are all that change definitions
             done: Shape | None = await result
             return done
-
-    def _json_action(self, target: bytes) -> Action:
-        action = self._targets.get(target)
-        if action is not None:
-            return action
-        if target.startswith(_STS_TARGET):
-            sts = STS_ACTIONS.get(target[len(_STS_TARGET) :].decode("latin-1"))
-            if sts is not None:
-                return sts
-        raise SqsError("UnknownOperationException", "The operation is not known.")
 
     def _other_api(self, call: Call, fields: dict[str, str]) -> QueryApi | None:
         """The service that a request is for, if it is not for this one."""
@@ -206,6 +202,15 @@ class SqsApp:
                 "in a web page could do it as well. Use POST, or sign the request.",
                 status=403,
             )
+
+
+def _other_action(target: bytes) -> Action:
+    """What is asked for in JSON, and is none of SQS's own actions."""
+    if target.startswith(_STS_TARGET):
+        sts = STS_ACTIONS.get(target[len(_STS_TARGET) :].decode("latin-1"))
+        if sts is not None:
+            return sts
+    raise SqsError("UnknownOperationException", "The operation is not known.")
 
 
 async def _finished(call: Call, work: Coroutine[Any, Any, Shape | None]) -> None:
@@ -261,7 +266,8 @@ def _decode(action: Action, body: bytes) -> Shape:
     try:
         if not body.isascii():  # what the action does not know is not looked into, but must be text
             body.decode()
-        check_values(body, SQS_JSON_VALUES_MAX)
+        if len(body) > HTTP_JSON_PLAIN_BYTES:
+            check_values(body, SQS_JSON_VALUES_MAX)
         return action.decode(body or b"{}")
     except (msgspec.DecodeError, UnicodeDecodeError, InvalidArgument) as error:
         raise SqsError("SerializationException", str(error)) from None

@@ -63,16 +63,20 @@ def receive_message(
         raise invalid_value(
             count, "MaxNumberOfMessages", f"Must be between 1 and {MESSAGES_MAX}, if provided."
         )
-    _check_range(request.wait_time_seconds, "WaitTimeSeconds", WAIT_S_MAX)
-    _check_range(request.visibility_timeout, "VisibilityTimeout", VISIBILITY_S_MAX)
-    names = _system_names(call, request)
+    wait_s, visibility_s = request.wait_time_seconds, request.visibility_timeout
+    if wait_s is not None:
+        _check_range(wait_s, "WaitTimeSeconds", WAIT_S_MAX)
+    if visibility_s is not None:
+        _check_range(visibility_s, "VisibilityTimeout", VISIBILITY_S_MAX)
+    names = _NO_NAMES
+    if request.attribute_names or request.message_system_attribute_names:
+        names = _system_names(call, request)
     settings = actor.settings
     if not settings.fifo and actor.in_flight >= IN_FLIGHT_MAX:
         raise SqsError(
             "OverLimit",
             f"Too many messages are in flight: a queue has at most {IN_FLIGHT_MAX} of them.",
         )
-    visibility_s = request.visibility_timeout
     visibility_ms = None if visibility_s is None else visibility_s * 1000
     attempt = request.receive_request_attempt_id if settings.fifo else None
     if attempt is not None:
@@ -85,13 +89,13 @@ def receive_message(
             if attempt:
                 actor.receive_attempts.remember(attempt, delivery)
             return _result(call, actor, request, names, delivery)
-        wait_s = request.wait_time_seconds
         if not (settings.receive_wait_ms if wait_s is None else wait_s):
             return _NOTHING
     return _receive_later(call, actor, request, names, count, visibility_ms, attempt)
 
 
 _NOTHING = ReceiveMessageResult()
+_NO_NAMES: frozenset[str] = frozenset()
 
 
 async def _receive_later(
@@ -125,22 +129,29 @@ def _result(
     delivery: Delivery,
 ) -> ReceiveMessageResult:
     wanted = request.message_attribute_names
-    is_plain = all(part.content.attributes is None for part in delivery.parts)
-    if is_plain and not names and not wanted:
-        return ReceiveMessageResult(messages=_bodies(actor.incarnation, delivery))
+    if not names and not wanted:
+        messages = _bodies(actor.incarnation, delivery)
+        if messages is not None:
+            return ReceiveMessageResult(messages=messages)
     messages = [_shown(call, actor, message, names, wanted) for message in actor.messages(delivery)]
     return ReceiveMessageResult(messages=messages)
 
 
-def _bodies(incarnation: int, delivery: Delivery) -> list[Message]:
-    """Messages that are nothing but bodies, for who asks for no more: the lean path of `_shown`."""
+def _bodies(incarnation: int, delivery: Delivery) -> list[Message] | None:
+    """Messages that are nothing but bodies, for who asks for no more: the lean path of `_shown`.
+    None if one of them has attributes."""
     found, lease = [], delivery.lease
     for part in delivery.parts:
         content, index, seq = part.content, part.index, part.first
-        offsets, origins = content.offsets, content.origins
+        if content.attributes is not None:
+            return None
+        payload, offsets, origins = content.payload, content.offsets, content.origins
         for at in range(index, index + part.count):
-            body = bytes(content.payload[offsets[at] : offsets[at + 1]])
-            text, body = _text_of(body)
+            body = bytes(payload[offsets[at] : offsets[at + 1]])
+            try:
+                text = body.decode()
+            except UnicodeDecodeError:
+                text, body = _text_of(body)
             origin = origins[at] if origins else None
             found.append(
                 Message(
@@ -215,8 +226,8 @@ def _again(actor: QueueActor, attempt: str, visibility_ms: int | None) -> Delive
         ) from None
 
 
-def _check_range(value: int | None, parameter: str, most: int) -> None:
-    if value is not None and not 0 <= value <= most:
+def _check_range(value: int, parameter: str, most: int) -> None:
+    if not 0 <= value <= most:
         raise invalid_value(value, parameter, f"Must be >= 0 and <= {most}, if provided.")
 
 
@@ -224,8 +235,6 @@ def _system_names(call: Call, request: ReceiveMessageRequest) -> frozenset[str]:
     """Which system attributes are wanted. The query protocol looks at the older of the two lists
     first, the JSON protocol at both."""
     older, newer = request.attribute_names, request.message_system_attribute_names
-    if not older and not newer:
-        return frozenset()
     both = (older or newer or []) if call.is_query else [*(older or ()), *(newer or ())]
     for name in both:
         if name not in SYSTEM:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from nexo.doors.sqs_http.batches import check_entries, failed
-from nexo.doors.sqs_http.call import Later
+from nexo.doors.sqs_http.call import TAKEN, Later
 from nexo.doors.sqs_http.errors import SqsError, check_id, invalid, invalid_value, missing
 from nexo.doors.sqs_http.message_attributes import (
     FORBIDDEN,
@@ -89,8 +89,9 @@ def send_message(call: Call, request: SendMessageRequest) -> Later:
         body = _checked_body(request.message_body)
         _check_size(len(body), settings)
         if len(body) <= GATHERED_BYTES_MAX and not call.is_query:
-            sent = call.door.sends.add(actor, body)
-            return Later(sent, partial(_sent_plain, actor.incarnation, digest(body)))
+            call.then = partial(_sent_plain, actor.incarnation, digest(body))
+            call.door.sends.add(actor, body, call.told)
+            return TAKEN
     outgoing = _outgoing(call, settings, request)
     _check_size(outgoing.size, settings)
     then = partial(_sent, actor, outgoing, settings.fifo)
