@@ -20,6 +20,7 @@ from bench import (
     durable,
     frameworks,
     journal,
+    nodes,
     operations,
     peers,
     restart,
@@ -50,6 +51,7 @@ CASES = (
     "operations",
     "steady",
     "cluster",
+    "nodes",
     "console",
     "sql",
     "spark",
@@ -92,6 +94,8 @@ def measure(case: str, directory: Path, options: argparse.Namespace) -> Iterable
         return steady.run(directory, options.minutes, options.memory_limit)
     if case == "cluster":
         return cluster.run(directory)
+    if case == "nodes":
+        return nodes.run(directory)
     if case == "udp":
         return udp.run(directory)
     if case == "peers":

@@ -37,6 +37,7 @@ def test_the_manual_shows_the_table() -> None:
 def test_what_changes_something_is_audited_and_nothing_else() -> None:
     words = ("create", "edit", "delete", "revoke", "purge", "pause", "resume", "release", "bind")
     others = {"unbind", "backup", "import_definitions", "discard", "resend", "close_connection"}
+    others |= {"drain_node", "rebalance_cluster"}
     for name, operation in OPERATIONS.items():
         begins = name.startswith((*words, "redrive")) and name != "redrive_progress"
         assert operation.is_audited == (begins or name in others), name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,6 +18,9 @@ from nexo.wire.commands import Refusal
 from nexo.wire.frame import FrameReader, Kind, frame
 from tests.client.stub import WELCOME, Stub
 
+if TYPE_CHECKING:
+    from tests.client.running import RunningBroker
+
 
 @pytest.mark.parametrize(
     ("url", "address"),
@@ -26,6 +29,7 @@ from tests.client.stub import WELCOME, Stub
         ("nexo://broker.example", Address("broker.example", 9325)),
         ("nexo://[::1]:1234/", Address("::1", 1234)),
         ("NEXO://h:1", Address("h", 1)),
+        ("nexo://a:1,b,[::1]:3/", Address("a", 1, None, (("b", 9325), ("::1", 3)))),
     ],
 )
 def test_addresses(url: str, address: Address) -> None:
@@ -33,7 +37,15 @@ def test_addresses(url: str, address: Address) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["http://localhost:9324", "localhost:9325", "nexo://", "nexo://h:99999", "nexo://a b"]
+    "url",
+    [
+        "http://localhost:9324",
+        "localhost:9325",
+        "nexo://",
+        "nexo://h:99999",
+        "nexo://a b",
+        "nexo://a,",
+    ],
 )
 def test_a_wrong_url_is_an_invalid_argument(url: str) -> None:
     for connect in (nexo.connect, nexo.connect_async):
@@ -63,6 +75,15 @@ def test_the_token_travels(twin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         twin.connect(stub.url).close()
         twin.connect(stub.url, token="mine").close()
     assert tokens == ["from the environment", "mine"]
+
+
+def test_of_several_nodes_the_next_is_tried(twin: Any, broker: RunningBroker) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        nobody = taken.getsockname()[1]
+    url = f"nexo://127.0.0.1:{nobody},no-such-host.invalid,127.0.0.1:{broker.port}"
+    client = twin.connect(url, timeout=25)
+    client.create_queue("orders").push(b"hello")
+    assert client.queue("orders").info().depth == 1
 
 
 def test_nothing_listens(twin: Any) -> None:

@@ -136,6 +136,8 @@ class Rig:
         self.engine: Engine | None = None
         self.must_audit = True
         self.events: TopicSettings | None = None  # most tests look at what a commit writes
+        self.is_held: Callable[[], bool] | None = None  # of a shard of a cluster, as the next
+        self.check_place: Callable[[str], None] | None = None
         self._incarnations = count(1)
 
     async def start(self, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> Engine:
@@ -149,8 +151,10 @@ class Rig:
             memory_limit_bytes=memory_limit_bytes,
             events=self.events,
             new_incarnation=lambda: next(self._incarnations),
+            is_held=self.is_held,
+            check_place=self.check_place,
         )
-        await engine.open()
+        await (engine.open() if self.is_held is None else engine.open_apart())
         self.engine = engine
         return engine
 

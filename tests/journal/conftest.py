@@ -4,14 +4,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.journal.places import InMemory, OnFile, OnPostgresql, OnSimulatedDisk, Place
+from tests.journal.places import InMemory, OnFile, OnPostgresql, OnShard, OnSimulatedDisk, Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 
-@pytest.fixture(params=["memory", "file", "simulated", "postgresql"])
+@pytest.fixture(params=["memory", "file", "simulated", "postgresql", "shard"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     made: Place
     if request.param == "memory":
@@ -20,6 +20,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
         made = OnFile(tmp_path / "data")
     elif request.param == "postgresql":
         made = OnPostgresql(request.getfixturevalue("postgresql").url)
+    elif request.param == "shard":
+        made = OnShard(request.getfixturevalue("postgresql").url)
     else:
         made = OnSimulatedDisk()
     yield made

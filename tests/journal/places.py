@@ -11,6 +11,8 @@ import psycopg
 from nexo.journal.memory import MemoryDisk, MemoryJournal
 from nexo.journal.port import Commit, Write
 from nexo.journal.postgresql import PostgresqlJournal
+from nexo.journal.postgresql_cluster import ClusterTables, create_cluster
+from nexo.journal.postgresql_shards import Shards
 from nexo.journal.sqlite import SqliteJournal
 from nexo.simulation.disk import SimulatedDisk
 from nexo.vocabulary.batch import Batch, batch_of
@@ -53,6 +55,27 @@ class OnFile:
     def leave(self) -> None:
         for journal in self._journals:
             journal.close()
+
+
+class OnShard:
+    """One of three shards, whose node has its lease."""
+
+    def __init__(self, url: str) -> None:
+        self._url, self._schema = url, f"shards_{next(_SCHEMAS)}"
+        create_cluster(url, 3, schema=self._schema)
+        tables = ClusterTables(url, "a", 1, schema=self._schema)
+        assert tables.join("a:1", "a:2", "0")
+        assert tables.take(1, None)
+        tables.close()
+        self._shards = Shards(url, "a", 1, schema=self._schema)
+
+    def journal(self) -> Journal:
+        return self._shards.journal(1)
+
+    def leave(self) -> None:
+        self._shards.end()
+        with psycopg.connect(self._url, autocommit=True) as connection:
+            connection.execute(f"DROP SCHEMA {self._schema} CASCADE".encode())
 
 
 class OnSimulatedDisk:

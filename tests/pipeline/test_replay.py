@@ -15,11 +15,13 @@ from nexo.pipeline.commits import Commits
 from nexo.pipeline.delta import MESSAGES_TABLE
 from nexo.pipeline.replay import Found, Replay, Wave, jobs, run, sender, waves_of
 from nexo.spark.options import read_options
-from nexo.vocabulary.errors import InvalidArgument, QueueFull, QueueNotFound
+from nexo.vocabulary.errors import InvalidArgument, QueueFull, QueueNotFound, ReadOnly
 from tests.pipeline.place import some_bodies
 from tests.pipeline.rows import NOON, messages, write
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
     from tests.pipeline.conftest import InSession
@@ -243,6 +245,24 @@ def test_the_table_as_it_was(spark: SparkSession, place: Place) -> None:
     for wrong in ({"version": 99}, {"version": 1, "as_of": between}):
         with pytest.raises(InvalidArgument):
             run(running, place.lake, Replay(source="a", to_queue=target.name, **wrong))
+
+
+def test_a_plan_that_cannot_be_kept(
+    spark: SparkSession, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lake that can only be read: one line, and nothing is pushed."""
+    commits = Commits(place.lake, MESSAGES_TABLE)
+    commits.commit(write(place.lake, messages("a", range(3))), "q", 0)
+    target = place.client.create_queue(place.name)
+
+    def refuse(path: Path, content: bytes) -> None:
+        raise OSError(30, "Read-only file system", str(path))
+
+    running = place.running(spark, "replay")
+    monkeypatch.setattr("nexo.pipeline.lake.write_atomically", refuse)
+    with pytest.raises(ReadOnly, match="cannot be written"):
+        run(running, place.lake, Replay(source="a", to_queue=target.name))
+    assert target.info().pushed == 0
 
 
 def test_what_cannot_be_replayed(spark: SparkSession, place: Place) -> None:

@@ -13,6 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 from nexo.spark import topics as topics_read
 from nexo.spark.link import raw_read
 from nexo.spark.options import read_options
+from nexo.spark.patience import Patience
 from nexo.spark.topic_batch import TopicReader
 from nexo.spark.topic_stream import TopicStreamReader, ends_of
 from nexo.vocabulary.errors import InvalidArgument, NexoError, OffsetExpired, TopicNotFound
@@ -111,6 +112,24 @@ def test_a_stream_waits_until_enough_is_there(place: Place) -> None:
     assert source.latestOffset(start, ALL) == start
     made.publish("m3")
     assert ends_of(source.latestOffset(start, ALL)) == {made.name: 4}
+
+
+def test_a_stream_waits_anew_after_each_batch(place: Place) -> None:
+    """The delay counts from the last micro-batch, not from the start of the query."""
+    now, made = [0.0], topic(place, count=1)
+    asked = {"topic": made.name, "startingOffsets": "earliest", "minMessagesPerTrigger": 3}
+    source = reader(place, **asked)
+    options = read_options(place.options(**asked, maxTriggerDelay="60s"))
+    source._patience = Patience(options, lambda: now[0])
+    start = source.initialOffset()
+    assert source.latestOffset(start, ALL) == start
+    now[0] = 61.0
+    end = source.latestOffset(start, ALL)
+    assert ends_of(end) == {made.name: 1}, "the last one is too long ago"
+    made.publish("m1")
+    assert source.latestOffset(end, ALL) == end
+    now[0] = 122.0
+    assert ends_of(source.latestOffset(end, ALL)) == {made.name: 2}
 
 
 def test_a_stream_of_topics_by_pattern(spark: SparkSession, place: Place) -> None:

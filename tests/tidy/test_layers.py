@@ -20,6 +20,7 @@ ROOMS = (
     "access",
     "cli",
     "client",
+    "cluster",
     "doors",
     "doors/console",
     "doors/json_udp",
@@ -47,6 +48,7 @@ CLIENT = "Client, Spark source and adapters speak to the broker over the wire al
 SPARK = "pyspark lives in spark and pipeline, pyarrow there and in query"
 DUCKDB = "duckdb lives in query"
 SQLITE = "apsw lives in journal, and in simulation for its faults"
+CLUSTER = "A broker that is alone never imports the cluster"
 FOUND = "pyspark_nexo is there for Spark to find, and for nobody else"
 
 # What the design lets a room import: the contracts must not stand in its way.
@@ -55,6 +57,8 @@ ALLOWED = (
     ("testing.py", "import nexo.client, nexo.engine, nexo.journal, nexo.server"),
     ("server/broker.py", "import nexo.doors.rpc_tcp, nexo.engine, nexo.journal, nexo.access"),
     ("simulation/disk.py", "import apsw, random, nexo.engine, nexo.journal, nexo.machine"),
+    ("server/node.py", "import nexo.cluster.node"),
+    ("cluster/node.py", "import asyncio, nexo.doors, nexo.engine, nexo.journal, nexo.wire"),
     ("doors/rpc_tcp/session.py", "import asyncio, nexo.engine.actor, nexo.wire, nexo.access"),
     ("doors/__init__.py", "import nexo.engine"),
     ("pipeline/archive.py", "import pyspark, pyarrow, nexo.spark, nexo.client"),
@@ -107,6 +111,10 @@ FORBIDDEN = (
     (DUCKDB, "client/chosen.py", "import duckdb"),
     (SQLITE, "engine/__init__.py", "import apsw"),
     (SQLITE, "server/broker.py", "import apsw.ext"),
+    (LAYERS, "doors/rpc_tcp/session.py", "import nexo.cluster"),
+    (LAYERS, "cluster/node.py", "import nexo.server"),
+    (CLUSTER, "server/broker.py", "import nexo.cluster.node"),
+    (CLUSTER, "cli/main.py", "import nexo.cluster"),
     (FOUND, "cli/main.py", "import pyspark_nexo"),
 )
 

@@ -54,10 +54,12 @@ def audit(
     from nexo.cli.tables import console, plain_table
     from nexo.server.logs import visible
 
-    table = plain_table("when", "who", "from", "action", "on", "outcome", wide=("on",))
+    table = plain_table(
+        "when", "who", "from", "action", "on", "outcome", wide=("from", "on", "outcome")
+    )
     for entry in found:
         when = datetime.fromtimestamp(entry.at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-        where = f"{entry.door} {entry.peer}"
+        where = f"{entry.door} {entry.peer}".strip()
         outcome = entry.outcome if entry.outcome == "done" else f"[red]{entry.outcome}[/red]"
         if entry.count > 1:
             outcome += f" ({entry.count:,} times)"

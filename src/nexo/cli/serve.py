@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _METAVARS = {
     "data": "DIR",
     "journal": "URL",
+    "node": "NAME",
+    "advertise": "HOST",
     "host": "ADDRESS",
     "http_port": "PORT",
     "rpc_port": "PORT",
@@ -95,7 +97,7 @@ def _announce(configuration: Configuration, broker: "Broker", ports: "Ports") ->
 
     url, http = _url(configuration, ports), _http(configuration, ports)
     data = _place(configuration)
-    infos = [actor.info() for actor in broker.engine.queues.values()]
+    infos = [actor.info() for engine in broker.engines for actor in engine.queues.values()]
     messages = sum(info.depth for info in infos)
     sys.stdout.write(
         f"nexo {__version__}\n"

@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, Group
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from nexo import PeekedMessage, QueueInfo, TopicInfo, TopicSettings
 
 _DURATIONS = frozenset(each.name for each in QUEUE_SETTINGS if each.kind == "duration")
+_SIZES = frozenset(each.name for each in QUEUE_SETTINGS if each.kind == "size")
 
 _COLOURS = {
     EventKind.PUSHED: "cyan",
@@ -60,6 +62,7 @@ def plain_table(*columns: str, right: "Sequence[str]" = (), wide: "Sequence[str]
             column,
             justify=justify,
             no_wrap=column not in wide,
+            overflow="fold" if column in wide else "ellipsis",  # names and reasons stay whole
             min_width=max(map(len, column.split("\n"))),
         )
     return table
@@ -132,8 +135,12 @@ def queue_page(info: "QueueInfo") -> Table:
 
 
 def _setting(name: str, value: Any) -> str:
-    if value is None:
+    if value is None or value == {}:
         return "[dim]none[/dim]"
+    if name in _SIZES:
+        return show_size(value)
+    if isinstance(value, dict):
+        return escape(", ".join(f"{each}={text}" for each, text in value.items()))
     if isinstance(value, bool):
         return "on" if value else "[dim]off[/dim]"
     if name in _DURATIONS:
@@ -153,7 +160,7 @@ def message_table(messages: "Sequence[PeekedMessage]") -> Table:
     table = plain_table("id", "state", *figures, "body", right=figures, wide=("body",))
     for message in messages:
         table.add_row(
-            _one_line(message.id, "dim"),
+            _one_line(_short(message.id), "dim"),
             state_of(message),
             figure(message.priority),
             figure(message.attempts),
@@ -164,26 +171,23 @@ def message_table(messages: "Sequence[PeekedMessage]") -> Table:
 
 
 def _dead_letter_table(messages: "Sequence[PeekedMessage]") -> Table:
-    """Dead letters with what went wrong."""
+    """Dead letters with what went wrong, in whole: below each of them, since reasons are longer
+    than columns."""
     table = plain_table(
-        "id",
-        "age",
-        "attempts",
-        "from",
-        "body",
-        "reason",
-        right=("age", "attempts"),
-        wide=("body", "reason"),
-    )
+        "id", "age", "attempts", "from", "body and reason", right=("age", "attempts"),
+        wide=("from", "body and reason"),
+    )  # fmt: skip
     for message in messages:
         letter = message.dead_letter
         table.add_row(
             _one_line(_short(message.id), "dim"),
             _since(message.created_at),
             figure(letter.attempts if letter else message.attempts),
-            letter.source if letter else "",
-            _one_line(preview(message.body)),
-            Text(" ".join(letter.reason.split()) if letter else "", style="red"),
+            Text(letter.source if letter else "", overflow="fold"),
+            Group(
+                _one_line(preview(message.body)),
+                Text(" ".join(letter.reason.split()) if letter else "", "red", overflow="fold"),
+            ),
         )
     return table
 

@@ -40,16 +40,35 @@ class Address(NamedTuple):
     host: str
     port: int
     tls: Tls | None = None
+    others: tuple[tuple[str, int], ...] = ()  # nodes of the same cluster
+
+    def next(self) -> Address:
+        """Where to try next when this one does not answer."""
+        if not self.others:
+            return self
+        (host, port), *rest = self.others
+        return Address(host, port, self.tls, (*rest, (self.host, self.port)))
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def address_of(url: str | None, tls_ca: str | None = None, tls_verify: bool = True) -> Address:
-    """The address in a URL; without one that of `$NEXO_URL`, else of a broker on this machine.
-    Where it begins with nexos:// TLS is spoken, and `tls_ca` (or `$NEXO_TLS_CA`) is trusted."""
+    """The address in a URL; without one that of `$NEXO_URL`, else of a broker on this machine. A
+    URL may name several nodes of a cluster: `nexo://a:9325,b:9325`. Where it begins with nexos://
+    TLS is spoken, and `tls_ca` (or `$NEXO_TLS_CA`) is trusted."""
     url = url or os.environ.get("NEXO_URL") or DEFAULT_URL
-    found = _URL.fullmatch(url.strip())
+    scheme, mark, places = url.strip().partition("://")
+    first, *more = places.split(",")
+    address = _address_of(f"{scheme}{mark}{first}", url, tls_ca, tls_verify)
+    if not more:
+        return address
+    found = [_address_of(f"{scheme}{mark}{each}", url, tls_ca, tls_verify) for each in more]
+    return address._replace(others=tuple((each.host, each.port) for each in found))
+
+
+def _address_of(place: str, url: str, tls_ca: str | None, tls_verify: bool) -> Address:
+    found = _URL.fullmatch(place)
     if found is None:
         raise InvalidArgument(f"{url!r:.100} is not a broker URL", f"write {DEFAULT_URL}")
     scheme = found["scheme"].lower()

@@ -90,8 +90,11 @@ def configure(sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, CLIENT_UNACKED_MS)
 
 
-def is_final(error: NexoError) -> bool:
-    """Whether trying again is of no use: the broker has spoken, or the name means nothing."""
+def is_final(error: NexoError, address: Address | None = None) -> bool:
+    """Whether trying again is of no use: the broker has spoken, or the name means nothing. Where
+    there are other nodes to try, one of them may do better."""
+    if address is not None and address.others and isinstance(error, Unreachable):
+        return False
     return isinstance(error, (UnknownHost, Untrusted)) or not isinstance(
         error, (Unreachable, NotReady, RateLimited, Timeout)
     )

@@ -47,14 +47,17 @@ class Actor(ABC):
         self._committer = context.committer
         self._timer = Timer(context.clock, self.tick)
         self._gone: NexoError | None = None  # why nothing is taken any more
+        self._is_held = context.is_held
 
     @property
     def is_in_service(self) -> bool:
-        return self._gone is None
+        return self._gone is None and (self._is_held is None or self._is_held())
 
     def check_in_service(self) -> None:
         if self._gone is not None:
             raise self._gone.anew()
+        if self._is_held is not None and not self._is_held():
+            raise NotReady("the node has not renewed its lease in time", "try again")
 
     @abstractmethod
     def tick(self) -> None:

@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nexo.engine.outcome import outcome_of, refusal_of, report
-from nexo.journal.port import Commit, Write
+from nexo.journal.port import Commit, Write, Writing
 from nexo.vocabulary import limits
 from nexo.vocabulary.errors import NexoError, ReadOnly
 from nexo.vocabulary.limits import INLINE_COMMIT_BYTES, LAZY_COMMIT_MS, LONG_COMMIT_ROWS
@@ -163,12 +163,13 @@ class Committer:
         """Something of the actor changed that must be written now."""
         self._dirty[actor.rank][actor] = None
         self._urgent = True
-        self._schedule()
+        if self._scheduled is None:
+            self._schedule()
 
     def enlist_lazily(self, actor: Participant) -> None:
         """Something changed that may wait for the next commit, but not for ever."""
         self._dirty[actor.rank][actor] = None
-        if not self._running:  # else its end sees to it
+        if self._lazy is None and not self._running:  # else its end sees to it
             self._schedule_lazily()
 
     def when_durable(self, result: Any, actor: Participant | None = None) -> Durable:
@@ -193,7 +194,8 @@ class Committer:
         self.unsettled_bytes += size
         self._dirty[actor.rank][actor] = None
         self._urgent = True
-        self._schedule()
+        if self._scheduled is None:
+            self._schedule()
         return self.when_durable(result, actor)
 
     def tie(self, *actors: Participant) -> None:
@@ -373,7 +375,7 @@ class Committer:
             rows, size = len(commit.rows) + len(commit.dropped_rows), round_bytes
             is_large = rows > LONG_COMMIT_ROWS or size + draft.snapshot_bytes > INLINE_COMMIT_BYTES
             is_long = is_large or self._journal.next_is_long
-            self._desk.submit(lambda: self._journal.commit(commit), done, True, is_long)
+            self._desk.submit(Writing(self._journal, commit), done, True, is_long)
 
     def _collect(self) -> tuple[Draft, list[_Mark], list[_Failed]]:
         """Collecting a topic may bring work to the queues bound to it, and a queue to its archive

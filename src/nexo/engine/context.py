@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from nexo.vocabulary.limits import LEASE_BITS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from nexo.engine.catalog_actor import CatalogActor
     from nexo.engine.clock import Clock
@@ -46,6 +46,10 @@ class Context:
     queues: Queues
     topics: Topics
     mover: Mover
+    # Of a shard: whether the state is still this process's to give out, and the names that may be
+    # in it. A broker that is alone is never asked.
+    is_held: Callable[[], bool] | None = None
+    check_place: Callable[[str], None] | None = None
 
     def check_writable(self) -> None:
         if self.refusal is not None:

@@ -39,7 +39,7 @@ from nexo.telemetry.meters import Meters
 from nexo.vocabulary import limits
 from nexo.vocabulary.errors import InvalidArgument, NotReady, ReadOnly
 from nexo.vocabulary.limits import CLOSE_MS, COMMIT_OVERDUE_MS
-from nexo.vocabulary.names import check_name
+from nexo.vocabulary.names import check_name, dead_letter_name
 from nexo.vocabulary.settings import QueueSettings, TopicSettings, check_filter, check_room
 from nexo.vocabulary.sns import check_subscription
 from nexo.vocabulary.start import LATEST
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from nexo.engine.followers import Found
     from nexo.engine.listing import Named
     from nexo.engine.moves import Chosen, Resumed
+    from nexo.engine.recovery import Recovered
     from nexo.journal.port import Journal
     from nexo.vocabulary.changes import QueueDefined
     from nexo.vocabulary.errors import NexoError
@@ -72,10 +73,16 @@ class Engine:
         memory_limit_bytes: int = limits.MEMORY_LIMIT_BYTES,
         events: TopicSettings | None = EVENTS_SETTINGS,
         new_incarnation: Callable[[], int],
+        is_held: Callable[[], bool] | None = None,
+        check_place: Callable[[str], None] | None = None,
+        meters: Meters | None = None,
     ) -> None:
-        """`events` is what `nexo.events` keeps; None: the life of messages is not told."""
+        """`events` is what `nexo.events` keeps; None: the life of messages is not told. Of a shard
+        of a cluster `is_held` tells whether anything of it may be given out now, and `check_place`
+        refuses a name that lives in another; its `meters` are those of the node."""
         self._journal = journal
         context = self._context = Context()
+        context.is_held, context.check_place = is_held, check_place
         context.clock = clock or SystemClock()
         context.journal = journal
         context.desk = Desk(runner or AdaptiveRunner())
@@ -83,7 +90,7 @@ class Engine:
         context.memory = Memory(memory_limit_bytes, journal, context.desk)
         context.refusal = None
         context.out_of_service = {}
-        context.meters = Meters()
+        context.meters = meters or Meters()
         context.committer = Committer(context)
         context.recorders = Recorders(context.committer.enlist_lazily, {})
         context.supervisor = Supervisor(context, self)
@@ -108,6 +115,20 @@ class Engine:
         except BaseException:
             self._journal.close()
             raise
+        return await self._begin()
+
+    async def open_apart(self) -> Engine:
+        """The same, with all that may take its time at the desk: other engines go on meanwhile."""
+        desk = self._context.desk
+        self._context.boot(await desk.call(self._journal.open))
+        try:
+            self._adopt_all(await desk.call(self._recover))
+        except BaseException:
+            self._journal.close()
+            raise
+        return await self._begin()
+
+    async def _begin(self) -> Engine:
         self._topics.define_events()
         self._context.supervisor.begin()
         await self.tasks.resume()
@@ -176,6 +197,7 @@ class Engine:
 
     def find_queue(self, name: str) -> QueueActor:
         """The same to look at it, also while it is out of service."""
+        self._check_place(name)
         self._catalog.catalog.queue(name)
         return self._queues.actors[name]
 
@@ -215,14 +237,17 @@ class Engine:
     async def create_queue(self, name: str, settings: QueueSettings | None = None) -> QueueActor:
         """Create a queue; the same name with the same settings is the same queue."""
         self._context.check_writable()
+        settings = settings or QueueSettings()
+        self._check_place(name, settings)
         if name not in self.queues:
             check_room("queues", len(self.queues) + 1, limits.QUEUES_MAX)
-        actor = self._queues.define(name, settings or QueueSettings())
+        actor = self._queues.define(name, settings)
         await self._catalog.durable()
         return actor
 
     async def edit_queue(self, name: str, settings: QueueSettings) -> None:
         self._context.check_writable()
+        self._check_place(name, settings)
         self._catalog.catalog.edit_queue(name, settings, self._context.clock.now_ms())
         self._queues.edit(name, settings)
         await self._catalog.durable()
@@ -234,6 +259,14 @@ class Engine:
         self._context.check_writable()
         self._queues.drop(name)
         await self._catalog.durable()
+
+    def _check_place(self, name: str, settings: QueueSettings | None = None) -> None:
+        """Of a shard: refuse what lives in another, or names dead letters that would."""
+        check = self._context.check_place
+        if check is not None:
+            check(name)
+            if settings is not None and settings.max_attempts is not None:
+                check(dead_letter_name(name, settings.dead_letter))
 
     async def redrive(
         self,
@@ -278,11 +311,13 @@ class Engine:
 
     def find_topic(self, name: str) -> TopicActor:
         """The same to look at it, also while it is out of service."""
+        self._check_place(name)
         self._catalog.catalog.topic(name)
         return self._topics.actors[name]
 
     async def create_topic(self, name: str, settings: TopicSettings | None = None) -> TopicActor:
         self._context.check_writable()
+        self._check_place(name)
         if name not in self.topics:
             check_room("topics", len(self.topics) + 1, limits.TOPICS_MAX)
         now_ms = self._context.clock.now_ms()
@@ -322,6 +357,8 @@ class Engine:
         `where`, and says in what form SQS's clients see the messages."""
         self._context.check_writable()
         check_bindable(topic)
+        self._check_place(topic)
+        self._check_place(queue)
         check_filter(where)
         check_subscription(sns)
         if create and queue not in self.queues:
@@ -407,9 +444,15 @@ class Engine:
 
     def load_all(self) -> None:
         """Load everything from the open journal; actors that exist stay, with new state."""
+        self._adopt_all(self._recover())
+
+    def _recover(self) -> Recovered:
         context = self._context
         context.row_numbers = count(self._journal.last_row() + 1)
-        recovered = recover(self._journal, context.row_numbers, context.first_lease)
+        return recover(self._journal, context.row_numbers, context.first_lease)
+
+    def _adopt_all(self, recovered: Recovered) -> None:
+        context = self._context
         context.clock.not_before(recovered.latest_ms)
         context.rows.recount(recovered.held_rows)
         self._catalog.load(recovered.catalog, recovered.stored.pop(CATALOG, StoredBytes()))

@@ -162,8 +162,7 @@ class QueueActor(Actor):
         if one_ack:  # an SQS client that just gave something back expects to find it
             await self.groups_opened()
         while True:
-            if self._gone is not None:
-                raise self._gone.anew()
+            self.check_in_service()
             delivery = pop(self.queue, count, self.now_ms(), **wanted)
             if delivery.parts:
                 self.delivered(delivery)
@@ -194,8 +193,7 @@ class QueueActor(Actor):
         that it has to wait for, as `pop` does."""
         now_ms = self.now_ms()
         self.catch_up(now_ms)
-        if self._gone is not None:
-            raise self._gone.anew()
+        self.check_in_service()
         queue = self.queue
         if queue.busy is not None and self._groups_are_opening():
             return None

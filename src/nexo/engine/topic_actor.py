@@ -149,8 +149,7 @@ class TopicActor(Actor):
         the journal cannot give, unless that is `strict`: it stays, and is tried each time."""
         until_ms = self._now_ms() + wait_ms
         while True:
-            if self._gone is not None:
-                raise self._gone.anew()
+            self.check_in_service()
             reading = rules.read(self.topic, offset, count, bytes_max, strict)
             left_ms = until_ms - self._now_ms()
             if reading.parts or (reading.missing is None and left_ms <= 0):

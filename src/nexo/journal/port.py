@@ -114,3 +114,14 @@ class Journal(Protocol):
 
     def close(self) -> None:
         """Let go of everything; a closed journal may be opened again."""
+
+
+class Writing(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """A call of `commit` as a value: who runs it for several journals of one store may join it
+    with others' and write all of them at once."""
+
+    journal: Journal
+    commit: Commit
+
+    def __call__(self) -> float:
+        return self.journal.commit(self.commit)

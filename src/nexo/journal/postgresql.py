@@ -85,6 +85,7 @@ _RAISE_EPOCH = """
     INSERT INTO shard VALUES (%b, 1, 0)
     ON CONFLICT (id) DO UPDATE SET epoch = shard.epoch + 1 RETURNING epoch, last_row
 """
+_HIGHEST_ROW = "SELECT max(row) FROM payload WHERE shard = %b"
 _SELECT_ROWS = """
     SELECT row, count, checksum, offsets, extras, payload FROM payload
     WHERE shard = %b AND row = ANY(%b::bigint[])
@@ -124,20 +125,30 @@ class PostgresqlJournal:
         self.close()
         connection = connect(self._url, self._schema)
         try:
+            self._check_alone(connection)
             self._take(connection)
             epoch, last_row = self._one(connection, _RAISE_EPOCH, self._shard)
-            (highest,) = self._one(
-                connection, "SELECT max(row) FROM payload WHERE shard = %b", self._shard
-            )
-            self._found = self._read_owners(connection)
+            self._read(connection, int(epoch), last_row)
         except BaseException as error:
             abandon(connection)
             if isinstance(error, psycopg.Error):
                 raise translate(error, "opening") from error
             raise
-        self._epoch, self._last_row = int(epoch), max(last_row, highest or 0)
         self._connection, self._fault = connection, None
         return self._epoch
+
+    def _read(self, connection: Connection, epoch: int, last_row: int) -> None:
+        """What the shard holds. Nobody else can write to it any more: its epoch was raised."""
+        (highest,) = self._one(connection, _HIGHEST_ROW, self._shard)
+        self._found = self._read_owners(connection)
+        self._epoch, self._last_row = epoch, max(last_row, highest or 0)
+
+    def _check_alone(self, connection: Connection) -> None:
+        if self._one(connection, "SELECT to_regclass('cluster')")[0] is not None:
+            raise InvalidArgument(
+                f"the database at {shown_url(self._url)} holds a cluster",
+                "start a node of it with --node NAME, or give this broker a database of its own",
+            )
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -258,7 +269,7 @@ class PostgresqlJournal:
 
     def commit(self, commit: Commit) -> float:
         connection = self._open_connection()
-        draft = _Draft(commit, self._numbers, self._last_row)
+        draft = Draft(commit, self._numbers, self._last_row)
         self._found = None
         began_s = perf_counter()
         try:
@@ -317,20 +328,20 @@ class PostgresqlJournal:
                 abandon(connection)
 
 
-class _Draft:
+class Draft:
     """A commit as the arrays of a few statements, however much there is in it."""
 
     def __init__(self, commit: Commit, numbers: dict[int, int], last_row: int) -> None:
-        self._dropped = set(commit.dropped_rows)
+        self.dropped = set(commit.dropped_rows)
         encoded = [encode_row(row, batch) for row, batch in commit.rows]
         self.last_row = max([last_row, *[columns[0] for columns in encoded]])
-        self._rows: list[RowColumns] = [
-            columns for columns in encoded if columns[0] not in self._dropped
+        self.rows: list[RowColumns] = [
+            columns for columns in encoded if columns[0] not in self.dropped
         ]
-        self._dropped_owners = commit.dropped_owners
+        self.dropped_owners = commit.dropped_owners
         self.numbers: dict[int, int] = {}
         self._records: dict[int, list[tuple[int, int, int, bytes]]] = {}
-        self._snapshots: dict[int, tuple[int, int, int, bytes | bytearray]] = {}
+        self.snapshots: dict[int, tuple[int, int, int, bytes | bytearray]] = {}
         for write in commit.writes:
             number = self.numbers.get(write.owner) or numbers.get(write.owner, 0)
             self._note(write, number + 1)
@@ -344,28 +355,36 @@ class _Draft:
         else:
             checksum = snapshot_checksum(owner, number, write.snapshot)
             self._records.pop(owner, None)  # it stands for them
-            self._snapshots[owner] = (owner, number, checksum, write.snapshot)
+            self.snapshots[owner] = (owner, number, checksum, write.snapshot)
+
+    @property
+    def records(self) -> list[tuple[int, int, int, bytes]]:
+        return [each for of_owner in self._records.values() for each in of_owner]
+
+    @property
+    def keeps_last_row(self) -> bool:
+        """Whether no stored row says any more which number was the highest."""
+        return self.last_row in self.dropped
 
     def send(self, cursor: psycopg.Cursor[tuple[Any, ...]], shard: int) -> None:
-        if self._rows:
-            cursor.execute(_INSERT_ROWS, (shard, *_columns(self._rows)))
-        if self._snapshots:
-            cursor.execute(_DELETE_RECORDS, (shard, list(self._snapshots)))
-            cursor.execute(_REPLACE_SNAPSHOTS, (shard, *_columns(list(self._snapshots.values()))))
-        if self._records:
-            records = [each for of_owner in self._records.values() for each in of_owner]
-            cursor.execute(_INSERT_RECORDS, (shard, *_columns(records)))
-        if self._dropped:
-            bounds = ranges(self._dropped)
-            cursor.execute(_DELETE_ROWS, (*_columns(bounds), shard))
-            if self.last_row in self._dropped:
+        if self.rows:
+            cursor.execute(_INSERT_ROWS, (shard, *columns_of(self.rows)))
+        if self.snapshots:
+            cursor.execute(_DELETE_RECORDS, (shard, list(self.snapshots)))
+            cursor.execute(_REPLACE_SNAPSHOTS, (shard, *columns_of(list(self.snapshots.values()))))
+        if records := self.records:
+            cursor.execute(_INSERT_RECORDS, (shard, *columns_of(records)))
+        if self.dropped:
+            bounds = ranges(self.dropped)
+            cursor.execute(_DELETE_ROWS, (*columns_of(bounds), shard))
+            if self.keeps_last_row:
                 cursor.execute(_KEEP_LAST_ROW, (self.last_row, shard))
-        if self._dropped_owners:
-            cursor.execute(_DELETE_RECORDS, (shard, self._dropped_owners))
-            cursor.execute(_DELETE_SNAPSHOTS, (shard, self._dropped_owners))
+        if self.dropped_owners:
+            cursor.execute(_DELETE_RECORDS, (shard, self.dropped_owners))
+            cursor.execute(_DELETE_SNAPSHOTS, (shard, self.dropped_owners))
 
 
-def _columns(rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
+def columns_of(rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
     return [list(column) for column in zip(*rows, strict=True)]
 
 

@@ -35,7 +35,7 @@ from nexo.vocabulary.errors import (
     ReadOnly,
     VersionMismatch,
 )
-from nexo.vocabulary.limits import POSTGRESQL_CONNECT_S, POSTGRESQL_SILENT_S
+from nexo.vocabulary.limits import POSTGRESQL_CONNECT_S, POSTGRESQL_IDLE_MS, POSTGRESQL_SILENT_S
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -70,6 +70,22 @@ def connect(url: str, schema: str) -> Connection:
         if isinstance(error, psycopg.Error):
             raise translate(error, "opening") from error
         raise
+    return connection
+
+
+def connect_node(url: str, schema: str) -> Connection:
+    """The same for a node of a cluster. One that is stopped in the middle of a transaction must not
+    keep its locks: whoever takes over its shards would wait for them."""
+    connection = connect(url, schema)
+    try:
+        connection.execute(
+            sql.SQL("SET idle_in_transaction_session_timeout TO {}").format(
+                sql.Literal(POSTGRESQL_IDLE_MS)
+            )
+        )
+    except psycopg.Error as error:
+        abandon(connection)
+        raise translate(error, "opening") from error
     return connection
 
 
@@ -196,6 +212,7 @@ _Lost = (
     postgresql.ConnectionException,
     postgresql.CannotConnectNow,
     postgresql.CrashShutdown,
+    postgresql.IdleInTransactionSessionTimeout,
     postgresql.IdleSessionTimeout,
 )
 

@@ -23,7 +23,7 @@ import msgspec
 
 from nexo.pipeline.commits import Commits
 from nexo.pipeline.compact import Housekeeping
-from nexo.pipeline.delta import EVENTS_TABLE, MESSAGES_TABLE, check_lake
+from nexo.pipeline.delta import EVENTS_TABLE, MESSAGES_TABLE, check_lake, make_folder
 from nexo.pipeline.files import ADDED, Added, file_writer, source_of
 from nexo.pipeline.job import trigger
 from nexo.pipeline.status import is_running
@@ -264,7 +264,7 @@ class Archiving:
             if process.isdigit() and not is_running(int(process)):
                 shutil.rmtree(old, ignore_errors=True)
         self._checkpoints.append(place / name)
-        return str(place / name)
+        return make_folder(str(place / name))
 
 
 def written(batch: DataFrame, lake: Lake, floors: dict[str, int]) -> list[Added]:

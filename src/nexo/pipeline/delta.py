@@ -10,6 +10,7 @@ import contextlib
 import errno
 import json
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
@@ -161,6 +162,15 @@ def make_table(lake: Lake, kind: Kind) -> DeltaTable:
             storage_options=lake.options,
         )
         return DeltaTable(uri, storage_options=lake.options)
+
+
+def make_folder(path: str) -> str:
+    """A folder for Spark, if it is one of this machine: Java tells in a hundred lines that it
+    cannot make it."""
+    if "://" not in path:
+        with store_errors(path):
+            Path(path).mkdir(parents=True, exist_ok=True)
+    return path
 
 
 def check_lake(lake: Lake, more: Iterable[Kind] = ()) -> None:

@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-unt
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 
 from nexo.vocabulary import errors
-from nexo.vocabulary.errors import InvalidArgument, NexoError
+from nexo.vocabulary.errors import InvalidArgument, NexoError, ReadOnly
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +35,11 @@ def explained(error: BaseException) -> NexoError:
         hinted = _HINTED.match(message)
         kind = getattr(errors, name, NexoError)
         return kind(*hinted.groups()) if hinted else kind(message)
+    if "No space left on device" in text:
+        return ReadOnly(
+            "a disk that Spark writes to is full",
+            "make room in the lake, in --checkpoint and in spark.local.dir, and run the job again",
+        )
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     first = lines[0] if lines else type(error).__name__
     _log.error("%s", text)

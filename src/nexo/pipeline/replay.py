@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as f
 
-from nexo.pipeline.delta import MESSAGES_TABLE, check_not_old, open_table
+from nexo.pipeline.delta import MESSAGES_TABLE, check_not_old, open_table, store_errors
 from nexo.pipeline.failures import checked_sql
 from nexo.pipeline.parts import Bounds, columns_of, parts_of, rows_of
 from nexo.spark.link import TIMEOUT_S, link_to, numbered_publish, numbered_push
@@ -240,7 +240,8 @@ def _check_source(parts: list[Part], asked: Replay) -> None:
 
 def _kept_plan(lake: Lake, asked: Replay) -> Plan | None:
     """The plan of a replay that ran before."""
-    content = lake.read("replays", f"{asked.name}.json")
+    with store_errors(lake.uri):
+        content = lake.read("replays", f"{asked.name}.json")
     if content is None:
         return None
     plan = msgspec.json.decode(content, type=Plan)
@@ -253,7 +254,8 @@ def _kept_plan(lake: Lake, asked: Replay) -> Plan | None:
 
 
 def _keep_plan(lake: Lake, asked: Replay, plan: Plan) -> None:
-    lake.write(msgspec.json.encode(plan), "replays", f"{asked.name}.json")
+    with store_errors(lake.uri):
+        lake.write(msgspec.json.encode(plan), "replays", f"{asked.name}.json")
 
 
 def _new_plan(asked: Replay, found: Found, depth_max: int | None) -> Plan:

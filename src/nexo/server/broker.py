@@ -11,11 +11,12 @@ import resource
 import shutil
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from nexo import __version__
+from nexo.doors.admin_http.app import api_document
 from nexo.doors.json_udp.door import UdpDoor
 from nexo.doors.rpc_tcp.door import RpcDoor
 from nexo.engine.desk import AdaptiveRunner
@@ -35,9 +36,18 @@ if TYPE_CHECKING:
 
     from nexo.journal.port import Journal
     from nexo.server.configuration import Configuration
+    from nexo.vocabulary.errors import NexoError
 
 IN_MEMORY = ":memory:"
 _STATM = Path("/proc/self/statm")
+
+
+class Door(Protocol):
+    """What listens."""
+
+    async def open(self, host: str, port: int) -> int: ...
+
+    async def close(self) -> None: ...
 
 
 class Ports(msgspec.Struct, frozen=True):
@@ -57,11 +67,22 @@ class Broker:
         self._rpc: RpcDoor | None = None
         self._udp: UdpDoor | None = None
         self._lag: LagTimer | None = None
+        self._surroundings: BrokerSurroundings | None = None
 
     @property
     def engine(self) -> Engine:
         assert self._engine is not None, "the broker is not started"
         return self._engine
+
+    @property
+    def engines(self) -> list[Engine]:
+        """One; a node of a cluster has one for each of its shards."""
+        return [self.engine]
+
+    @property
+    def failure(self) -> NexoError | None:
+        """Why it cannot go on."""
+        return None
 
     async def start(self) -> Ports:
         """Recover what the journal holds, then open the doors."""
@@ -79,22 +100,25 @@ class Broker:
             new_incarnation=lambda: draw.getrandbits(64),
         )
         data = data_directory(configuration)
-        security = self._security = Security(configuration, engine, data)
+        security = self._security = Security(configuration, engine.wall_ms, data)
         await engine.open()
         warn_of_directory(data)
-        security.begin()
+        security.begin(engine.tokens)
         self._http = HttpService(engine, configuration, security)
         self._rpc = RpcDoor(engine, f"nexo {__version__}", security.guard, security.tls)
         self._mount_apps(engine, data)
         self._udp = UdpDoor(engine, security.guard) if configuration.udp == "on" else None
         try:
-            return Ports(
+            ports = Ports(
                 http=await self._open(self._http, configuration.http_port, "http"),
                 rpc=await self._open(self._rpc, configuration.rpc_port, "rpc"),
                 udp=await self._open(self._udp, configuration.udp_port, "udp")
                 if self._udp is not None
                 else None,
             )
+            assert self._surroundings is not None
+            self._surroundings.rpc_port = ports.rpc
+            return ports
         except BaseException:
             await self.stop()
             raise
@@ -103,7 +127,7 @@ class Broker:
         """Say goodbye to clients first, then write what waits. `tell` hears what is being done."""
         tell("say goodbye to clients")
         doors = [door for door in (self._http, self._rpc, self._udp) if door is not None]
-        await asyncio.gather(*[_say_goodbye(door) for door in doors])
+        await asyncio.gather(*[say_goodbye(door) for door in doors])
         if self._lag is not None:
             self._lag.stop()
         if self._security is not None:
@@ -118,13 +142,14 @@ class Broker:
         assert http is not None
         assert rpc is not None
         counted = {"http": lambda: http.connections, "rpc": lambda: len(rpc.connections)}
-        surroundings = BrokerSurroundings(data, counted)
+        surroundings = BrokerSurroundings(data, counted, self._configuration.region)
+        self._surroundings = surroundings
         http.show_metrics(engine, surroundings)
         http.open_admin(engine, surroundings)
         http.open_console(engine, surroundings)
         self._lag = LagTimer(engine.meters.loop_lag_s)
 
-    async def _open(self, door: HttpService | RpcDoor | UdpDoor, port: int, kind: str) -> int:
+    async def _open(self, door: Door, port: int, kind: str) -> int:
         host = self._configuration.host
         try:
             return await door.open(host, port)
@@ -146,7 +171,7 @@ class Broker:
             ) from error
 
 
-async def _say_goodbye(door: HttpService | RpcDoor | UdpDoor) -> None:
+async def say_goodbye(door: Door) -> None:
     """A client that does not read its goodbye must not keep the broker from stopping."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(GOODBYE_S):
@@ -186,10 +211,21 @@ def journal_of(data: str, url: str | None = None) -> Journal:
 class BrokerSurroundings:
     """What is known of a broker outside of its engine: its version, its connections, its disk."""
 
-    def __init__(self, data: Path | None, connections: dict[str, Callable[[], int]]) -> None:
+    def __init__(
+        self,
+        data: Path | None,
+        connections: dict[str, Callable[[], int]],
+        region: str,
+    ) -> None:
         self.version = __version__
+        self.region = region
+        self.rpc_port = 0  # where native clients connect, once it is open
         self._data = data
         self._connections = connections
+
+    def api_document(self) -> bytes:
+        """The OpenAPI document of the admin API."""
+        return api_document(__version__)
 
     def connections(self) -> dict[str, int]:
         """Open connections by door."""

@@ -53,6 +53,14 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "`postgresql://USER@HOST/DATABASE`",
         ),
     ] = None
+    node: Annotated[
+        Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,63}$")] | None,
+        Meta(description="run a node of the cluster in that database, under this name"),
+    ] = None
+    advertise: Annotated[
+        Annotated[str, Meta(min_length=1)] | None,
+        Meta(description="the host name at which other nodes reach this one; default: --host"),
+    ] = None
     host: Annotated[str, Meta(min_length=1, description="address to listen on")] = "127.0.0.1"
     http_port: Annotated[
         Port,

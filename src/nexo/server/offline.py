@@ -67,5 +67,12 @@ async def _open(data: str) -> Engine:
         )
     draw = random.SystemRandom()
     url = data if is_postgresql(data) else None
-    engine = Engine(journal_of(data, url), new_incarnation=lambda: draw.getrandbits(64))
+    journal = journal_of(data, url)
+    if url is not None:
+        from nexo.cluster.offline import open_tokens
+
+        found = await open_tokens(url)
+        if found is not None:
+            return found
+    engine = Engine(journal, new_incarnation=lambda: draw.getrandbits(64))
     return await engine.open()

@@ -18,8 +18,9 @@ from nexo.vocabulary.limits import SECURITY_ROUND_S
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Callable
 
-    from nexo.engine.engine import Engine
+    from nexo.engine.tokens import Tokens
     from nexo.server.configuration import Configuration
 
 REQUIRED = "required"
@@ -30,15 +31,17 @@ logger = logging.getLogger("nexo.server")
 class Security:
     """The guard of all doors and their TLS, with a round now and then."""
 
-    def __init__(self, configuration: Configuration, engine: Engine, data: Path | None) -> None:
+    def __init__(
+        self, configuration: Configuration, wall_ms: Callable[[], int], data: Path | None
+    ) -> None:
         self.guard = Guard(
-            engine.wall_ms,
+            wall_ms,
             is_required=configuration.access == REQUIRED,
             audit=Audit(data, tell=configuration.journal is not None),
         )
         self._tls = _tls(configuration)
         self._round: asyncio.TimerHandle | None = None
-        self._engine = engine
+        self._wall_ms = wall_ms
         self._is_loopback = is_loopback(configuration.host)
 
     @property
@@ -51,10 +54,11 @@ class Security:
         """Whether anyone may do everything because only this machine can reach the broker."""
         return self._is_loopback and not self.guard.is_required
 
-    def begin(self) -> None:
+    def begin(self, tokens: Tokens | None) -> None:
         """Guard with the tokens that there are, and say what an operator should know."""
-        self._engine.tokens.guard_with(self.guard.adopt)
-        if self.guard.is_required and not self._engine.tokens.all():
+        if tokens is not None:
+            tokens.guard_with(self.guard.adopt)
+        if self.guard.is_required and tokens is not None and not tokens.all():
             logger.warning(
                 "access is required but there are no tokens: every call will be refused",
                 extra={"hint": "stop, then nexo token create admin --allow '*:*' --data DIR"},
@@ -72,7 +76,7 @@ class Security:
         self.guard.audit.flush()
 
     def _go_round(self) -> None:
-        self.guard.audit.flush(self._engine.wall_ms())
+        self.guard.audit.flush(self._wall_ms())
         if self.guard.is_required:
             self.guard.expire()
         if self._tls is not None:

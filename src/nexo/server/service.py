@@ -26,7 +26,7 @@ import msgspec
 
 from nexo.engine.process import Collector, run, tune_process
 from nexo.server.broker import Broker
-from nexo.vocabulary.errors import NotReady
+from nexo.vocabulary.errors import InvalidArgument, NotReady
 from nexo.vocabulary.limits import (
     CLOCK_STEP_MS,
     DESCRIPTORS_MAX,
@@ -36,10 +36,11 @@ from nexo.vocabulary.limits import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from nexo.server.broker import Ports
     from nexo.server.configuration import Configuration
+    from nexo.vocabulary.errors import NexoError
 
     Announce = Callable[[Broker, Ports], None]
 
@@ -116,7 +117,7 @@ async def _serve(
 ) -> None:
     asyncio.get_running_loop().set_exception_handler(_report)
     asked = signals.listen()
-    broker, collector = Broker(configuration), Collector()
+    broker, collector = broker_of(configuration), Collector()
     began = time.perf_counter()
     logger.debug("starting", extra={"pid": os.getpid()})
     ports = await broker.start()
@@ -135,6 +136,25 @@ async def _serve(
         notify("STOPPING=1")
         await broker.stop(lambda doing: setattr(stopping, "doing", doing))
         logger.info("stopped", extra={"took_ms": _since_ms(began)})
+
+
+def broker_of(configuration: Configuration) -> Broker:
+    """A broker alone, or a node of a cluster, which is loaded only then."""
+    if configuration.node is None:
+        if configuration.advertise is not None:
+            raise InvalidArgument("--advertise is for a node of a cluster", "give --node NAME too")
+        return Broker(configuration)
+    if configuration.journal is None:
+        raise InvalidArgument(
+            "a node of a cluster keeps everything in PostgreSQL", "give --journal URL too"
+        )
+    from nexo.server.node import NodeBroker
+
+    return NodeBroker(configuration)
+
+
+def _first(found: Iterable[NexoError | None]) -> NexoError | None:
+    return next((each for each in found if each is not None), None)
 
 
 def write_ports(file: str, ports: Ports) -> None:
@@ -156,20 +176,23 @@ async def _watch(broker: Broker, stopping: asyncio.Future[str]) -> None:
     unreadable: set[tuple[str, int]] = set()
     ahead_ms = 0
     while not stopping.done():
-        refusal = broker.engine.refusal
+        if broker.failure is not None:
+            raise broker.failure
+        refusal = _first(engine.refusal for engine in broker.engines)
         if refusal is not None and said is None:
             logger.error("read-only", extra={"reason": refusal.message, "hint": refusal.hint})
         elif refusal is None and said is not None:
             logger.info("writable again")
         said = refusal
-        stall = broker.engine.trouble if refusal is None else None
+        stall = _first(engine.trouble for engine in broker.engines) if refusal is None else None
         if stall is not None and stalled is None:
             logger.error("commits are overdue", extra={"reason": stall.message, "hint": stall.hint})
         elif stall is None and stalled is not None:
             logger.info("commits work again")
         stalled = stall
         unreadable = _tell_unreadable(broker, unreadable)
-        ahead_ms = tell_clock(broker.engine.clock_ahead_ms(), ahead_ms)
+        aheads_ms = [engine.clock_ahead_ms() for engine in broker.engines]
+        ahead_ms = tell_clock(max(aheads_ms, key=abs, default=0), ahead_ms)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(stopping), DISK_WATCH_S)
 
@@ -197,7 +220,11 @@ def tell_clock(ahead_ms: int, told_ms: int) -> int:
 
 def _tell_unreadable(broker: Broker, told: set[tuple[str, int]]) -> set[tuple[str, int]]:
     """Queues go past what cannot be read, so nobody else would say that it is there."""
-    found = {(each.name, each.first): each for each in broker.engine.memory.unreadable()}
+    found = {
+        (each.name, each.first): each
+        for engine in broker.engines
+        for each in engine.memory.unreadable()
+    }
     for key, each in found.items():
         if key not in told:
             extra = {"of": each.name, "first": each.first, "messages": each.messages}
@@ -206,13 +233,13 @@ def _tell_unreadable(broker: Broker, told: set[tuple[str, int]]) -> set[tuple[st
 
 
 def _tell_start(broker: Broker, ports: Ports, began: float) -> None:
-    queues = broker.engine.queues.values()
+    queues = [actor for engine in broker.engines for actor in engine.queues.values()]
     logger.info(
         "ready",
         extra={
             "queues": len(queues),
             "messages": sum(actor.queue.depth for actor in queues),
-            "topics": len(broker.engine.topics),
+            "topics": sum(len(engine.topics) for engine in broker.engines),
             "pid": os.getpid(),
             "took_ms": _since_ms(began),
             **{f"{door}_port": port for door, port in msgspec.structs.asdict(ports).items()},

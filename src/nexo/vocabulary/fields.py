@@ -40,6 +40,7 @@ Name = Annotated[str, Meta(max_length=limits.FULL_NAME_CHARS_MAX)]  # of what ma
 MessageId = Annotated[str, Meta(min_length=1, max_length=limits.MESSAGE_ID_CHARS_MAX)]
 PatternText = Annotated[str, Meta(min_length=1, max_length=limits.PATTERN_CHARS_MAX)]
 ClientName = Annotated[str, Meta(max_length=limits.CONSUMER_CHARS_MAX)]
+NodeName = Annotated[str, Meta(min_length=1, max_length=limits.NODE_CHARS_MAX)]
 ConsumerName = Annotated[str, Meta(min_length=1, max_length=limits.CONSUMER_CHARS_MAX)]
 ProducerName = Annotated[str, Meta(max_length=limits.PRODUCER_CHARS_MAX)]
 GroupId = Annotated[str, Meta(min_length=1, max_length=limits.GROUP_ID_CHARS_MAX)]

@@ -19,6 +19,32 @@ class Found(msgspec.Struct, frozen=True):
     next: int | None = None
 
 
+class NodeFigures(msgspec.Struct, frozen=True):
+    """A node of a cluster. `state`: `up`, `draining` (its shards go to others) or `down`; `lease_s`
+    is what is left of its lease."""
+
+    name: str
+    state: str
+    shards: int
+    rpc: str
+    http: str
+    version: str
+    lease_s: float
+
+
+class ShardFigures(msgspec.Struct, frozen=True):
+    """A shard, the node that owns it, and how often it was opened."""
+
+    shard: int
+    node: str | None
+    epoch: int
+
+
+class ClusterFigures(msgspec.Struct, frozen=True):
+    nodes: list[NodeFigures]
+    shards: list[ShardFigures]
+
+
 class ReasonGroup(msgspec.Struct, frozen=True):
     """Dead letters of one reason, in which a `#` stands for each number and id; when the first and
     the last of them failed, who had that one, and one of them with the beginning of its body."""

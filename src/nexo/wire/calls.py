@@ -35,6 +35,9 @@ from nexo.wire.answers import (
     AuditLine as AuditLine,
 )
 from nexo.wire.answers import (
+    ClusterFigures as ClusterFigures,
+)
+from nexo.wire.answers import (
     ConnectionFigures as ConnectionFigures,
 )
 from nexo.wire.answers import (
@@ -456,6 +459,20 @@ class CloseConnection(Request[None], frozen=True):
     number: fields.Number
 
 
+class DescribeCluster(Request[ClusterFigures], frozen=True):
+    """The nodes and shards of the cluster that the broker is a node of."""
+
+
+class DrainNode(Request[None], frozen=True):
+    """The shards of a node go to the others, until `rebalance_cluster`."""
+
+    node: fields.NodeName
+
+
+class RebalanceCluster(Request[None], frozen=True):
+    """Every node that is up gets its share of the shards."""
+
+
 class CreateToken(_OfName[TokenFigures], frozen=True):
     allow: list[fields.PermissionText]
     expires_after_ms: fields.LifeMs | None = None  # counted from now; None: never
@@ -539,6 +556,9 @@ CALLS: dict[str, Call] = {
     "audit": _call(ReadAudit, list[AuditLine]),
     "list_connections": _call(ListConnections, list[ConnectionFigures]),
     "close_connection": _call(CloseConnection, _NOTHING),
+    "cluster_info": _call(DescribeCluster, ClusterFigures),
+    "drain_node": _call(DrainNode, _NOTHING),
+    "rebalance_cluster": _call(RebalanceCluster, _NOTHING),
     "create_token": _call(CreateToken, TokenFigures),
     "list_tokens": _call(ListTokens, list[TokenFigures]),
     "revoke_token": _call(RevokeToken, _NOTHING),

@@ -50,6 +50,13 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
     software: fields.ClientName = ""  # the client library and its version
 
 
+class PassedHello(Hello, frozen=True, array_like=True):
+    """The greeting as nodes of a cluster read it, and send it for a client whose calls they pass
+    on: whoever gets it passes nothing on again. `passed` is a secret that only nodes know."""
+
+    passed: str = ""
+
+
 class Welcome(msgspec.Struct, frozen=True, array_like=True):
     version: int
     server: str
@@ -208,7 +215,7 @@ pack: Callable[[object], bytes] = msgspec.msgpack.Encoder().encode
 _REQUESTS = (Nack, Extend, Subscribe, Publish, Read, Follow, Called)
 _decoders: dict[type[Any], msgspec.msgpack.Decoder[Any]] = {
     kind: msgspec.msgpack.Decoder(kind)
-    for kind in (*_REQUESTS, Hello, Welcome, Refusal, Ended, Followed)
+    for kind in (*_REQUESTS, Hello, PassedHello, Welcome, Refusal, Ended, Followed)
 }
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from nexo.client.tokens import NewToken, TokenInfo
     from nexo.vocabulary.definitions import Definitions, Imported
     from nexo.vocabulary.user_settings import QueueOptions, TopicOptions
-    from nexo.wire.answers import AuditLine
+    from nexo.wire.answers import AuditLine, ClusterFigures
 
 
 class AsyncClient:
@@ -144,6 +144,19 @@ class AsyncClient:
         """Close a connection. The messages of its consumers return to their queues at once; its
         client reconnects by itself. Needs the permission `admin`."""
         await self._connection.run(requests.call(calls.CloseConnection(number)))
+
+    async def cluster(self) -> ClusterFigures:
+        """The nodes and shards of the cluster that the broker is a node of. Only admins may."""
+        found: ClusterFigures = await self._connection.run(requests.call(calls.DescribeCluster()))
+        return found
+
+    async def drain_node(self, node: str) -> None:
+        """Let the shards of a node go to the others, until `rebalance`. Only admins may."""
+        await self._connection.run(requests.call(calls.DrainNode(node)))
+
+    async def rebalance(self) -> None:
+        """Give every node that is up its share of the shards. Only admins may."""
+        await self._connection.run(requests.call(calls.RebalanceCluster()))
 
     async def create_token(
         self, name: str, allow: Iterable[str], expires: float | None = None, aws: bool = False

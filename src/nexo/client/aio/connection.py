@@ -234,13 +234,14 @@ class Connection:
                 await self._try()
             except (OSError, NexoError) as error:
                 self._failure = failure = unreachable(self._address, error)
-                if is_final(failure):
+                if is_final(failure, self._address):
                     self.session.fail(failure)
                     return
+                self._address = self._address.next()
 
     async def _try(self) -> None:
         loop = asyncio.get_running_loop()
-        host, port, tls = self._address
+        host, port, tls, _ = self._address
         context = None if tls is None else tls.context()
         channel = Channel(self, self.session)
         async with asyncio.timeout(CLIENT_CONNECT_S):

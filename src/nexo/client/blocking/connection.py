@@ -226,7 +226,16 @@ class Connection:
     def open_once(self, seconds: float) -> None:
         """Connect now, with one try that takes so long at most. What fails is raised as it is, for
         who has a person waiting and words of their own."""
-        self._adopt(*dial(self._address, seconds, self.session))
+        left = len(self._address.others)  # nodes to try besides
+        while True:
+            try:
+                self._adopt(*dial(self._address, seconds, self.session))
+                break
+            except (OSError, Unreachable):
+                if not left:
+                    raise
+            left -= 1
+            self._address = self._address.next()
         self.keeper.start()
 
     # -- Writing ------------------------------------------------------------------------------
@@ -360,9 +369,10 @@ class Connection:
             self._adopt(*dial(self._address, min(CLIENT_CONNECT_S, left), self.session))
         except (OSError, NexoError) as error:
             failure = unreachable(self._address, error)
-            if is_final(failure):
+            if is_final(failure, self._address):
                 raise failure from None
             self._failure = failure
+            self._address = self._address.next()
             return
         self.write()
         if self.keeper.ident is None:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     from starlette.responses import Response
 
+    from nexo.doors.console.history import Rates
     from nexo.doors.console.request import Call
     from nexo.engine.engine import Engine
     from nexo.vocabulary.errors import NexoError
@@ -62,6 +63,8 @@ class Row(msgspec.Struct, frozen=True):
     pushed: int
     acked: int
     dead_lettered: int
+    in_rate: float
+    out_rate: float
     paused: bool
     fifo: bool
     dead_letters: str  # the queue that gets its dead letters, if it is there
@@ -72,6 +75,8 @@ class Row(msgspec.Struct, frozen=True):
         prefix = f"q.{self.name}."
         told = {
             "oldest": formatting.span(self.oldest_age_ms) if self.depth else formatting.NOTHING,
+            "in": formatting.rate(self.in_rate),
+            "out": formatting.rate(self.out_rate),
             "state": "paused" if self.paused else "",
         }
         for field in _COUNTS:
@@ -90,17 +95,17 @@ _COUNTS = (
     "dead_lettered",
 )
 # What the table can be sorted by: its heading, and what is compared.
-SORTS: dict[str, tuple[str, Callable[[QueueActor], Any]]] = {
-    "name": ("Queue", lambda actor: actor.name),
-    "depth": ("Depth", lambda actor: counts(actor).depth),
-    "oldest": ("Oldest", lambda actor: actor.info().oldest_age_ms if counts(actor).depth else 0),
-    "ready": ("Ready", lambda actor: counts(actor).ready),
-    "in_flight": ("In flight", lambda actor: counts(actor).in_flight),
-    "scheduled": ("Scheduled", lambda actor: counts(actor).scheduled),
-    "consumers": ("Consumers", lambda actor: counts(actor).consumers),
-    "pushed": ("Pushed", lambda actor: counts(actor).pushed),
-    "acked": ("Acked", lambda actor: counts(actor).acked),
-    "dead_lettered": ("Dead-lettered", lambda actor: counts(actor).dead_lettered),
+SORTS: dict[str, tuple[str, Callable[[QueueActor, Rates], Any]]] = {
+    "name": ("Queue", lambda actor, _: actor.name),
+    "depth": ("Depth", lambda actor, _: counts(actor).depth),
+    "oldest": ("Oldest", lambda actor, _: actor.info().oldest_age_ms if counts(actor).depth else 0),
+    "in": ("In/s", lambda actor, rates: rates.of(actor.name)[0]),
+    "out": ("Out/s", lambda actor, rates: rates.of(actor.name)[1]),
+    "ready": ("Ready", lambda actor, _: counts(actor).ready),
+    "in_flight": ("In flight", lambda actor, _: counts(actor).in_flight),
+    "scheduled": ("Scheduled", lambda actor, _: counts(actor).scheduled),
+    "consumers": ("Consumers", lambda actor, _: counts(actor).consumers),
+    "dead_lettered": ("Dead-lettered", lambda actor, _: counts(actor).dead_lettered),
 }
 
 
@@ -111,6 +116,7 @@ def rows_of(call: Call, actors: list[QueueActor]) -> list[Row]:
     for actor in actors:
         info, settings = actor.info(), actor.settings
         target = letters.target_of(actor.name, settings)
+        in_rate, out_rate = call.shared.sampler.rates.of(actor.name)
         rows.append(
             Row(
                 name=actor.name,
@@ -123,6 +129,8 @@ def rows_of(call: Call, actors: list[QueueActor]) -> list[Row]:
                 pushed=info.pushed,
                 acked=info.acked,
                 dead_lettered=info.dead_lettered,
+                in_rate=in_rate,
+                out_rate=out_rate,
                 paused=info.paused,
                 fifo=settings.fifo,
                 dead_letters=target if call.leads_to(target) else "",
@@ -157,6 +165,7 @@ async def choose(call: Call) -> Chosen:
     sort = sort if sort in SORTS else "name"
     descending = wanted.startswith("-")
     is_by_name = sort == "name" and not descending
+    rates = call.shared.sampler.rates
     known, found, matching = 0, list[QueueActor](), 0
     async for actors in steps(call.engine.queues):
         of_these = [each for each in actors if call.caller.knows(each.name)]
@@ -166,18 +175,20 @@ async def choose(call: Call) -> Chosen:
         found += of_these
         matching += len(of_these)
         if not is_by_name and len(found) >= 2 * CONSOLE_SORTED_MAX:
-            found = _first(found, sort, descending)
+            found = _first(found, sort, descending, rates)
     if not is_by_name:
-        found = _first(found, sort, descending)
+        found = _first(found, sort, descending, rates)
     pages = max(1, -(-len(found) // CONSOLE_ROWS_SHOWN))
     page = whole_number(call.query("page"), 1, 1, pages)
     shown = found[(page - 1) * CONSOLE_ROWS_SHOWN : page * CONSOLE_ROWS_SHOWN]
     return Chosen(shown, matching, known, sort, descending, text, page, pages)
 
 
-def _first(found: list[QueueActor], sort: str, descending: bool) -> list[QueueActor]:
+def _first(found: list[QueueActor], sort: str, descending: bool, rates: Rates) -> list[QueueActor]:
     """The first by a figure; equal ones stay in the order of their names."""
-    return sorted(found, key=SORTS[sort][1], reverse=descending)[:CONSOLE_SORTED_MAX]
+    figure = SORTS[sort][1]
+    ranked = sorted(found, key=lambda actor: figure(actor, rates), reverse=descending)
+    return ranked[:CONSOLE_SORTED_MAX]
 
 
 async def queues(call: Call) -> Response:
@@ -189,7 +200,7 @@ async def queues(call: Call) -> Response:
         rows=rows_of(call, chosen.actors),
         sorts={key: heading for key, (heading, _) in SORTS.items()},
         live=f"{at('live', 'queues')}?{call.query_string}",
-        host=call.request.headers.get("host", "localhost:9324"),
+        place=call.place,
     )
 
 
@@ -305,6 +316,7 @@ async def _page(call: Call, refused: NexoError | None = None) -> Response:
         claimed=actor.info().claimed,
         claims_made_of=_claimed(actor),
         now_ms=call.engine.now_ms(),
+        place=call.place,
     )
 
 

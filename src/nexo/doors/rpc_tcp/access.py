@@ -119,6 +119,8 @@ def resource_of(wanted: Wanted) -> str:
         return f"connection {wanted.number}"
     if isinstance(wanted, calls.AwaitRedrive):
         return f"task {wanted.task}"
+    if isinstance(wanted, calls.DrainNode):
+        return f"node {wanted.node}"
     return str(getattr(wanted, "name", ""))
 
 

@@ -361,6 +361,13 @@ async def _close_connection(engine: Engine, wanted: calls.CloseConnection) -> No
     engine.connections.close(wanted.number)
 
 
+async def _no_cluster(engine: Engine, _: calls.Request[Any]) -> Any:
+    """A node of a cluster answers these before they get here."""
+    raise InvalidArgument(
+        "this broker is not a node of a cluster", "see nexo cluster create --help"
+    )
+
+
 async def _create_token(engine: Engine, wanted: calls.CreateToken) -> calls.TokenFigures:
     minted = await engine.tokens.create(
         wanted.name, wanted.allow, expires_after_ms=wanted.expires_after_ms, aws=wanted.aws
@@ -440,6 +447,9 @@ CALLS: dict[str, Calling] = {
     "backup_end": _backup_end,
     "list_connections": _list_connections,
     "close_connection": _close_connection,
+    "cluster_info": _no_cluster,
+    "drain_node": _no_cluster,
+    "rebalance_cluster": _no_cluster,
     "create_token": _create_token,
     "list_tokens": _list_tokens,
     "revoke_token": _revoke_token,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Coroutine
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -31,6 +31,7 @@ from nexo.doors.sqs_http.call import Call, Door, Later
 from nexo.doors.sqs_http.delete_message import Deletes
 from nexo.doors.sqs_http.errors import SqsError, missing
 from nexo.doors.sqs_http.queues import Pauses
+from nexo.doors.sqs_http.receive_message import Receives
 from nexo.doors.sqs_http.sends import Sends
 from nexo.doors.sqs_http.shapes import Shape
 from nexo.engine.committer import call_back
@@ -76,7 +77,7 @@ class SqsApp:
         self._guard = guard or Guard(engine.wall_ms)
         addresses = Addresses(account, region)
         self._callers = Callers(addresses.default, self._guard)
-        self._door = Door(engine, addresses, Pauses(has_pauses), Sends(), Deletes())
+        self._door = Door(engine, addresses, Pauses(has_pauses), Sends(), Receives(), Deletes())
         # The id of a request is unlike any other, and cheap: this life of the door, and a number.
         life = secrets.token_hex(10)
         self._life = f"{life[:8]}-{life[8:12]}-4{life[12:15]}-8{life[15:18]}-".encode()
@@ -154,7 +155,7 @@ class SqsApp:
             if getattr(wanted, field) is None:
                 raise missing(name)
         if operation.is_audited and self._guard.is_required:
-            call.exchange.spawn(_finished(call, self._audited(call, action, wanted)))
+            call.answer_later(self._audited(call, action, wanted))
             return
         result = action.handler(call, wanted)
         if result is None or isinstance(result, Shape):
@@ -164,7 +165,7 @@ class SqsApp:
                 call.then = result.then
                 call_back(result.future, call.told)
         else:
-            call.exchange.spawn(_finished(call, result))
+            call.answer_later(result)
 
     async def _audited(self, call: Call, action: Action, wanted: Shape) -> Shape | None:
         resource = str(getattr(wanted, "queue_url", None) or getattr(wanted, "queue_name", ""))
@@ -211,17 +212,6 @@ def _other_action(target: bytes) -> Action:
         if sts is not None:
             return sts
     raise SqsError("UnknownOperationException", "The operation is not known.")
-
-
-async def _finished(call: Call, work: Coroutine[Any, Any, Shape | None]) -> None:
-    try:
-        result = await work
-    except Gone:
-        return
-    except (SqsError, NexoError) as error:
-        call.refuse(error)
-    else:
-        call.answer(result)
 
 
 async def _handed_on(call: Call, other: QueryApi, fields: dict[str, str]) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nexo.access.operations import On
+from nexo.doors.http.body import Gone
 from nexo.doors.sqs_http import query
 from nexo.doors.sqs_http.accounts import STS_NAMESPACE
 from nexo.doors.sqs_http.errors import SqsError, missing, no_such_queue, sqs_error
@@ -17,13 +18,14 @@ from nexo.vocabulary.limits import SQS_TRACE_CHARS_MAX
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from nexo.access.operations import Operation
     from nexo.doors.http.exchange import Exchange
     from nexo.doors.sqs_http.accounts import Addresses, Caller
     from nexo.doors.sqs_http.delete_message import Deletes
     from nexo.doors.sqs_http.queues import Pauses
+    from nexo.doors.sqs_http.receive_message import Receives
     from nexo.doors.sqs_http.sends import Sends
     from nexo.doors.sqs_http.shapes import Shape
     from nexo.engine.engine import Engine
@@ -64,12 +66,14 @@ class Door:
         addresses: Addresses,
         pauses: Pauses,
         sends: Sends,
+        receives: Receives,
         deletes: Deletes,
     ) -> None:
         self.engine = engine
         self.addresses = addresses
         self.pauses = pauses
         self.sends = sends
+        self.receives = receives
         self.deletes = deletes
         self.waits: set[asyncio.Task[Delivery]] = set()  # long polls, which end when it closes
 
@@ -152,6 +156,20 @@ class Call:
             self.refuse(error)
         else:
             raise error
+
+    def answer_later(self, work: Coroutine[Any, Any, Shape | None]) -> None:
+        """Go on in a task, and answer with what it brings."""
+        self.exchange.spawn(self._finished(work))
+
+    async def _finished(self, work: Coroutine[Any, Any, Shape | None]) -> None:
+        try:
+            result = await work
+        except Gone:
+            return
+        except (SqsError, NexoError) as error:
+            self.refuse(error)
+        else:
+            self.answer(result)
 
     def answer(self, result: Shape | bytes | None) -> None:
         if self.is_query:

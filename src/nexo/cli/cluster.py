@@ -1,0 +1,141 @@
+"""`nexo cluster …`: several brokers as one, over PostgreSQL."""
+
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nexo.cli.parameters import command_group
+from nexo.cli.session import Session, takes_session
+
+if TYPE_CHECKING:
+    from nexo.wire.answers import ClusterFigures
+
+app = command_group(
+    "cluster",
+    """Run several brokers as one, over PostgreSQL.
+
+    \b
+    Examples
+      nexo cluster create --journal postgresql://nexo@db/nexo
+      nexo serve --journal postgresql://nexo@db/nexo --node a --advertise host-a
+      nexo cluster status
+      nexo cluster drain a
+    """,
+)
+
+
+@app.command()
+def create(
+    journal: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            help="The PostgreSQL database: postgresql://USER@HOST/DATABASE.",
+            envvar="NEXO_JOURNAL",
+        ),
+    ],
+    shards: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="Parts that queues are divided into; it cannot be changed later."
+        ),
+    ] = 64,
+    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
+) -> None:
+    """Create a cluster in an empty PostgreSQL database.
+
+    \b
+    Examples
+      nexo cluster create --journal postgresql://nexo@db/nexo
+      nexo cluster create --journal postgresql://nexo@db/nexo --shards 256
+
+    Queues and topics are divided into shards by their names, and shards among
+    the nodes that run. More shards than you will ever have nodes is right.
+    """
+    from nexo.server.broker import journal_of
+
+    journal_of("", journal)  # a URL, and psycopg is installed
+    from nexo.journal.postgresql_cluster import create_cluster
+    from nexo.journal.postgresql_connection import shown_url
+
+    create_cluster(journal, shards)
+    where = shown_url(journal)
+    Session("", None, as_json).answer(
+        {"journal": where, "shards": shards},
+        f"Created a cluster of {shards:,} {'shard' if shards == 1 else 'shards'} at {where}",
+    )
+
+
+@app.command()
+@takes_session
+def status(session: Session) -> None:
+    """Show the nodes of the cluster, and how many shards each has.
+
+    \b
+    Examples
+      nexo cluster status
+      nexo cluster status --json    with the owner of each shard
+    """
+    with session.client() as client:
+        found = client.cluster()
+    if session.as_json:
+        session.document(found)
+    else:
+        _print(found)
+
+
+@app.command()
+@takes_session
+def drain(
+    session: Session,
+    node: Annotated[str, typer.Argument(metavar="NODE", help="The name of the node.")],
+) -> None:
+    """Move the shards of a node to the others, for example before maintenance.
+
+    \b
+    Examples
+      nexo cluster drain a
+
+    The node still takes calls and passes them on. It gets shards again after
+    nexo cluster rebalance. To stop a node, just send it SIGTERM.
+    """
+    with session.client() as client:
+        client.drain_node(node)
+    session.answer({"node": node, "draining": True}, f"Draining node {node}")
+
+
+@app.command()
+@takes_session
+def rebalance(session: Session) -> None:
+    """Divide the shards among all nodes again, after a drain.
+
+    \b
+    Examples
+      nexo cluster rebalance
+
+    When a node starts or stops this happens by itself.
+    """
+    with session.client() as client:
+        client.rebalance()
+    session.answer({"rebalanced": True}, "Rebalancing")
+
+
+def _print(found: "ClusterFigures") -> None:
+    from rich.markup import escape
+
+    from nexo.cli.tables import console, plain_table
+
+    table = plain_table("node", "state", "shards", "rpc", "http", "version", right=("shards",))
+    for node in found.nodes:
+        state = node.state if node.state == "up" else f"[red]{node.state}[/red]"
+        told = (node.rpc, node.http, node.version)
+        table.add_row(
+            escape(node.name), state, f"{node.shards:,}", *(escape(each) for each in told)
+        )
+    console().print(table)
+    owned = Counter(shard.node for shard in found.shards)
+    down = {node.name for node in found.nodes if node.state == "down"}
+    free = sum(count for node, count in owned.items() if node is None or node in down)
+    if free:
+        console().print(f"[red]{free:,} of {len(found.shards):,} shards have no owner[/red]")

@@ -1,0 +1,8 @@
+"""Several brokers as one: nodes over a journal in PostgreSQL.
+
+Lives here: placement of names and shards, the life of a node, its shards, passing calls on.
+May import: doors, engine, journal, access, telemetry, wire, vocabulary; asyncio.
+Never: is imported by a broker that is alone, or writes past a shard's fence.
+Enter at: `node.Node`; `placement` has the rules.
+Tests: `tests/cluster/`.
+"""

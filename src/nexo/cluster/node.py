@@ -1,0 +1,478 @@
+"""A node of a cluster: it says that it lives, takes and gives shards, and knows who has the others.
+
+A shard is a whole engine. The shards of a node share the connection that writes, so that many cost
+little more than one. Who owns what stands in PostgreSQL, and `placement` has the rules; here is
+what carries them out: one task that renews the lease and reads the tables, and one that opens,
+closes and hands over, one shard after the other.
+
+A node that could not renew its lease in time gives out nothing, whatever it believes to own: by
+then another may have it. What it would write is refused by the fence of each shard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from nexo.cluster.placement import ClusterState, Lease, NodeState, plan_of, shard_of, stem_of
+from nexo.engine.engine import Engine
+from nexo.journal.postgresql_cluster import ClusterTables
+from nexo.journal.postgresql_shards import Shards
+from nexo.telemetry.meters import Meters
+from nexo.vocabulary.changes import TokenDefined
+from nexo.vocabulary.errors import Fenced, InvalidArgument, NexoError, NotReady
+from nexo.vocabulary.limits import (
+    CHUNK_BYTES_MAX,
+    CLUSTER_JOIN_S,
+    CLUSTER_LEASE_S,
+    CLUSTER_MARGIN_S,
+    CLUSTER_NAMES_KEPT,
+    CLUSTER_RENEW_S,
+    CLUSTER_ROUTE_S,
+)
+from nexo.wire.answers import ClusterFigures, NodeFigures, ShardFigures
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from nexo.journal.postgresql_cluster import Tables
+    from nexo.journal.postgresql_shards import ShardJournal
+
+Result = TypeVar("Result")
+
+logger = logging.getLogger("nexo.cluster")
+
+TOKENS_SHARD = 0  # whose catalog holds the tokens of the cluster
+_AGAIN_S = 0.25  # before something that failed is tried again
+
+
+def boot_s() -> float:
+    """Seconds on a clock that also counts while the machine sleeps."""
+    return time.clock_gettime(_CLOCK)
+
+
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+class Node:
+    def __init__(self, url: str, name: str, memory_limit_bytes: int) -> None:
+        self.name = name
+        draw = random.SystemRandom()
+        self._run = draw.getrandbits(62)
+        self._new_incarnation: Callable[[], int] = lambda: draw.getrandbits(64)
+        self._memory_limit_bytes = memory_limit_bytes
+        self.shards = 0
+        self.secret = ""
+        self.engines: dict[int, Engine] = {}
+        self.meters = Meters()
+        self.state = ClusterState({}, {})
+        self.failure: asyncio.Future[NexoError] = asyncio.get_running_loop().create_future()
+        self._lease = Lease(CLUSTER_LEASE_S, CLUSTER_MARGIN_S)
+        self._store = Shards(url, name, self._run)
+        # Two connections: who waits for news must not keep others from writing it.
+        self._leases = _Threaded(ClusterTables(url, name, self._run))
+        self._hands = _Threaded(ClusterTables(url, name, self._run))
+        self._shard_of: dict[str, int] = {}  # of names that were asked for lately
+        self._lost: set[int] = set()
+        self._touched: dict[int, float] = {}  # when this node changed the owner of a shard
+        self._changed = asyncio.Event()
+        self._waiting: list[asyncio.Future[None]] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._is_away = False
+        self._adopt: Callable[[Mapping[str, TokenDefined]], None] | None = None
+        self._publishing: asyncio.Task[None] | None = None
+        self._tokens_told = 0  # their version in the tables
+        self._tokens_known = -1  # the version of the tokens that were adopted
+        self.when_closed: list[Callable[[int], None]] = []  # told before a shard is closed
+        self.when_moved: list[Callable[[int], None]] = []  # told when it has another owner
+
+    # -- Life ---------------------------------------------------------------------------------
+
+    async def prepare(self) -> None:
+        """Look whether there is a cluster, and who may come in, before anything is opened."""
+        self.shards, self.secret = await self._hands.call(lambda tables: tables.cluster())
+        await self._adopt_tokens()
+
+    async def join(self, rpc: str, http: str, version: str) -> None:
+        """Be one of the living from now on. A node of the same name that was killed may still
+        have its lease for a while."""
+        until_s = boot_s() + CLUSTER_JOIN_S
+        while True:
+            asked_s = boot_s()
+            if await self._leases.call(lambda tables: tables.join(rpc, http, version)):
+                break
+            if boot_s() > until_s:
+                raise NotReady(
+                    f"a node of the name {self.name!r} is running already",
+                    "each node needs a name of its own: --node NAME",
+                )
+            await asyncio.sleep(_AGAIN_S)
+        self._learn(await self._leases.call(lambda tables: tables.renew()), asked_s)
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._live()), loop.create_task(self._work())]
+
+    async def leave(self) -> None:
+        """Close all shards, then say that they are free: others take them at once."""
+        for task in self._tasks[1:]:
+            task.cancel()
+        if self._publishing is not None:
+            await asyncio.gather(self._publishing, return_exceptions=True)
+        await asyncio.gather(*self._tasks[1:], return_exceptions=True)
+        for shard in list(self.engines):
+            await self._close(shard)
+        for task in self._tasks[:1]:  # until here the lease had to be renewed
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._lease.end()
+        try:
+            await self._hands.call(lambda tables: tables.leave())
+        except NexoError as error:  # its lease ends by itself
+            logger.warning("the node could not say that it leaves", extra={"reason": str(error)})
+        await self._leases.end()
+        await self._hands.end()
+        await asyncio.to_thread(self._store.end)
+
+    async def settled(self) -> None:
+        """Wait until every shard has an owner that lives, and all that are this node's are open."""
+
+        def is_settled() -> bool:
+            living = set(self.state.living())
+            return all(
+                (shard in self.engines) if owner == self.name else owner in living
+                for shard, owner in self.state.owners.items()
+            )
+
+        await self._until(is_settled, "some shards have no owner")
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the lease of this node has not ended."""
+        return self._lease.is_held(boot_s())
+
+    @property
+    def trouble(self) -> NexoError | None:
+        """Why this node is not healthy."""
+        if not self.is_held:
+            return NotReady("the node has not renewed its lease in time", "look at PostgreSQL")
+        for engine in self.engines.values():
+            if engine.trouble is not None:
+                return engine.trouble
+        return None
+
+    # -- Who has what -------------------------------------------------------------------------
+
+    def shard_of(self, name: str) -> int:
+        found = self._shard_of.get(name)
+        if found is None:
+            if len(self._shard_of) >= CLUSTER_NAMES_KEPT:
+                self._shard_of.clear()
+            found = self._shard_of[name] = shard_of(name, self.shards)
+        return found
+
+    def route_now(self, shard: int) -> Engine | NodeState | None:
+        """The engine of a shard, or the node that has it; None: nobody has it at this moment."""
+        engine = self.engines.get(shard)
+        if engine is not None:
+            return engine if self.is_held else None
+        owner = self.state.nodes.get(self.state.owners.get(shard) or "")
+        return owner if owner is not None and owner.is_living and owner.name != self.name else None
+
+    async def route(self, shard: int) -> Engine | NodeState:
+        """The same, once somebody has it."""
+        await self._until(lambda: self.route_now(shard) is not None, f"shard {shard} has no owner")
+        found = self.route_now(shard)
+        assert found is not None
+        return found
+
+    async def local(self, shard: int) -> Engine:
+        """The engine of a shard that another node believes to be here."""
+
+        def is_here() -> bool:
+            return isinstance(self.route_now(shard), Engine)
+
+        await self._until(is_here, f"shard {shard} is not at node {self.name!r}")
+        return self.engines[shard]
+
+    async def _until(self, is_so: Callable[[], bool], otherwise: str) -> None:
+        try:
+            async with asyncio.timeout(CLUSTER_ROUTE_S):
+                while not is_so():
+                    news = asyncio.get_running_loop().create_future()
+                    self._waiting.append(news)
+                    await news
+        except TimeoutError:
+            raise NotReady(otherwise, "see nexo cluster status; try again") from None
+
+    def _tell(self) -> None:
+        self._changed.set()
+        waiting, self._waiting = self._waiting, []
+        for news in waiting:
+            if not news.done():
+                news.set_result(None)
+
+    # -- Operators ----------------------------------------------------------------------------
+
+    async def drain(self, node: str) -> None:
+        """Shards go from a node to the others, until `rebalance`."""
+        if node not in self.state.nodes:
+            raise InvalidArgument(
+                f"there is no node {node!r:.80}", "nexo cluster status shows the nodes"
+            )
+        await self._hands.call(lambda tables: tables.set_draining(node, True))
+
+    async def rebalance(self) -> None:
+        """All living nodes get their share."""
+        await self._hands.call(lambda tables: tables.set_draining(None, False))
+
+    async def epochs(self) -> dict[int, int]:
+        return await self._hands.call(lambda tables: tables.epochs())
+
+    # -- Tokens -------------------------------------------------------------------------------
+
+    def guard_with(self, adopt: Callable[[Mapping[str, TokenDefined]], None]) -> None:
+        """Tell the tokens whenever they change, wherever that was."""
+        self._adopt = adopt
+
+    async def _adopt_tokens(self) -> None:
+        """Those that the owner of shard 0 has published."""
+        version, data = await self._hands.call(lambda tables: tables.tokens())
+        self._tokens_known = version
+        if self._adopt is not None and TOKENS_SHARD not in self.engines:
+            self._adopt(decode_tokens(data))
+
+    def _publish_tokens(self, tokens: Mapping[str, TokenDefined]) -> None:
+        """Shard 0 is here, and its tokens are these."""
+        if self._adopt is not None:
+            self._adopt(tokens)
+        data = encode_tokens(tokens)
+
+        async def publish() -> None:
+            while self.is_held and TOKENS_SHARD in self.engines:
+                try:
+                    await self._hands.call(lambda tables: tables.publish_tokens(data))
+                except NexoError:
+                    await asyncio.sleep(_AGAIN_S)
+                else:
+                    return
+
+        if self._publishing is not None:
+            self._publishing.cancel()
+        self._publishing = asyncio.get_running_loop().create_task(publish())
+
+    # -- The lease ----------------------------------------------------------------------------
+
+    async def _live(self) -> None:
+        """Renew the lease, for ever, and learn what has changed."""
+        while True:
+            asked_s = boot_s()
+            try:
+                self._learn(await self._leases.call(lambda tables: tables.renew()), asked_s)
+                await self._leases.call(partial(ClusterTables.wait, seconds=self._pause_s()))
+            except Fenced as error:
+                self._lease.end()
+                if not self.failure.done():
+                    self.failure.set_result(error)
+                return
+            except NexoError as error:
+                if not self._is_away:
+                    logger.error("the lease cannot be renewed", extra={"reason": error.message})
+                self._is_away = True
+                await asyncio.sleep(_AGAIN_S)
+
+    def _pause_s(self) -> float:
+        """Until the next renewal, or until the lease of another node ends."""
+        left = [node.left_s for node in self.state.nodes.values() if node.is_living]
+        return max(0.01, min([CLUSTER_RENEW_S, *[each + 0.01 for each in left]]))
+
+    def _learn(self, tables: Tables, asked_s: float) -> None:
+        nodes = {row.name: NodeState(*row) for row in tables.nodes}
+        owners = dict(tables.owners)
+        for shard, at_s in self._touched.items():
+            if at_s >= asked_s:  # it may have been read before this node changed it
+                owners[shard] = self.state.owners.get(shard)
+        self._touched = {each: at_s for each, at_s in self._touched.items() if at_s >= asked_s}
+        before, self.state = self.state.owners, ClusterState(nodes, owners)
+        self._tokens_told = tables.tokens
+        # Before the lease counts again: what was lost meanwhile must not be given out.
+        # What was lost once stays so until it was opened again, whoever owns it by now.
+        self._lost |= {shard for shard in self.engines if owners.get(shard) != self.name}
+        lapsed = not self.is_held
+        self._lease.renewed(asked_s)
+        if self._is_away or (lapsed and self.engines):
+            logger.info("the lease is renewed", extra={"lost_shards": len(self._lost)})
+            self._is_away = False
+            for shard, engine in self.engines.items():
+                if shard not in self._lost and engine.refusal is None:
+                    engine.resume()
+        self._tell()
+        self._tell_moved([each for each in owners if owners[each] != before.get(each)])
+
+    # -- Shards -------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        """Do what the tables ask for, one thing after the other."""
+        while True:
+            self._changed.clear()
+            try:
+                if await self._do_next():
+                    continue
+            except NexoError as error:
+                logger.error("a shard could not be moved", extra={"reason": error.message})
+                await asyncio.sleep(_AGAIN_S)
+                continue
+            await self._changed.wait()
+
+    async def _do_next(self) -> bool:
+        """One step of the plan; whether there may be more."""
+        if self._tokens_told != self._tokens_known:
+            await self._adopt_tokens()
+            return True
+        lost = sorted(self._lost & self.engines.keys())
+        plan = plan_of(self.state, self.name, set(self.engines))
+        if lost or plan.lost:
+            shard = (lost or plan.lost)[0]
+            logger.warning("a shard was taken over", extra={"shard": shard})
+            await self._close(shard)
+        elif not self.is_held:
+            return False
+        elif plan.opened:
+            await self._open(plan.opened[0])
+        elif plan.taken:
+            shard, owner = plan.taken[0], self.state.owners[plan.taken[0]]
+            if await self._hands.call(lambda tables: tables.take(shard, owner)):
+                self._own(shard, self.name)
+            else:
+                await asyncio.sleep(_AGAIN_S)  # another was quicker: the tables will tell
+        elif plan.given:
+            shard, to = plan.given[0]
+            await self._close(shard)
+            if await self._hands.call(lambda tables: tables.give(shard, to)):
+                self._own(shard, to)
+                logger.info("a shard was handed over", extra={"shard": shard, "to": to})
+            else:
+                await asyncio.sleep(_AGAIN_S)
+        else:
+            return False
+        return True
+
+    def _own(self, shard: int, owner: str) -> None:
+        self.state.owners[shard] = owner
+        self._touched[shard] = boot_s()
+        self._tell()
+        self._tell_moved([shard])
+
+    def _tell_moved(self, shards: list[int]) -> None:
+        """Who waits for an answer of the former owner may wait in vain: it may sleep."""
+        for shard in shards:
+            for told in self.when_moved:
+                told(shard)
+
+    async def _open(self, shard: int) -> None:
+        began_s = boot_s()
+        journal: ShardJournal = self._store.journal(shard)
+        engine = Engine(
+            journal,
+            runner=self._store,
+            memory_limit_bytes=max(
+                4 * CHUNK_BYTES_MAX, self._memory_limit_bytes // max(1, self.shards)
+            ),
+            events=None,
+            new_incarnation=self._new_incarnation,
+            is_held=lambda: shard not in self._lost and self.is_held,
+            check_place=lambda name: self._check_place(name, shard),
+            meters=self.meters,
+        )
+        await engine.open_apart()
+        self.engines[shard] = engine
+        if shard == TOKENS_SHARD:
+            engine.tokens.guard_with(self._publish_tokens)
+        if self.state.owners.get(shard) != self.name:
+            self._lost.add(shard)
+        took_ms = round((boot_s() - began_s) * 1000, 1)
+        extra = {"shard": shard, "queues": len(engine.queues), "took_ms": took_ms}
+        logger.debug("a shard is open", extra=extra)
+        self._tell()
+
+    async def _close(self, shard: int) -> None:
+        engine = self.engines.pop(shard, None)
+        if engine is None:
+            return
+        for told in self.when_closed:
+            told(shard)
+        await engine.close()
+        self._lost.discard(shard)
+
+    def _check_place(self, name: str, shard: int) -> None:
+        there = self.shard_of(name)
+        if there != shard:
+            raise InvalidArgument(
+                f"{name!r} lives in shard {there} of the cluster, and what it is to be tied to in "
+                f"shard {shard}: that is not possible yet",
+                f"give both names the same beginning before the first dot, as in "
+                f"{stem_of(name)}.a and {stem_of(name)}.b",
+            )
+
+
+def encode_tokens(tokens: Mapping[str, TokenDefined]) -> bytes:
+    return msgspec.msgpack.encode([tokens[name] for name in sorted(tokens)])
+
+
+def decode_tokens(data: bytes) -> dict[str, TokenDefined]:
+    found = msgspec.msgpack.decode(data, type=list[TokenDefined]) if data else []
+    return {token.name: token for token in found}
+
+
+class _Threaded:
+    """Tables that are used in a thread of their own."""
+
+    def __init__(self, tables: ClusterTables) -> None:
+        self._tables = tables
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="nexo-cluster")
+
+    async def call(self, work: Callable[[ClusterTables], Result]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, self._tables)
+
+    async def end(self) -> None:
+        def end() -> None:
+            self._thread.submit(self._tables.close)
+            self._thread.shutdown()
+
+        await asyncio.to_thread(end)
+
+
+def describe(node: Node, epochs: dict[int, int]) -> ClusterFigures:
+    """The cluster as `nexo cluster status` shows it."""
+    state = node.state
+    held = Counter(state.owners.values())
+    return ClusterFigures(
+        nodes=[
+            NodeFigures(
+                name=each.name,
+                state=_state_of(each),
+                shards=held[each.name],
+                rpc=each.rpc,
+                http=each.http,
+                version=each.version,
+                lease_s=round(max(0.0, each.left_s), 1),
+            )
+            for each in sorted(state.nodes.values(), key=lambda each: each.name)
+        ],
+        shards=[
+            ShardFigures(shard, owner, epochs.get(shard, 0))
+            for shard, owner in sorted(state.owners.items())
+        ],
+    )
+
+
+def _state_of(node: NodeState) -> str:
+    if not node.is_living:
+        return "down"
+    return "draining" if node.is_draining else "up"

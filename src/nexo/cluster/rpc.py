@@ -1,0 +1,399 @@
+"""The RPC port of a node: it takes any call, and passes it on to where its queue or topic lives.
+
+A client's connection has *legs*: one for each shard of this node that it uses, which is a
+connection of the RPC door to that shard's engine, without a socket; and one for each other node,
+which is a connection to its RPC port. Frames are passed on as they are: a leg's answers carry the
+correlations that the client has chosen. What a frame is about is all that is read of it.
+
+A leg that ends (its shard moves, its node dies) ends the client's connection. Clients come back by
+themselves and send again what has no answer, as after a restart of a broker, and find the new
+owner. A connection that was passed on is not passed on again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from hmac import compare_digest
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from nexo.access.caller import ANYONE
+from nexo.cluster.calls import NODE, Gathering
+from nexo.cluster.legs import Leg, NodeLeg, ShardLeg
+from nexo.doors.rpc_tcp.access import FRAMES
+from nexo.doors.rpc_tcp.connection import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN
+from nexo.vocabulary.errors import (
+    InvalidArgument,
+    NexoError,
+    RateLimited,
+    Unauthorized,
+    VersionMismatch,
+)
+from nexo.vocabulary.limits import (
+    HEARTBEATS_MISSED_MAX,
+    RPC_CLOSING_MS,
+    RPC_CONNECTIONS_MAX,
+    RPC_GREETING_BYTES_MAX,
+    RPC_GREETING_MS,
+    RPC_UNREAD_BYTES_MAX,
+    SUBSCRIPTIONS_MAX,
+)
+from nexo.wire import commands
+from nexo.wire.frame import (
+    FirstFrame,
+    Frame,
+    FrameReader,
+    Kind,
+    ProtocolError,
+    frame,
+    frame_parts,
+)
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Coroutine, Iterable
+
+    from nexo.access.caller import Caller
+    from nexo.access.guard import Guard
+    from nexo.cluster.node import Node
+    from nexo.cluster.placement import NodeState
+
+_HEARTBEAT = frame(Kind.HEARTBEAT, 0)
+_SUBSCRIBED = (Kind.UNSUBSCRIBE, Kind.CREDIT)  # they name a subscription of this connection
+
+
+class RpcSwitch:
+    """The listener."""
+
+    def __init__(
+        self,
+        node: Node,
+        server_name: str,
+        guard: Guard,
+        tls: ssl.SSLContext | None = None,
+        peer_tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """`peer_tls` is what this node speaks to others with."""
+        self.node, self.guard, self.server_name = node, guard, server_name
+        self.peer_tls = peer_tls
+        self.instance = secrets.randbits(63)
+        self.connections: set[Switch] = set()
+        self._tls = tls
+        self._server: asyncio.Server | None = None
+        node.when_closed.append(self._shard_closed)
+        node.when_moved.append(self._shard_moved)
+
+    async def open(self, host: str, port: int) -> int:
+        """Listen; returns the port, which is of the system's choice if 0 was asked for."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: Switch(self),
+            host,
+            port,
+            backlog=1024,
+            ssl=self._tls,
+            ssl_handshake_timeout=None if self._tls is None else RPC_GREETING_MS / 1000,
+        )
+        bound: int = self._server.sockets[0].getsockname()[1]
+        return bound
+
+    async def close(self) -> None:
+        """Take no more connections, and say goodbye on those that are there."""
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self.connections):
+            connection.end()
+        if self._server is not None:
+            await self._server.wait_closed()
+
+    def _shard_closed(self, shard: int) -> None:
+        for connection in list(self.connections):
+            connection.shard_closed(shard)
+
+    def _shard_moved(self, shard: int) -> None:
+        for connection in list(self.connections):
+            connection.shard_moved(shard)
+
+
+class Switch(asyncio.Protocol):
+    """One connection of a client, or of a node that passes one on."""
+
+    def __init__(self, door: RpcSwitch) -> None:
+        self.door = door
+        self.node = door.node
+        self.peer = ""
+        self.hello = b""  # for the legs
+        self.passed_hello = b""
+        self.caller: Caller | None = None
+        self.is_passed = False
+        self.transport: asyncio.Transport | None = None
+        self._loop = asyncio.get_running_loop()
+        self._first: FirstFrame | None = FirstFrame(RPC_GREETING_BYTES_MAX)
+        self._reader = FrameReader()
+        self._legs: dict[int, Leg] = {}
+        self._nodes: dict[str, NodeLeg] = {}
+        self._subscriptions: dict[int, int] = {}  # the shard of each
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_ending = False
+        self._is_reading = self._is_writable = True
+        self._heartbeat_s = RPC_GREETING_MS / 1000
+        self._heard = self._spoke = self._beat_due = self._loop.time()
+        self._pulse: asyncio.TimerHandle | None = None
+
+    # -- The transport's side ---------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = made = cast("asyncio.Transport", transport)
+        made.set_write_buffer_limits(high=RPC_UNREAD_BYTES_MAX)
+        self.peer = str((made.get_extra_info("peername") or ("",))[0])
+        if len(self.door.connections) >= RPC_CONNECTIONS_MAX:
+            self.end(RateLimited(f"{RPC_CONNECTIONS_MAX} clients are connected already"))
+            return
+        self.door.connections.add(self)
+        self._beat_later()
+
+    def data_received(self, data: bytes) -> None:
+        self._heard = self._loop.time()
+        try:
+            if self._first is not None:
+                greeting, data = self._first.feed(data)
+                if greeting is None:
+                    return
+                self._first = None
+                self._greet(greeting)
+            for received in self._reader.feed(data):
+                self._take(received)
+        except ProtocolError as error:
+            self.end(error)
+
+    def pause_writing(self) -> None:
+        self._is_writable = False
+        for leg in self._all_legs():
+            leg.pause()
+
+    def resume_writing(self) -> None:
+        self._is_writable = True
+        for leg in self._all_legs():
+            leg.go_on()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.transport = None
+        self._is_ending = True
+        self.door.connections.discard(self)
+        if self._pulse is not None:
+            self._pulse.cancel()
+        if self.caller is not None:
+            self.caller.forget(self._expel)
+        for task in self._tasks:
+            task.cancel()
+        for leg in self._all_legs():
+            leg.lose()
+        self._legs.clear()
+        self._nodes.clear()
+
+    # -- For the legs -----------------------------------------------------------------------------
+
+    def forward(self, pieces: Iterable[bytes | memoryview]) -> None:
+        """What a leg says: whole frames."""
+        if self.transport is not None and not self._is_ending:
+            self._spoke = self._loop.time()
+            self.transport.writelines(pieces)
+
+    def regulate(self) -> None:
+        """Read from the client only while all legs keep up."""
+        wanted = all(leg.keeps_up for leg in self._all_legs())
+        if self.transport is not None and wanted != self._is_reading:
+            self._is_reading = wanted
+            (self.transport.resume_reading if wanted else self.transport.pause_reading)()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._worked)
+
+    def end(self, error: NexoError | None = None) -> None:
+        """Say goodbye and why, if there is a reason; the client comes back by itself."""
+        transport = self.transport
+        if transport is None or self._is_ending:
+            return
+        transport.write(
+            frame(Kind.GOODBYE, 0, b"" if error is None else commands.refusal_of(error))
+        )
+        self._is_ending = True
+        for leg in self._all_legs():
+            leg.lose()
+        if self._pulse is not None:
+            self._pulse.cancel()
+        self._pulse = self._loop.call_later(RPC_CLOSING_MS / 1000, transport.abort)
+        transport.close()
+
+    def shard_closed(self, shard: int) -> None:
+        leg = self._legs.get(shard)
+        if leg is not None and isinstance(leg.target, ShardLeg):
+            self.end()
+
+    def shard_moved(self, shard: int) -> None:
+        leg = self._legs.get(shard)
+        if leg is not None and isinstance(leg.target, NodeLeg):
+            self.end()
+
+    def leg_to(self, found: NodeState) -> NodeLeg:
+        leg = self._nodes.get(found.name)
+        if leg is None:
+            leg = self._nodes[found.name] = NodeLeg(self)
+            self.spawn(leg.connect(found))
+        return leg
+
+    # -- Frames -----------------------------------------------------------------------------------
+
+    def _greet(self, received: Frame) -> None:
+        if received.kind is not Kind.HELLO:
+            raise ProtocolError("the first frame must be HELLO")
+        hello: commands.PassedHello = commands.unpack(received.head, commands.PassedHello)
+        if hello.magic != commands.MAGIC:
+            raise ProtocolError("the greeting does not say NEXO")
+        low, high = hello.versions
+        version = commands.PROTOCOL_VERSION
+        if not low <= version <= high:
+            told = f"the broker speaks protocol {version}, the client {low} to {high}"
+            self.end(VersionMismatch(told, "upgrade the older of the two"))
+            return
+        self.is_passed = hello.passed != "" and compare_digest(hello.passed, self.node.secret)
+        try:
+            if self.is_passed and hello.client == NODE:
+                self.caller = ANYONE  # another node asks for itself
+            else:
+                self.caller = self.door.guard.admit(hello.token, self.peer, "rpc")
+        except (Unauthorized, RateLimited) as error:
+            self.end(error)
+            return
+        if self.caller.is_bound:
+            self.caller.when_ended(self._expel)
+        plain = commands.Hello(*msgspec.structs.astuple(hello)[:-1])
+        self.hello = frame(Kind.HELLO, 0, commands.pack(plain))
+        passed = msgspec.structs.replace(hello, passed=self.node.secret)
+        self.passed_hello = frame(Kind.HELLO, 0, commands.pack(passed))
+        beat_ms = min(max(hello.heartbeat_ms, HEARTBEAT_MS_MIN), HEARTBEAT_MS_MAX)
+        self._heartbeat_s = beat_ms / 1000
+        if self._pulse is not None:
+            self._pulse.cancel()
+        self._beat_later()
+        # Another number on each connection: clients take a receipt that is stale at a second try,
+        # in the same run of a broker, for one that was accepted at the first. Between the two a
+        # shard may have moved, and the first come to nothing.
+        instance = secrets.randbits(63)
+        welcome = commands.Welcome(version, self.door.server_name, beat_ms, instance)
+        self.forward([frame(Kind.WELCOME, received.correlation, commands.pack(welcome))])
+
+    def _take(self, received: Frame) -> None:
+        kind, correlation, head, _ = received
+        if kind is Kind.HEARTBEAT or kind is Kind.GOODBYE or self._is_ending:
+            return
+        try:
+            if kind is Kind.CALL:
+                self._take_call(received)
+                return
+            if kind in _SUBSCRIBED:
+                shard = self._subscriptions.get(commands.unpack_credit(head).subscription)
+                if shard is not None:
+                    self.pass_on(shard, received)
+                elif correlation:  # it has ended, or was never
+                    self.forward([frame(Kind.OK, correlation)])
+                return
+            if kind is Kind.FOLLOW:
+                name = plain_name(commands.unpack(head, commands.Follow).pattern)
+            else:
+                row = FRAMES.get(kind)
+                if row is None:
+                    raise ProtocolError(f"a client may not send {kind.name}")
+                name = row[1](head)
+            shard = self.node.shard_of(name)
+            if kind is Kind.SUBSCRIBE:
+                self._subscribed(commands.unpack(head, commands.Subscribe).subscription, shard)
+            self.pass_on(shard, received)
+        except ProtocolError:
+            raise
+        except NexoError as error:
+            self.refuse(correlation, error)
+
+    def _take_call(self, received: Frame) -> None:
+        called: commands.Called = commands.unpack(received.body, commands.Called)
+        gathering = Gathering(self, received, called)
+        if gathering.is_for_all:
+            self.spawn(gathering.work())
+        else:
+            self.pass_on(gathering.shard(), received)
+
+    def _subscribed(self, subscription: int, shard: int) -> None:
+        if (
+            len(self._subscriptions) >= SUBSCRIPTIONS_MAX
+            and subscription not in self._subscriptions
+        ):
+            raise InvalidArgument(
+                f"a connection has at most {SUBSCRIPTIONS_MAX:,} subscriptions", "open another"
+            )
+        self._subscriptions[subscription] = shard
+
+    def pass_on(self, shard: int, received: Frame) -> None:
+        leg = self._legs.get(shard)
+        if leg is None:
+            leg = self._legs[shard] = Leg(self, shard)
+            leg.begin()
+        kind, correlation, head, body = received
+        leg.write(frame_parts(kind, correlation, head, [body] if body else []))
+
+    def refuse(self, correlation: int, error: NexoError) -> None:
+        if correlation:
+            self.forward([frame(Kind.ERROR, correlation, commands.refusal_of(error))])
+
+    # -- Inside -----------------------------------------------------------------------------------
+
+    def _all_legs(self) -> list[ShardLeg | NodeLeg]:
+        here = [leg.target for leg in self._legs.values() if isinstance(leg.target, ShardLeg)]
+        return [*here, *self._nodes.values()]
+
+    def _expel(self, reason: Unauthorized) -> None:
+        self.end(reason)
+
+    def _worked(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        failure = None if task.cancelled() else task.exception()
+        if isinstance(failure, NexoError):
+            self.end(failure)
+        elif failure is not None:
+            context = {"message": "a call failed", "exception": failure}
+            self._loop.call_exception_handler(context)
+            self.end(NexoError("the broker failed at this", "see its log"))
+
+    def _beat(self) -> None:
+        """Say something when nothing was said for a while; end when nothing was heard."""
+        now = self._loop.time()
+        if self._first is not None:
+            self.end(ProtocolError("no greeting came"))
+            return
+        if now - self._beat_due > self._heartbeat_s:
+            self._heard = now  # it was the broker that slept: what came meanwhile is not read yet
+        silence = self._heartbeat_s * HEARTBEATS_MISSED_MAX
+        if self._is_reading and now - self._heard > silence:
+            self.end(ProtocolError(f"nothing was heard for {silence:.0f} s"))
+            return
+        for leg in self._all_legs():
+            leg.write([_HEARTBEAT])  # for each of them the client may have been silent
+        if now - self._spoke >= self._heartbeat_s:
+            self.forward([_HEARTBEAT])
+        self._beat_later()
+
+    def _beat_later(self) -> None:
+        self._beat_due = self._loop.time() + self._heartbeat_s
+        self._pulse = self._loop.call_at(self._beat_due, self._beat)
+
+
+def plain_name(pattern: str) -> str:
+    """The topic that a pattern stands for, if it is the name of one."""
+    if "*" in pattern or ">" in pattern:
+        raise InvalidArgument(
+            "patterns of topics do not work in a cluster yet", "follow topics by their names"
+        )
+    return pattern

@@ -1,0 +1,317 @@
+"""The tables of a cluster in PostgreSQL: who lives, and who owns which shard.
+
+A lease is a row of a node with a time by the server's clock, so that the clocks of nodes do not
+matter. A renewal and the taking of a shard lock the same row: what a node reads after its renewal
+tells everything that was taken from it before.
+"""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import psycopg
+from psycopg import errors as postgresql
+from psycopg import sql
+
+from nexo.journal.postgresql_connection import (
+    Connection,
+    abandon,
+    connect,
+    connect_node,
+    shown_url,
+    translate,
+)
+from nexo.vocabulary.errors import Fenced, InvalidArgument, NexoError, NotReady
+from nexo.vocabulary.limits import CLUSTER_LEASE_S, CLUSTER_SHARDS_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Result = TypeVar("Result")
+
+_TABLES = Path(__file__).with_name("postgresql_cluster.sql").read_text(encoding="utf-8")
+_JOIN = """
+    INSERT INTO node AS known VALUES (%s, %s, %s, %s, %s, false, clock_timestamp() + %s::interval)
+    ON CONFLICT (name) DO UPDATE SET run = excluded.run, rpc = excluded.rpc, http = excluded.http,
+        version = excluded.version, until = excluded.until
+    WHERE known.until < clock_timestamp()
+"""
+_RENEW = "UPDATE node SET until = clock_timestamp() + %s::interval WHERE name = %s AND run = %s"
+_NODES = """
+    SELECT name, run, rpc, http, version, draining,
+        extract(epoch FROM until - clock_timestamp())::float8 FROM node
+"""
+_OWNERS = "SELECT shard, node FROM owner"
+_EPOCHS = "SELECT id, epoch FROM shard"
+_LEASE_OF_OWNER = """
+    SELECT node.until > clock_timestamp() FROM node
+    WHERE name = (SELECT node FROM owner WHERE shard = %s) FOR UPDATE
+"""
+_TAKE = """
+    UPDATE owner SET node = %s, since = now() WHERE shard = %s AND node IS NOT DISTINCT FROM %s
+"""
+_GIVE = """
+    UPDATE owner SET node = %s, since = now() WHERE shard = %s AND node = %s
+    AND EXISTS (SELECT FROM node WHERE name = %s AND until > clock_timestamp())
+"""
+
+
+_PUBLISH_TOKENS = """
+    UPDATE tokens SET version = version + 1, data = %s
+    WHERE data <> %s AND EXISTS (SELECT FROM owner WHERE shard = 0 AND node = %s)
+"""
+
+
+class NodeRow(NamedTuple):
+    name: str
+    run: int
+    rpc: str
+    http: str
+    version: str
+    is_draining: bool
+    left_s: float
+
+
+class Tables(NamedTuple):
+    """All of it, as one transaction saw it."""
+
+    nodes: list[NodeRow]
+    owners: dict[int, str | None]
+    tokens: int  # the version of the tokens
+
+
+def create_cluster(url: str, shards: int, *, schema: str = "nexo") -> None:
+    """Make the tables of a new cluster, in one transaction."""
+    if not 1 <= shards <= CLUSTER_SHARDS_MAX:
+        raise InvalidArgument(
+            f"a cluster has 1 to {CLUSTER_SHARDS_MAX:,} shards, not {shards:,}",
+            "64 is a good number",
+        )
+    connection = connect(url, schema)
+    try:
+        with connection.transaction():
+            if _one(connection, "SELECT to_regclass('cluster')")[0] is not None:
+                raise InvalidArgument(
+                    f"there is a cluster at {shown_url(url)} already",
+                    "start a node: nexo serve --journal URL --node NAME --advertise HOST",
+                )
+            if _one(connection, "SELECT EXISTS (SELECT FROM shard)")[0]:
+                raise InvalidArgument(
+                    f"the database at {shown_url(url)} holds the messages of a broker",
+                    "give the cluster a database of its own",
+                )
+            connection.execute(_TABLES.encode(), prepare=False)
+            connection.execute(
+                "INSERT INTO cluster VALUES (%s, %s)", (shards, secrets.token_urlsafe(32))
+            )
+            connection.execute(
+                "INSERT INTO shard SELECT n, 0, 0 FROM generate_series(0, %s) n", (shards - 1,)
+            )
+            connection.execute(
+                "INSERT INTO owner SELECT n FROM generate_series(0, %s) n", (shards - 1,)
+            )
+    except psycopg.Error as error:
+        raise translate(error, "creating") from error
+    finally:
+        abandon(connection)
+
+
+def has_cluster(url: str, *, schema: str = "nexo") -> bool:
+    """Whether the database is that of a cluster."""
+    connection = connect(url, schema)
+    try:
+        return _one(connection, "SELECT to_regclass('cluster')")[0] is not None
+    finally:
+        abandon(connection)
+
+
+class ClusterTables:
+    """What one node reads and writes there. It is used by one thread, and may block; after a fault
+    it connects again by itself."""
+
+    def __init__(self, url: str, node: str, run: int, *, schema: str = "nexo") -> None:
+        self._url, self._schema = url, schema
+        self._node, self._run = node, run
+        self._channel = f"{schema}_cluster"
+        self._connection: Connection | None = None
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            abandon(connection)
+
+    def cluster(self) -> tuple[int, str]:
+        """How many shards it has, and its secret. Raises if there is no cluster."""
+
+        def read(connection: Connection) -> tuple[int, str]:
+            if _one(connection, "SELECT to_regclass('cluster')")[0] is None:
+                raise InvalidArgument(
+                    f"there is no cluster at {shown_url(self._url)}",
+                    "create it: nexo cluster create --journal URL",
+                )
+            shards, secret = _one(connection, "SELECT shards, secret FROM cluster")
+            return shards, secret
+
+        return self._do(read)
+
+    def join(self, rpc: str, http: str, version: str) -> bool:
+        """Take the row of this node's name. False: another run of that name holds it."""
+
+        def join(connection: Connection) -> bool:
+            given = (self._node, self._run, rpc, http, version, _LEASE)
+            is_in = connection.execute(_JOIN, given).rowcount == 1
+            self._notify(connection)
+            return is_in
+
+        return self._do(join)
+
+    def renew(self) -> Tables:
+        """Renew the lease, and read the tables after that. `Fenced`: the row is another's."""
+
+        def renew(connection: Connection) -> Tables:
+            with connection.transaction():
+                if connection.execute(_RENEW, (_LEASE, self._node, self._run)).rowcount != 1:
+                    raise Fenced(
+                        f"another node has taken the name {self._node!r}",
+                        "each node needs a name of its own: --node NAME",
+                    )
+                return _read(connection)
+
+        return self._do(renew)
+
+    def read(self) -> Tables:
+        def read(connection: Connection) -> Tables:
+            with connection.transaction():
+                return _read(connection)
+
+        return self._do(read)
+
+    def epochs(self) -> dict[int, int]:
+        """How often each shard was opened."""
+        return self._do(lambda connection: dict(connection.execute(_EPOCHS).fetchall()))
+
+    def take(self, shard: int, owner: str | None) -> bool:
+        """Become the owner of a shard whose owner was this one and lives no more."""
+
+        def take(connection: Connection) -> bool:
+            with connection.transaction():
+                found = connection.execute(_LEASE_OF_OWNER, (shard,)).fetchone()
+                if found is not None and found[0]:
+                    return False
+                done = connection.execute(_TAKE, (self._node, shard, owner)).rowcount == 1
+                self._notify(connection)
+            return done
+
+        return self._do(take)
+
+    def give(self, shard: int, to: str) -> bool:
+        """Make another node the owner of a shard; False if it lives no more."""
+
+        def give(connection: Connection) -> bool:
+            done = connection.execute(_GIVE, (to, shard, self._node, to)).rowcount == 1
+            self._notify(connection)
+            return done
+
+        return self._do(give)
+
+    def forget(self) -> None:
+        """There is no such node any more, and it owns nothing."""
+
+        def forget(connection: Connection) -> None:
+            with connection.transaction():
+                given = (self._node, self._run)
+                gone = connection.execute("DELETE FROM node WHERE name = %s AND run = %s", given)
+                if gone.rowcount:
+                    connection.execute("UPDATE owner SET node = NULL WHERE node = %s", given[:1])
+                self._notify(connection)
+
+        self._do(forget)
+
+    def leave(self) -> None:
+        """This node lives no more: what it still owns is free at once."""
+
+        def leave(connection: Connection) -> None:
+            connection.execute(
+                "UPDATE node SET until = 'epoch' WHERE name = %s AND run = %s",
+                (self._node, self._run),
+            )
+            self._notify(connection)
+
+        self._do(leave)
+
+    def tokens(self) -> tuple[int, bytes]:
+        """Their version, and what was published with it."""
+
+        def read(connection: Connection) -> tuple[int, bytes]:
+            version, data = _one(connection, "SELECT version, data FROM tokens")
+            return version, data
+
+        return self._do(read)
+
+    def publish_tokens(self, data: bytes) -> None:
+        """These are the tokens now. Only who owns shard 0 may say so."""
+
+        def publish(connection: Connection) -> None:
+            connection.execute(_PUBLISH_TOKENS, (data, data, self._node))
+            self._notify(connection)
+
+        self._do(publish)
+
+    def set_draining(self, node: str | None, draining: bool) -> int:
+        """How many nodes were changed; None stands for all."""
+
+        def change(connection: Connection) -> int:
+            count = connection.execute(
+                "UPDATE node SET draining = %s WHERE (name = %s OR %s::text IS NULL)",
+                (draining, node, node),
+            ).rowcount
+            self._notify(connection)
+            return count
+
+        return self._do(change)
+
+    def wait(self, seconds: float) -> None:
+        """Until somebody changes the tables, but no longer than this."""
+
+        def wait(connection: Connection) -> None:
+            for _ in connection.notifies(timeout=seconds, stop_after=1):
+                pass
+
+        self._do(wait)
+
+    def _notify(self, connection: Connection) -> None:
+        connection.execute(sql.SQL("NOTIFY {}").format(sql.Identifier(self._channel)))
+
+    def _do(self, work: Callable[[Connection], Result]) -> Result:
+        try:
+            if self._connection is None:
+                self._connection = connect_node(self._url, self._schema)
+                listen = sql.SQL("LISTEN {}").format(sql.Identifier(self._channel))
+                self._connection.execute(listen)
+            return work(self._connection)
+        except postgresql.UndefinedTable:
+            raise InvalidArgument(
+                f"there is no cluster at {shown_url(self._url)}",
+                "create it: nexo cluster create --journal URL",
+            ) from None
+        except psycopg.Error as error:
+            self.close()
+            found: NexoError = translate(error, "reading")
+            raise NotReady(found.message, found.hint) from error
+
+
+def _read(connection: Connection) -> Tables:
+    nodes = [NodeRow(*row) for row in connection.execute(_NODES)]
+    owners: dict[int, str | None] = dict(connection.execute(_OWNERS).fetchall())
+    return Tables(nodes, owners, int(_one(connection, "SELECT version FROM tokens")[0]))
+
+
+def _one(connection: Connection, statement: str) -> tuple[Any, ...]:
+    found = connection.execute(statement.encode()).fetchone()
+    assert found is not None
+    return found
+
+
+_LEASE = f"{CLUSTER_LEASE_S} seconds"

@@ -1,0 +1,128 @@
+"""A node of a cluster as a process: the shards of `nexo.cluster` behind the doors of a broker."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import ssl
+import time
+from typing import TYPE_CHECKING
+
+from nexo import __version__
+from nexo.cluster.http import HttpSwitch
+from nexo.cluster.node import Node
+from nexo.cluster.rpc import RpcSwitch
+from nexo.server.broker import Broker, BrokerSurroundings, Ports, journal_of, say_goodbye
+from nexo.server.security import Security, check_exposure
+from nexo.telemetry.meters import LagTimer
+from nexo.vocabulary.errors import InvalidArgument, NotReady
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nexo.engine.engine import Engine
+    from nexo.server.configuration import Configuration
+    from nexo.vocabulary.errors import NexoError
+
+_EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - compared, not listened on
+
+
+class NodeBroker(Broker):
+    def __init__(self, configuration: Configuration) -> None:
+        super().__init__(configuration)
+        self._node: Node | None = None
+        self._security: Security | None = None
+        self._doors: list[RpcSwitch | HttpSwitch] = []
+
+    @property
+    def engines(self) -> list[Engine]:
+        return list(self._node.engines.values()) if self._node is not None else []
+
+    @property
+    def failure(self) -> NexoError | None:
+        failure = self._node.failure if self._node is not None else None
+        return failure.result() if failure is not None and failure.done() else None
+
+    async def start(self) -> Ports:
+        """Open the doors, so that others can be told where they are; then join."""
+        configuration = self._configuration
+        assert configuration.journal is not None
+        assert configuration.node is not None
+        check_exposure(configuration)
+        _check(configuration)
+        journal_of(configuration.data, configuration.journal)  # is it a URL, and psycopg there?
+        security = self._security = Security(configuration, _wall_ms, None)
+        node = self._node = Node(
+            configuration.journal, configuration.node, configuration.memory_limit
+        )
+        node.guard_with(security.guard.adopt)
+        await node.prepare()
+        peer_tls = _peer_tls() if security.tls is not None else None
+        rpc = RpcSwitch(node, f"nexo {__version__}", security.guard, security.tls, peer_tls)
+        http = HttpSwitch(
+            node,
+            security.guard,
+            tls=security.tls,
+            peer_tls=peer_tls,
+            account=configuration.account,
+            region=configuration.region,
+            has_pauses=configuration.aws_pauses == "on",
+            is_for_this_machine=security.is_for_this_machine,
+            surroundings=BrokerSurroundings(
+                None,
+                {"http": lambda: http.connections, "rpc": lambda: len(rpc.connections)},
+            ),
+        )
+        self._lag = LagTimer(node.meters.loop_lag_s)
+        self._doors = [rpc, http]
+        try:
+            ports = Ports(
+                http=await self._open(http, configuration.http_port, "http"),
+                rpc=await self._open(rpc, configuration.rpc_port, "rpc"),
+                udp=None,
+            )
+            security.begin(None)
+            host = _advertised(configuration)
+            await node.join(f"{host}:{ports.rpc}", f"{host}:{ports.http}", __version__)
+            with contextlib.suppress(NotReady):  # it can pass calls on, and some shards may come
+                await node.settled()
+        except BaseException:
+            await self.stop()
+            raise
+        return ports
+
+    async def stop(self, tell: Callable[[str], None] = lambda doing: None) -> None:
+        """Shards first, while answers can be given; then clients, who find the other nodes."""
+        if self._node is not None:
+            tell("hand over the shards")
+            await self._node.leave()
+        tell("say goodbye to clients")
+        await asyncio.gather(*[say_goodbye(door) for door in self._doors])
+        if self._lag is not None:
+            self._lag.stop()
+        if self._security is not None:
+            self._security.end()
+        tell("end the process")
+
+
+def _check(configuration: Configuration) -> None:
+    if configuration.host in _EVERYWHERE and configuration.advertise is None:
+        raise InvalidArgument(
+            f"other nodes cannot reach this one at {configuration.host or 'no address'}",
+            "give --advertise HOST",
+        )
+
+
+def _advertised(configuration: Configuration) -> str:
+    host = configuration.advertise or configuration.host
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
+def _peer_tls() -> ssl.SSLContext:
+    """What nodes speak to each other with, if they speak TLS."""
+    return ssl.create_default_context(cafile=os.environ.get("NEXO_TLS_CA") or None)
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,94 @@
+"""Tokens of a cluster: made at one node, they hold at all; revoked, they hold nowhere."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import boto3
+import pytest
+
+import nexo
+from nexo.vocabulary.errors import Forbidden, Unauthorized
+from tests.cli.commands import BrokerProcess, Nexo
+from tests.cluster.nodes import SHARDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.postgresql import PostgresqlServer
+
+
+@pytest.fixture
+def journal(postgresql: PostgresqlServer) -> Iterator[str]:
+    with postgresql.database("cluster_access") as url:
+        yield url
+
+
+def test_tokens(journal: str, tmp_path: Path) -> None:
+    run = Nexo(tmp_path)
+    run("cluster", "create", "--journal", journal, "--shards", str(SHARDS))
+    made = run("token", "create", "admin", "--allow", "*:*", "--data", journal, "--json").json()
+    nodes = []
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        arguments = ("--journal", journal, "--node", name, "--access", "required")
+        nodes.append(BrokerProcess(tmp_path / name, *arguments))
+    try:
+        for node in nodes:
+            node.start()
+        refused = run("token", "create", "x", "--allow", "*:*", "--data", journal, status=1)
+        assert "is running" in refused.err
+        with pytest.raises(Unauthorized):
+            nexo.connect(nodes[1].url, timeout=5).__enter__()
+        with nexo.connect(nodes[1].url, token=made["token"]) as admin:
+            queues = [f"queue{each}" for each in range(8)]  # of both nodes, as good as certainly
+            for queue in queues:
+                admin.create_queue(queue)
+            shop = admin.create_token("shop", ["queue*:push"])
+            keys = admin.create_token("keys", ["queue*:push,pop"], aws=True)
+            assert [each.name for each in admin.queues()] == queues
+        for node in nodes:
+            with _once_known(node.url, shop.token) as client:
+                for queue in queues:
+                    client.queue(queue).push(b"x")
+                    with pytest.raises(Forbidden):
+                        client.queue(queue).pop()
+            sqs = boto3.client(
+                "sqs",
+                endpoint_url=f"http://127.0.0.1:{node.http_port}",
+                region_name="us-east-1",
+                aws_access_key_id=keys.access_key_id,
+                aws_secret_access_key=keys.secret_access_key,
+            )
+            urls = sqs.list_queues()["QueueUrls"]
+            assert [url.rpartition("/")[2] for url in urls] == queues
+            for url in urls:
+                assert sqs.receive_message(QueueUrl=url)["Messages"][0]["Body"] == "x"
+        with nexo.connect(nodes[0].url, token=made["token"]) as admin:
+            admin.revoke_token("shop")
+        until = time.monotonic() + 10
+        for node in nodes:
+            while True:
+                try:
+                    with nexo.connect(node.url, token=shop.token, timeout=5) as client:
+                        client.queue("queue0").info()
+                except Unauthorized:
+                    break
+                assert time.monotonic() < until, "the token still opens a node"
+                time.sleep(0.05)
+    finally:
+        for node in nodes:
+            node.kill()
+
+
+def _once_known(url: str, token: str | None) -> nexo.Client:
+    """The other nodes know of a token a moment later."""
+    until = time.monotonic() + 10
+    while True:
+        try:
+            return nexo.connect(url, token=token, timeout=10)
+        except Unauthorized:
+            assert time.monotonic() < until
+            time.sleep(0.05)

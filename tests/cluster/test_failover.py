@@ -1,0 +1,124 @@
+"""Nodes that come, go, die and sleep: nothing is lost, and nothing comes from who has lost it."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+import nexo
+from nexo.vocabulary.errors import StaleReceipt
+from nexo.vocabulary.limits import CLUSTER_LEASE_S
+from tests.cluster.nodes import Nodes, running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.postgresql import PostgresqlServer
+
+QUEUES = [f"queue{each}" for each in range(12)]
+
+
+@pytest.fixture
+def moving(tmp_path: Path, postgresql: PostgresqlServer) -> Iterator[Nodes]:
+    with (
+        postgresql.database("cluster_moving") as url,
+        running(tmp_path, url, "a", "b") as made,
+    ):
+        yield made
+
+
+def fill(nodes: Nodes, name: str) -> dict[str, list[bytes]]:
+    bodies = [b"%d" % each for each in range(20)]
+    with nexo.connect(nodes[name].url) as client:
+        for queue in QUEUES:
+            client.create_queue(queue).push_batch(bodies)
+    return {queue: list(bodies) for queue in QUEUES}
+
+
+def left(nodes: Nodes, name: str) -> dict[str, list[bytes]]:
+    """What is there, taken and acked."""
+    found: dict[str, list[bytes]] = {}
+    with nexo.connect(nodes[name].url, timeout=40) as client:
+        for queue in QUEUES:
+            taken = client.queue(queue).pop_batch(100, wait=0.1)
+            client.queue(queue).ack_batch(taken)
+            found[queue] = [message.body for message in taken]
+    return found
+
+
+def test_the_shards_of_a_killed_node_are_taken_over(moving: Nodes) -> None:
+    wanted = fill(moving, "a")
+    moving.kill("b")
+    killed_at = time.monotonic()
+    with nexo.connect(moving["a"].url, timeout=40) as client:
+        for queue in QUEUES:  # those of the dead node wait; nobody sees an error
+            client.queue(queue).push(b"after")
+            wanted[queue].append(b"after")
+    # Its lease had to end first; a machine that has other things to do takes longer.
+    assert time.monotonic() - killed_at < CLUSTER_LEASE_S + 15
+    assert left(moving, "a") == wanted
+    found = moving.status("a")
+    assert {node.name: node.state for node in found.nodes} == {"a": "up", "b": "down"}
+    assert {shard.node for shard in found.shards} == {"a"}
+
+
+def test_a_node_that_joins_gets_its_share_and_gives_it_back(moving: Nodes) -> None:
+    wanted = fill(moving, "b")
+    moving.start("c")  # returns when the shards are where they belong
+    assert left(moving, "c") == wanted
+    wanted = fill(moving, "c")
+    process = moving.processes.pop("c")
+    code, _, err = process.stop()
+    assert code == 0, err
+    began = time.monotonic()
+    assert left(moving, "a") == wanted
+    assert time.monotonic() - began < CLUSTER_LEASE_S + 10
+    moving.wait_until(lambda found: {shard.node for shard in found.shards} == {"a", "b"})
+
+
+def test_a_drained_node_has_no_shards_and_takes_calls(moving: Nodes) -> None:
+    wanted = fill(moving, "a")
+    with nexo.connect(moving["a"].url) as client:
+        client.drain_node("a")
+    found = moving.wait_until(lambda found: {shard.node for shard in found.shards} == {"b"})
+    assert {node.name: node.state for node in found.nodes} == {"a": "draining", "b": "up"}
+    assert left(moving, "a") == wanted
+    with nexo.connect(moving["b"].url) as client:
+        client.rebalance()
+    moving.wait_until(lambda found: {shard.node for shard in found.shards} == {"a", "b"})
+
+
+def test_a_node_that_slept_gives_out_nothing_of_what_it_lost(moving: Nodes) -> None:
+    """A consumer waits at it, and messages become due: all of that happens while it sleeps. When it
+    wakes up another node has its shards, and has given them out."""
+    queue = next(each for each in QUEUES if moving.owner_of(each) == "b")
+    with nexo.connect(moving["b"].url) as sleeping:
+        orders = sleeping.create_queue(queue, visibility_timeout=60.0)
+        orders.push_batch([b"due"] * 5, delay=2.0)
+        subscription = orders.subscribe(prefetch=10)  # waits at the node that is about to sleep
+        assert orders.info().scheduled == 5
+        moving.send("b", signal.SIGSTOP)
+        with nexo.connect(moving["a"].url, timeout=40) as client:
+            taken: list[nexo.Message] = []
+            while len(taken) < 5:
+                taken += client.queue(queue).pop_batch(5, wait=20.0)
+            moving.send("b", signal.SIGCONT)
+            # Had the sleeper given them out, they would be in flight twice: an ack of either would
+            # be refused, or come again.
+            time.sleep(1.0)
+            assert client.queue(queue).ack_batch(taken) == []
+            info = client.queue(queue).info()
+            assert (info.depth, info.delivered, info.acked) == (0, 5, 5)
+        assert moving.owner_of(queue) in ("a", "b")
+        orders.push(b"last")  # the sleeper's client has come back to who owns it now
+        for message in subscription:
+            assert message.body == b"last"
+            with contextlib.suppress(StaleReceipt):  # the shard goes back to the node that woke up
+                message.ack()
+                break
+        subscription.close()
