@@ -22,7 +22,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from bench import rpc
-from bench.peers import Peer, RedisTalk, _running
+from bench.peers import Peer, RedisTalk, running_peer
 from bench.result import Result
 
 if TYPE_CHECKING:
@@ -106,8 +106,8 @@ def run(directory: Path, count: int) -> Iterator[Result]:
             urls = {}
             for name, synced in ((SAFE, "always"), (QUICK, "everysec")):
                 peer = Peer(name, "redis-server", "redis", RedisTalk, REDIS + synced)
-                port = stack.enter_context(_running(peer, program, directory / synced))
-                urls[name] = f"redis://127.0.0.1:{port}"
+                server = stack.enter_context(running_peer(peer, directory / synced))
+                urls[name] = f"redis://127.0.0.1:{server.port}"
             urls[OURS] = stack.enter_context(rpc.running_broker(directory / "nexo")).url
             places = {
                 name: stack.enter_context(_working(framework, command, url, directory))

@@ -8,13 +8,8 @@ noisy machine only the ratio of one run says something.
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
-import signal
-import socket
-import subprocess
 import sys
-import time
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,16 +20,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from bench import rpc
 from bench.result import Result
 from bench.rpc import BODY, NAIVE_BACKLOG, SECONDS
+from bench.servers import Server, running
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 ROUNDS = 5
-START_S = 60.0
 
 
 class Peer(NamedTuple):
-    """What it gets stands as `{port}`, `{below}` and `{directory}` in arguments and environment."""
+    """What stands in arguments and environment, `servers.running` says."""
 
     name: str
     program: str
@@ -137,17 +132,16 @@ PEERS = (
 
 def run(directory: Path) -> Iterator[Result]:
     for index, peer in enumerate(PEERS):
-        program = shutil.which(peer.program)
         missing = None if find_spec(peer.client) else f"pip install {peer.client}"
-        if program is None:
+        if shutil.which(peer.program) is None:
             missing = f"{Path(peer.program).name} is not installed"
-        if program is None or missing is not None:
+        if missing is not None:
             print(f"      {peer.name}: not measured ({missing})", file=sys.stderr)
             continue
         theirs, ours = [], []
-        with _running(peer, program, directory / peer.client) as port:
+        with running_peer(peer, directory / peer.client) as server:
             for _ in range(ROUNDS):
-                theirs.append(min(_turn(index, port)))
+                theirs.append(min(_turn(index, server.port)))
                 ours.append(min(rpc.naive(directory / "nexo")))
         yield Result(f"one call at a time, {peer.name}", median(theirs), "msg/s")
         yield Result("… and this broker, in turns", median(ours), "msg/s")
@@ -157,41 +151,12 @@ def run(directory: Path) -> Iterator[Result]:
 
 
 @contextlib.contextmanager
-def _running(peer: Peer, program: str, directory: Path) -> Iterator[int]:
-    """The peer on a port of its own, which is given."""
+def running_peer(peer: Peer, directory: Path) -> Iterator[Server]:
+    """The peer with an empty directory."""
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port: int = found.getsockname()[1]
-    given = {"port": port, "below": port - 10_000, "directory": directory.absolute()}
-    environment = dict(each.split("=") for each in peer.environment.format(**given).split())
-    started = subprocess.Popen(
-        [program, *peer.arguments.format(**given).split()],
-        env=os.environ | environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        _await(port, started)
-        yield port
-    finally:
-        with contextlib.suppress(ProcessLookupError):  # it may have died
-            os.killpg(started.pid, signal.SIGTERM)
-        started.wait(START_S)
-
-
-def _await(port: int, started: subprocess.Popen[bytes]) -> None:
-    ends = perf_counter() + START_S
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        except OSError:
-            if started.poll() is not None or perf_counter() > ends:
-                raise
-            time.sleep(0.1)
-        else:
-            return
+    with running(f"{peer.program} {peer.arguments}", peer.environment, directory) as server:
+        yield server
 
 
 def _turn(index: int, port: int) -> tuple[float, float]:

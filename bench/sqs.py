@@ -1,6 +1,6 @@
 """The SQS door as its clients find it: raw HTTP connections in a process of their own, everything
-fsynced. What is measured is the door, so the client does as little as a client can: it sends bytes
-that were made before, and looks only for what it needs of an answer.
+synchronized before it is confirmed. What is measured is the door, so the client does as little as
+a client can: it sends bytes that were made before, and looks only for what it needs of an answer.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 from bench import sqs_peers, sqs_waiting
 from bench.result import Result
 from bench.rpc import ROUNDS, SECONDS, running_broker, together
+from bench.servers import kept_on
 from nexo.engine import process
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
     from pathlib import Path
 
     from bench.rpc import RunningBroker
@@ -40,27 +41,26 @@ _QUEUE = "bench"
 _HANDLE, _QUOTE = b'"ReceiptHandle":"', b'"'
 
 
-def run(directory: Path) -> list[Result]:
+def run(directory: Path) -> Iterator[Result]:
+    print(f"      journal {kept_on(directory)}", flush=True)
     rates: dict[str, list[float]] = {}
     costs: dict[str, list[float]] = {}
     for _ in range(ROUNDS):
         for what, rate, cpu_us in _round(directory):
             rates.setdefault(what, []).append(rate)
             costs.setdefault(what, []).append(cpu_us)
-    results = []
     for what, (bar, cost_bar) in BARS.items():
         name = f"{what}, {CONNECTIONS} connections"
         unit = "pairs/s" if " and " in what else "msg/s"
-        results.append(Result(name, max(rates[what]), unit, bar))
+        yield Result(name, max(rates[what]), unit, bar)
         cpu = f"{what}: CPU of the broker"
-        results.append(Result(cpu, min(costs[what]), "us/msg", cost_bar, "most"))
+        yield Result(cpu, min(costs[what]), "us/msg", cost_bar, "most")
     alone_ms = min(_alone(directory) for _ in range(ROUNDS))
-    results.append(Result("SendMessage, one at a time: p50", alone_ms, "ms", 0.7, "most"))
-    results.append(_pollers(directory))
-    results += sqs_waiting.run(directory)
-    results += sqs_peers.run(directory)
+    yield Result("SendMessage, one at a time: p50", alone_ms, "ms", 0.7, "most")
+    yield _pollers(directory)
+    yield from sqs_waiting.run(directory)
+    yield from sqs_peers.run(directory, directory.parent / "installed")
     shutil.rmtree(directory, ignore_errors=True)
-    return results
 
 
 def _round(directory: Path) -> list[tuple[str, float, float]]:

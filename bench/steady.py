@@ -17,6 +17,9 @@ from contextlib import suppress
 from pathlib import Path
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any
+from urllib.request import urlopen
+
+import msgspec
 
 import nexo
 from bench.result import Result
@@ -31,19 +34,34 @@ BODY = b"x" * 100
 _MB = 1024 * 1024
 
 
+class Held(msgspec.Struct, frozen=True):
+    """What the broker held at a moment, in bytes; `payload` and `counted` by its own account."""
+
+    resident: int
+    payload: int
+    counted: int
+
+    @property
+    def outside(self) -> int:
+        """What must be flat: a backlog in memory comes and goes, up to `memory_limit`."""
+        return self.resident - self.payload
+
+
 def run(directory: Path, minutes: float, memory_limit: str | None) -> Iterator[Result]:
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
     settings = [] if memory_limit is None else ["--memory-limit", memory_limit]
-    broker, url, _ = _start(directory, settings)
-    sizes, handled, slowest_ms = asyncio.run(_load(url, broker.pid, minutes * 60))
+    broker, ports, _ = _start(directory, settings)
+    held, handled, slowest_ms = asyncio.run(_load(ports, minutes * 60))
     broker.send_signal(signal.SIGKILL)
     broker.wait()
     after = f"after {minutes:g} minutes"
     yield Result(f"messages handled {after}", handled, "messages")
+    yield Result("memory, most of all", max(each.resident for each in held) / _MB, "MB")
+    sizes = [each.outside for each in held]
     half, end = max(sizes[: len(sizes) // 2]), max(sizes[-len(sizes) // 4 :])
-    yield Result("memory, most in the first half", half / _MB, "MB")
-    yield Result("… and what it grew by since", max(0, end - half) / _MB, "MB", 8, "most")
+    yield Result("… without payloads, most in the first half", half / _MB, "MB")
+    yield Result("… and what that grew by since", max(0, end - half) / _MB, "MB", 8, "most")
     yield Result("slowest push of a bystander", slowest_ms, "ms")
     for end_by, name in ((signal.SIGTERM, "kill -9"), (signal.SIGKILL, "a stop")):
         broker, _, took_s = _start(directory, settings)
@@ -53,8 +71,10 @@ def run(directory: Path, minutes: float, memory_limit: str | None) -> Iterator[R
     shutil.rmtree(directory, ignore_errors=True)
 
 
-def _start(directory: Path, settings: list[str]) -> tuple[subprocess.Popen[bytes], str, float]:
-    """The process, its address, and the seconds until it was ready."""
+def _start(
+    directory: Path, settings: list[str]
+) -> tuple[subprocess.Popen[bytes], dict[str, int], float]:
+    """The process, its ports, and the seconds until it was ready."""
     ports = directory / "ports"
     ports.unlink(missing_ok=True)
     command = [
@@ -71,13 +91,14 @@ def _start(directory: Path, settings: list[str]) -> tuple[subprocess.Popen[bytes
         with suppress(subprocess.TimeoutExpired):
             broker.wait(0.01)
     took_s = perf_counter() - started
-    return broker, f"nexo://127.0.0.1:{json.loads(ports.read_text())['rpc']}", took_s
+    return broker, json.loads(ports.read_text()), took_s
 
 
-async def _load(url: str, pid: int, seconds: float) -> tuple[list[int], int, float]:
+async def _load(ports: dict[str, int], seconds: float) -> tuple[list[Held], int, float]:
     """What the broker held every second, how many messages went through, and the slowest push of
     somebody who does nothing else."""
-    sizes: list[int] = []
+    url = f"nexo://127.0.0.1:{ports['rpc']}"
+    held: list[Held] = []
     handled = [0]
     slowest = [0.0]
     until = monotonic() + seconds
@@ -90,8 +111,8 @@ async def _load(url: str, pid: int, seconds: float) -> tuple[list[int], int, flo
             for number in range(CONSUMERS):
                 tasks.create_task(_consume(client, random.Random(number), until, handled))
             tasks.create_task(_stand_by(other, until, slowest))
-            tasks.create_task(_watch(pid, until, sizes))
-    return sizes, handled[0], slowest[0] * 1000
+            tasks.create_task(_watch(ports["http"], until, held))
+    return held, handled[0], slowest[0] * 1000
 
 
 def _settings(number: int) -> dict[str, Any]:
@@ -146,12 +167,25 @@ async def _stand_by(client: nexo.AsyncClient, until: float, slowest: list[float]
         await asyncio.sleep(0.05)
 
 
-async def _watch(pid: int, until: float, sizes: list[int]) -> None:
-    status = Path(f"/proc/{pid}/status")
+async def _watch(port: int, until: float, held: list[Held]) -> None:
     while monotonic() < until:
         await asyncio.sleep(1)
-        text = await asyncio.to_thread(status.read_text)
-        sizes.append(1024 * int(text.split("VmRSS:")[1].split()[0]))
-        if len(sizes) % 60 == 0:  # an hour without a word looks like a bench that hangs
-            most = max(sizes[-60:]) / _MB
-            print(f"minute {len(sizes) // 60}: at most {most:.1f} MB", file=sys.stderr, flush=True)
+        held.append(await asyncio.to_thread(_held, port))
+        if len(held) % 60 == 0:  # an hour without a word looks like a bench that hangs
+            most = max(held[-60:], key=lambda each: each.outside)
+            print(
+                f"minute {len(held) // 60}: at most {most.outside / _MB:.1f} MB without "
+                f"{most.payload / _MB:.1f} MB of payloads; {most.counted / _MB:.1f} MB are counted",
+                file=sys.stderr,
+                flush=True,
+            )
+
+
+def _held(port: int) -> Held:
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+        samples = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines())
+    return Held(
+        resident=int(float(samples["process_resident_memory_bytes"])),
+        payload=int(float(samples["nexo_payload_memory_bytes"])),
+        counted=int(float(samples["nexo_bookkeeping_memory_bytes"])),
+    )

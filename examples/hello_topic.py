@@ -1,4 +1,4 @@
-"""Topics in one page: publish, read again, follow, share the work in a group, watch the broker.
+"""Topics on one page: publish, read, subscribe by pattern, consumer groups, and events.
 
     nexo serve &
     python examples/hello_topic.py

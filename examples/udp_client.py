@@ -1,7 +1,7 @@
-"""A client of the UDP door in twenty lines, with nothing but the standard library.
+"""A small client for JSON over UDP that needs only the standard library.
 
 Start a broker with `nexo serve`, then run `python examples/udp_client.py`. It subscribes to a
-topic, publishes two messages to it and prints all that the topic keeps.
+topic, publishes two messages and prints all messages that the topic keeps.
 """
 
 import json
@@ -10,11 +10,11 @@ import sys
 
 
 class UdpClient:
-    """One socket is one address, and subscriptions belong to an address."""
+    """Uses one socket, because a subscription belongs to the address of its socket."""
 
     def __init__(self, host="127.0.0.1", port=9326, timeout=2.0):
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.socket.settimeout(timeout)  # a datagram may get lost: who hears nothing asks again
+        self.socket.settimeout(timeout)  # a datagram may get lost: then ask again
         self.socket.connect((host, port))
 
     def ask(self, action, topic, **fields):
@@ -28,8 +28,8 @@ class UdpClient:
 
 if __name__ == "__main__":
     client = UdpClient(port=int(sys.argv[1]) if len(sys.argv) > 1 else 9326)
-    client.ask("subscribe", "notizie")
-    client.ask("publish", "notizie", payload="ciao")  # returns once it is on disk
-    client.ask("publish", "notizie", payload={"ordine": 1, "articoli": ["pane", "vino"]})
-    for message in client.ask("get", "notizie")["messages"]:
+    client.ask("subscribe", "news")
+    client.ask("publish", "news", payload="hello")  # returns once it is on disk
+    client.ask("publish", "news", payload={"order": 1, "items": ["bread", "wine"]})
+    for message in client.ask("get", "news")["messages"]:
         print(message["timestamp"], message["payload"])

@@ -29,10 +29,9 @@ REGENERATE = "python -m scripts.admin_page > docs/reference/admin-api.md"
 _REF = "#{name}"
 _MIB = 1024 * 1024
 _INTRODUCTION = f"""# The admin API
-JSON over HTTP at `/api/v1` of the HTTP port, for scripts and consoles: everything that is done
-with a broker besides its daily work of moving messages. `GET {OPENAPI_PATH}` is the whole of it as
-an OpenAPI 3.1 document, made from the types that decode the requests; this page is made from the
-same table.
+JSON over HTTP at `/api/v1` on the HTTP port, to manage a broker from scripts and tools.
+`GET {OPENAPI_PATH}` returns the API as an OpenAPI 3.1 document. That document and this page are
+made from the code that decodes the requests.
 
 ```
 curl -X POST localhost:9324/api/v1/queues -H 'Content-Type: application/json' \\
@@ -44,39 +43,39 @@ curl localhost:9324/api/v1/overview -H "Authorization: Bearer $NEXO_TOKEN"
 ```
 
 ## Rules
-- Words are those of the client and of [the settings](settings.md): times in seconds, moments in
-  RFC 3339. A field or parameter that is not known is refused by name.
-- Names stand in the path percent-encoded. A queue of another account and region has slashes in its
+- Fields have the same names as in the client and [the settings](settings.md): durations in seconds,
+  times in RFC 3339. An unknown field or parameter is refused, and the error names it.
+- Names in the path are percent-encoded. A queue of another account and region has slashes in its
   name: `123456789012%2Feu-west-1%2Forders`.
-- A body is JSON in UTF-8, says so (`Content-Type: application/json`), and has at most
-  {ADMIN_BODY_BYTES_MAX // _MIB} MiB and, but for definitions, {ADMIN_JSON_VALUES_MAX:,} values;
-  a longer JSON can be pushed as text. One push has at most {ADMIN_PUSH_MESSAGES_MAX:,} messages.
-- Lists come in pages of `limit` (at most {ADMIN_PAGE_MAX:,}); `next` is what `after` takes for the
-  following one, null at the end.
-- A refusal is `{{"error": {{"code": …, "message": …, "hint": …}}}}` with a status that fits. Codes
-  are [those of the client](rpc-protocol.md#errors), and `not_found`, `wrong_method`,
-  `wrong_content_type` and `too_slow` for what only HTTP can get wrong.
-- With `--access required` a token is asked for: `Authorization: Bearer`. What it must allow stands
-  below; what changes something goes to the audit log.
-- A page of another site cannot change anything through a browser: an `Origin` that is not this
-  host is refused.
+- A request body is JSON in UTF-8 with `Content-Type: application/json`. It has at most
+  {ADMIN_BODY_BYTES_MAX // _MIB} MiB and, except for definitions, {ADMIN_JSON_VALUES_MAX:,} values;
+  push a longer JSON as text. One push has at most {ADMIN_PUSH_MESSAGES_MAX:,} messages.
+- Lists come in pages of `limit` entries (at most {ADMIN_PAGE_MAX:,}). Pass `next` as `after` to get
+  the following page; it is null on the last page.
+- An error is `{{"error": {{"code": …, "message": …, "hint": …}}}}` with a matching HTTP status.
+  Codes are [those of the client](rpc-protocol.md#errors), and for HTTP itself `not_found`,
+  `wrong_method`, `wrong_content_type` and `too_slow`.
+- With `--access required` send a token: `Authorization: Bearer`. The table below lists the
+  permissions that each operation needs. Changes are recorded in the audit log.
+- Web pages of other sites cannot make changes: a request with another `Origin` is refused.
 
-**Bodies of messages.** What is pushed as a string is text, anything else is kept as the JSON that
-it is; `"encoding": "base64"` says that a string stands for other bytes, `"json"` that it stands for
-itself, quotes included. What is shown has its `encoding` beside it: `text`, `json` for objects and
-arrays, `base64` for bytes that are no text. Longer bodies than `body_bytes` are cut and say
-`"truncated": true`; `size` is that of the whole.
+**Message bodies.** A body that you push as a string is stored as text, any other value as JSON.
+With `"encoding": "base64"` the string is decoded to bytes; with `"json"` the string itself is
+stored as JSON, with its quotes. Bodies in answers have an `encoding`: `text`, `json` for objects
+and arrays, `base64` for bytes that are not text. Bodies longer than `body_bytes` are cut and have
+`"truncated": true`; `size` is the size of the whole body.
 """
 _REFUSALS = (
-    "Any of them may also be refused with 400, 401, 403, 429 and 503; one with a body with 408, "
-    "413 and 415."
+    "Every operation can also fail with 400, 401, 403, 429 and 503; operations with a request body "
+    "also with 408, 413 and 415."
 )
 _DEFINITIONS = """## The document of definitions
 The document of `nexo export`: `version` (1), `queues` and `topics` with `name` and `settings`,
-`bindings` with `topic`, `queue` and `where` (attributes that must match; null: all). Messages,
-tokens and the broker's own topics are not in it. An import is checked whole before anything
-changes, and answers what it did with each: `created`, `changed` (with the `settings` that differed)
-or `unchanged`. Settings that are left out have their defaults; what is not in the document stays.
+`bindings` with `topic`, `queue` and `where` (attributes that must match; null: no filter). It does
+not contain messages, tokens and system topics. An import checks the whole document before it
+changes anything, and reports for each definition: `created`, `changed` (with the `settings` that
+differed) or `unchanged`. Settings that are left out get their defaults. Definitions that are not in
+the document stay.
 """
 
 

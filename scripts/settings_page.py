@@ -22,28 +22,29 @@ REGENERATE = "python -m scripts.settings_page > docs/reference/settings.md"
 
 
 _BROKER = (
-    "A setting comes from its flag of `nexo serve`, else from the environment, else from "
-    f"`{CONFIGURATION_FILE}` in the working directory (or the file that `--config` or "
-    f"`{PREFIX}CONFIG` names), else it has its default. None is needed to start."
+    "Set them as options of `nexo serve`, as environment variables, or in "
+    f"`{CONFIGURATION_FILE}` in the working directory (or the file in `--config` or "
+    f"`{PREFIX}CONFIG`). An option takes precedence over the environment, and the environment "
+    "over the file. All settings have defaults."
 )
 _UNITS = (
     "Sizes are bytes, or a number with `KB`, `MB`, `GB` (steps of 1,024); durations are seconds, "
-    "or a number with `ms`, `s`, `m`, `h` or `d`. A file looks so:"
+    "or a number with `ms`, `s`, `m`, `h` or `d`. Example of a file:"
 )
 _QUEUES = (
-    "Flags of `nexo queue create` and `nexo queue edit`; the client's `create_queue` takes the "
-    "same words with underscores, and `backoff` as one value. Durations are seconds, or a number "
-    "with `ms`, `s`, `m`, `h` or `d`. `none` switches a limit off."
+    "Options of `nexo queue create` and `nexo queue edit`. The client's `create_queue` takes the "
+    "same names with underscores, and `backoff` as one value. Durations are seconds, or a number "
+    "with `ms`, `s`, `m`, `h` or `d`. `none` removes a limit."
 )
-_WITHOUT_FLAGS = "No flags, but fields in the client, in documents and in the admin API:"
+_WITHOUT_FLAGS = "Without an option; set them in the client, in definitions or in the admin API:"
 _TOPICS = (
-    "Flags of `nexo topic create`; the client's `create_topic` takes the same words with "
+    "Options of `nexo topic create`. The client's `create_topic` takes the same names with "
     "underscores."
 )
-_FLAGS_HEAD = ("| flag | takes | default | what it is |", "|---|---|---|---|")
+_FLAGS_HEAD = ("| option | values | default | meaning |", "|---|---|---|---|")
 _BACKOFF = (
-    "Without any `--backoff-…` flag there is no backoff: a failed message is ready again at "
-    "once. With one of them the others have the defaults above."
+    "Without any `--backoff-…` option there is no backoff: a failed message is retried at once. "
+    "If you set one of them, the others have the defaults above."
 )
 
 
@@ -55,7 +56,7 @@ def settings_page() -> str:
         "## The broker",
         _BROKER,
         "",
-        "| flag | environment | in the file | default | what it is |",
+        "| option | environment | in the file | default | meaning |",
         "|---|---|---|---|---|",
         *[_broker_row(field) for field in msgspec.structs.fields(Configuration)],
         "",
@@ -65,7 +66,7 @@ def settings_page() -> str:
         "rpc_port = 9325",
         'memory_limit = "512MB"',
         "```",
-        "Commands that talk to a broker read `NEXO_URL` and `NEXO_TOKEN`.",
+        "Commands that connect to a broker read `NEXO_URL` and `NEXO_TOKEN`.",
         "",
         "## Queues",
         _QUEUES,

@@ -3,9 +3,9 @@
     celery -A examples.celery_project.tasks worker --loglevel INFO
     python -m examples.celery_project
 
-Nothing else was changed. What is better now: a task is on disk before `delay` returns, a countdown
-of a week does not sit in a worker, and a worker that is killed loses nothing, without a
-`visibility_timeout` to guess.
+Nothing else was changed. What is better now: a task is on disk before `delay` returns, the broker
+and not a worker holds a countdown of a week, and a killed worker loses no task, without a
+`visibility_timeout` to choose.
 """
 
 import os

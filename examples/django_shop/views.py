@@ -1,4 +1,4 @@
-"""A view that pushes on commit: what is rolled back is never announced."""
+"""A view that pushes a message on commit: a rolled-back order is never announced."""
 
 from functools import cache
 from typing import Any

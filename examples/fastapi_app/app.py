@@ -1,10 +1,10 @@
-"""A web app that takes orders, and a worker that packs them.
+"""A web app that accepts orders, and a worker that packs them.
 
     uvicorn examples.fastapi_app.app:app        # POST /orders is answered when it is on disk
     python -m examples.fastapi_app.worker       # in another terminal
 
-The order is one model from the request to the worker: FastAPI checks it, `push` writes it, and the
-handler of the worker gets it back by its annotation.
+The same model is used from the request to the worker: FastAPI validates it, `push` encodes it, and
+the handler of the worker receives it decoded, because of its annotation.
 """
 
 from collections.abc import AsyncIterator

@@ -1,13 +1,13 @@
-"""A fleet that reports where it is, and all that Nexo does with it.
+"""The demo: a vehicle fleet that sends its positions, processed with all parts of Nexo.
 
     python -m examples.gps              until Ctrl-C; `nexo demo` and `make demo` are the same
     python -m examples.gps --seconds 60 --chaos
 
-Vehicles send a position each second: some over UDP, some through the SQS API, some with the native
-client. A Spark job cleans them, keeps them in a lake, computes speed and stops of each vehicle in
-windows of event time, and pushes an alert for what is not as it should be. Workers handle the
-alerts; some fail, are tried again, and end as dead letters. At the end every position and every
-alert is accounted for, although processes were killed on the way.
+Each vehicle sends a position per second: some over UDP, some with the SQS API, some with the Nexo
+client. A Spark job cleans the positions, stores them in a lake, computes the speed and stops of
+each vehicle in windows of event time, and pushes alerts. Workers handle the alerts; some fail, are
+retried, and become dead letters. At the end the program checks that no position and no alert was
+lost, although processes were killed during the run.
 
     names.py      queues and topics           position.py   what is sent
     vehicle.py    how a vehicle moves         fleet.py      the process that sends

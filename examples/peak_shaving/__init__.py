@@ -1,16 +1,15 @@
-"""Peak shaving: 10,000 orders a second arrive, the database takes 1,000, and nothing is lost.
+"""Peak shaving: 10,000 orders per second arrive, the database takes 1,000, and none is lost.
 
     python -m examples.peak_shaving --seconds 20
 
-A peak of orders comes in, far above what the database can store. They are pushed to a queue whose
-`max_receive_rate` is the database's limit, so the broker gives them out no faster; a `nexo.Worker`
-stores what it is given. The peak becomes a plateau: the database never sees it, and the queue
-grows, then drains.
+For a short time more orders arrive than the database can store. They are pushed to a queue whose
+`max_receive_rate` is the limit of the database, so the broker delivers them no faster, and a
+`nexo.Worker` stores them. The database never sees the peak: the queue grows, then drains.
 
-It shows arrivals, departures and depth while it runs, draws them as a picture, and ends with an
-accounting: what was pushed is stored or still waiting, or the exit code is 1.
+The program shows arrivals, departures and depth live, draws them as a chart, and checks at the end
+that every pushed order is stored or still waiting. If not, the exit code is 1.
 
-    orders.py     who pushes            database.py   who stores, and refuses what is too much
-    broker.py     a broker of its own   course.py     what was seen, and when
-    view.py       the live view         plot.py       the picture
+    orders.py     pushes the orders     database.py   stores them, and refuses too many
+    broker.py     starts a broker       course.py     measurements over time
+    view.py       the live view         plot.py       the chart
 """

@@ -1,4 +1,4 @@
-"""Cron with taskiq: schedules that survive restarts and fire once, however many schedulers run.
+"""Cron with taskiq: schedules survive restarts and fire once, even with several schedulers.
 
 python -m examples.taskiq_cron.tasks                          # adds the schedules, once
 taskiq worker examples.taskiq_cron.tasks:broker

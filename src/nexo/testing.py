@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 class Broker:
-    """A running broker: its engine lives in an event loop of its own thread."""
+    """A running broker for tests, in its own thread."""
 
     engine: Engine
     url: str  # where clients reach it; the port is of the system's choice
@@ -83,12 +83,12 @@ class Broker:
         return self._wait_for(act())
 
     def client(self) -> Client:
-        """A client of this broker, to be closed by the caller."""
+        """A client of this broker. Close it yourself."""
         return connect(self.url)
 
     @property
     def sqs_url(self) -> str:
-        """The `endpoint_url` for boto3 and other SQS clients; the door opens when first asked."""
+        """The `endpoint_url` for boto3 and other SQS clients. The port is opened at first use."""
         if self._sqs_url is None:
             self._sqs_url = self._wait_for(self._open_sqs())
         return self._sqs_url
@@ -141,7 +141,7 @@ class Broker:
 
 
 def broker(data: str | os.PathLike[str] | None = None) -> Broker:
-    """A broker for the length of a `with` block; it keeps nothing, unless in the directory `data`,
-    or the PostgreSQL database of such a URL, where the next broker finds it."""
+    """A broker for the length of a `with` block. It keeps everything in memory, or in the directory
+    or PostgreSQL URL `data`, where the next broker finds it."""
     place = IN_MEMORY if data is None else os.fspath(data)
     return Broker(journal_of(place, place if is_postgresql(place) else None))

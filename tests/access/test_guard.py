@@ -195,7 +195,7 @@ def test_a_log_whose_directory_is_gone_says_so_once(
     audit = Audit(tmp_path / "gone")
     for number in range(3):
         audit.write(entry(number))
-    assert [each.getMessage() for each in caplog.records] == ["the audit log cannot be written"]
+    assert [each.getMessage() for each in caplog.records] == ["cannot write the audit log"]
 
 
 def refused(number: int, peer: str = "10.0.0.1", action: str = "purge") -> AuditEntry:

@@ -159,7 +159,7 @@ def test_a_caller_that_ended_may_nothing() -> None:
 
 def test_a_refusal_says_what_is_missing() -> None:
     caller = Caller("shop", Permissions([parse_permission("a:push")]))
-    with pytest.raises(Forbidden, match="'shop' may not pop 'orders'") as caught:
+    with pytest.raises(Forbidden, match="'shop' lacks the permission pop on 'orders'") as caught:
         caller.check(Action.POP, "orders")
     assert "'orders:pop'" in caught.value.hint
 

@@ -83,7 +83,7 @@ def test_search_reasons_and_one_message(broker: GuardedBroker) -> None:
     identity = found["messages"][0]["id"]
     shown = api("GET", f"{AT}/messages/{identity}", status=200).json
     assert shown["message"]["dead_letter"]["reason"] == DEAD["a"]
-    assert "may not peek into the queue in which it began" in shown["note"]
+    assert "lacks the permission peek on the queue that it was first pushed to" in shown["note"]
     other = identity[:-1] + "f"
     assert api("GET", f"{AT}/messages/{other}", status=404).code == "message_not_found"
     assert api("GET", f"{AT}/messages/garbage", status=400).code == "invalid_argument"

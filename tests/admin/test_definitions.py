@@ -153,7 +153,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "range": ({"queues": [{"name": "a", "settings": {"delay": -1}}]}, "delay"),
     "contradiction": (
         {"queues": [{"name": "a", "settings": {"delay": 10, "retention": 5}}]},
-        "queue 'a': the delay",
+        "queue 'a': delay must be shorter",
     ),
     "name": ({"queues": [{"name": "a b"}]}, "a b"),
     "reserved": ({"topics": [{"name": "nexo.mine"}]}, "reserved"),

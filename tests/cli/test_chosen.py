@@ -21,7 +21,7 @@ def test_find_and_show(nexo, queue):
     dead = die(nexo, queue, {"first": "order 1 is gone", "second": "boom"})
     (found,) = nexo("queue", "search", dead, "fir", "--json").json()
     assert found["body"] == "first"
-    assert nexo("queue", "search", dead, "nothing").out == f"No message of {dead} matches\n"
+    assert nexo("queue", "search", dead, "nothing").out == f"No message in {dead} matches\n"
     (other,) = nexo("queue", "search", dead, "--where", "text = 'second'", "--json").json()
     assert other["dead_letter"]["reason"] == "boom"
     shown = nexo("queue", "message", dead, found["id"]).out
@@ -53,7 +53,7 @@ def test_why_and_its_actions(nexo, queue):
     refused = nexo("why", queue, "--discard", "boom", status=2)
     assert "--yes" in refused.err
     gone = nexo("why", queue, "--discard", "boom", "--yes").out
-    assert gone == f"Discarded 1 message of {dead}\n"
+    assert gone == f"Discarded 1 message from {dead}\n"
     assert bodies(nexo, dead) == ["d"]
     assert "nexo why" in nexo("why", queue, "--discard", "boom", "--yes", status=2).err
 

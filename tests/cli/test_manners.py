@@ -3,6 +3,7 @@ and refusals in the words that were typed."""
 
 import pytest
 
+import nexo as nexo_client
 from nexo.cli.main import _as_typed, _in_order, run
 
 
@@ -58,7 +59,7 @@ def test_contexts(nexo, alone, queue, tmp_path):
     alone("queue", "list", environment=home, status=3)
     assert queue in alone("--url", nexo.url, "queue", "list", environment=home).out
     alone("context", "remove", "far", environment=home)
-    assert "there is no context" in alone("context", "use", "far", environment=home, status=2).err
+    assert "unknown context" in alone("context", "use", "far", environment=home, status=2).err
     plain = ("context", "add", "x", "--url", nexo.url, "--token", "secret")
     assert "@FILE" in alone(*plain, environment=home, status=2).err
 
@@ -89,3 +90,58 @@ def test_consumers(nexo, queue):
         assert nexo("consumers", "--close", number).out == f"Closed connection {number}\n"
         assert "no connection" in nexo("consumers", "--close", "999999", status=1).err
         subscription.close()
+
+
+REASON = (
+    "customer 4711 not found in table customers: sqlalchemy.exc.NoResultFound: No row was found "
+    "when one was required"
+)
+
+
+def test_tables_fit_80_columns_with_reasons_whole(broker, nexo, queue):
+    with nexo_client.connect(broker.url) as client:
+        made = client.create_queue(queue, max_attempts=1)
+        message_id = made.push('{"order": 1, "customer": "a name that is longer than the column"}')
+        for message in made.pop_batch(1):
+            message.nack(reason=REASON)
+    dead = f"{queue}_dlq"
+    narrow = {"COLUMNS": "80"}
+    for command in (
+        ("queue", "peek", dead),
+        ("queue", "search", dead, "order"),
+        ("queue", "message", dead, message_id),
+        ("why", queue),
+    ):
+        shown = nexo(*command, environment=narrow)
+        assert max(map(len, shown.lines)) <= 80, command
+        told = "".join(shown.out.split())
+        wanted = REASON.replace("4711", "#") if command[0] == "why" else REASON
+        assert "".join(wanted.split()) in told, f"{command} cuts the reason"
+        assert message_id[-12:] in told
+    assert message_id not in nexo("queue", "peek", dead, environment=narrow).out, "not shortened"
+    audit = nexo("audit", environment=narrow)
+    assert max(map(len, audit.lines)) <= 80
+    assert "…" not in audit.out
+
+
+def test_settings_are_shown_as_people_write_them(nexo, queue):
+    nexo("queue", "create", queue, "--max-message-bytes", "64KB", "--retention", "2d")
+    shown = nexo("queue", "info", queue).out.split()
+    for setting, value in (("max-message-bytes", "64"), ("retention", "2d"), ("tags", "none")):
+        assert shown[shown.index(setting) + 1] == value
+
+
+def test_a_command_says_which_extra_it_needs(nexo, tmp_path):
+    for module, extra, command in (
+        ("deltalake", "spark", ("pipeline", "run", "archive", "--topic", "x", "--lake", "lake")),
+        ("deltalake", "spark", ("pipeline", "run", "compact", "--lake", "lake")),
+        ("duckdb", "sql", ("sql", "SELECT 1")),
+    ):
+        absent = tmp_path / module
+        absent.mkdir(exist_ok=True)
+        missing = f"raise ModuleNotFoundError('No module named {module}', name={module!r})\n"
+        (absent / f"{module}.py").write_text(missing)
+        status = 2 if module == "duckdb" else 1
+        refused = nexo(*command, environment={"PYTHONPATH": str(absent)}, status=status).err
+        assert f"pip install 'nexo-broker[{extra}]'" in refused, command
+        assert len(refused.splitlines()) == 1

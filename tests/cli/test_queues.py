@@ -55,7 +55,7 @@ def test_create_takes_every_setting(nexo, queue):
 
 
 def test_create_again(nexo, queue):
-    assert nexo("queue", "create", queue).lines == [f"queue {queue} is there"]
+    assert nexo("queue", "create", queue).lines == [f"Created queue {queue}"]
     nexo("queue", "create", queue)
     refused = nexo("queue", "create", queue, "--max-attempts", "9", status=1)
     assert queue in refused.err
@@ -79,7 +79,7 @@ def test_edit_changes_what_it_names(nexo, queue):
     assert settings["max_receive_rate"] is None
     assert settings["max_attempts"] is None
     assert settings["backoff"] == {"initial": 2.0, "factor": 2.0, "max": 60.0, "jitter": 0.0}
-    assert "name a setting" in nexo("queue", "edit", queue, status=2).err
+    assert "no setting was given" in nexo("queue", "edit", queue, status=2).err
 
 
 def test_list_and_info(nexo, queue):
@@ -132,7 +132,7 @@ def test_purge_and_delete_need_a_yes(nexo, queue):
     assert nexo("queue", "info", queue, "--json").json()["depth"] == 2
     purged = nexo("queue", "purge", queue, "--yes", "--json").json()
     assert purged == {"name": queue, "purged": 2}
-    assert nexo("queue", "delete", queue, "--yes").lines == [f"queue {queue} is deleted"]
+    assert nexo("queue", "delete", queue, "--yes").lines == [f"Deleted queue {queue}"]
     nexo("queue", "info", queue, status=1)
 
 
@@ -169,13 +169,13 @@ def test_redrive_to_another_queue_at_a_rate(nexo, queue):
     assert told.out.startswith("Moved 3 in")
     assert nexo("pop", f"{queue}-retry", "--max", "9").lines == ["one", "two", "three"]
     refused = nexo("queue", "redrive", f"{queue}_dlq", "--to", "nowhere", status=1)
-    assert "there is no queue 'nowhere': the queues are" in refused.err
+    assert "there is no queue 'nowhere': existing queues: " in refused.err
 
 
 def test_release_of_a_consumer_that_is_not_there(nexo, queue):
     nexo("queue", "create", queue)
     told = nexo("queue", "release", queue, "--consumer", "nobody")
-    assert told.lines == [f"nobody holds nothing of {queue}"]
+    assert told.lines == [f"Consumer nobody holds no messages of {queue}"]
     arguments = ["--consumer", "nobody", "--dead-letter", "--json"]
     assert nexo("queue", "release", queue, *arguments).json() == {"name": queue, "released": 0}
     assert "--consumer" in nexo("queue", "release", queue, status=2).err

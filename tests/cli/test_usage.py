@@ -128,7 +128,7 @@ def test_failures_as_json(alone):
         (("pop", "q", "--max", "0"), "--max"),
         (("pop", "q", "--wait", "soon"), "write seconds, or 250ms"),
         (("queue", "list", "--url", "http://here"), "nexo://"),
-        (("queue", "list", "--url", "nonsense"), "is not a URL of a broker"),
+        (("queue", "list", "--url", "nonsense"), "is not a broker URL"),
         (("consume", "q", "--fail-rate", "2"), "--fail-rate"),
     ],
 )

@@ -99,7 +99,7 @@ def test_batches_and_slots(nexo, queue, folder):
     push(nexo, queue, *map(str, range(300)))
     arguments = ["--batch-size", "50", "--concurrency", "3", "--idle", "300ms"]
     told = nexo("worker", "app:note", "--queue", queue, *arguments)
-    assert told.out.startswith("handled 300 in ")
+    assert told.out.startswith("Handled 300 in ")
     assert max(len(line.split()) for line in noted(folder)) <= 50
     assert sorted(map(int, " ".join(noted(folder)).split())) == list(range(300))
 
@@ -228,7 +228,7 @@ def test_a_killed_worker_loses_nothing(nexo, queue, folder):
         ("app:notte", "there is no 'notte' in app: did you mean note?"),
         ("nowhere:handler", "there is no module 'nowhere'"),
         ("app.note", "write MODULE:HANDLER"),
-        ("app:number", "is no function but int"),
+        ("app:number", "is not a function but int"),
         ("broken:handler", "importing broken failed: ZeroDivisionError"),
         ("missing:handler", "importing missing failed: ModuleNotFoundError"),
         ("app:os.getpid", "cannot be called with (event, context)"),
@@ -278,7 +278,7 @@ def test_what_a_handler_prints_and_a_live_line(nexo, queue, folder):
     assert "1 handled" in shown.decode()
     assert "in flight" in shown.decode()
     assert out.splitlines()[0] == "hello from app.chatter"
-    assert out.splitlines()[1].startswith("handled 1 in ")
+    assert out.splitlines()[1].startswith("Handled 1 in ")
 
 
 def test_several_queues(nexo, queue, folder):
@@ -314,7 +314,7 @@ def test_it_starts_again_when_its_file_changes(nexo, queue, folder):
         running.send_signal(signal.SIGTERM)
         _, err = running.communicate(timeout=TIME_LIMIT_S)
         assert running.returncode == 0
-        assert "app.py has changed: starting again" in err
+        assert "app.py changed, restarting" in err
     finally:
         running.kill()
         running.communicate()

@@ -32,14 +32,14 @@ def test_a_connection_that_is_lost_and_back(
     eventually(lambda: len(_said(caplog)) == 1)
     (lost,) = _said(caplog)
     assert lost[0] == logging.WARNING
-    assert f"the connection to 127.0.0.1:{broker.port} is lost: " in lost[1]
+    assert f"lost the connection to 127.0.0.1:{broker.port}: " in lost[1]
     broker.start()
     client.queue("q").push("b")
     assert client.connected
     eventually(lambda: len(_said(caplog)) == 2)
     (back,) = _said(caplog)[1:]
     assert back[0] == logging.INFO
-    assert f"the connection to 127.0.0.1:{broker.port} is back after " in back[1]
+    assert f"reconnected to 127.0.0.1:{broker.port} after " in back[1]
 
 
 def test_a_client_that_closes_lost_nothing(

@@ -205,7 +205,7 @@ class _Ends:
 
 def test_what_is_no_middleware(queue: nexo.Queue) -> None:
     for wrong in (object(), Noted):
-        with pytest.raises(nexo.InvalidArgument, match="is no middleware"):
+        with pytest.raises(nexo.InvalidArgument, match="is not a middleware"):
             queue.consume(print, middleware=[wrong])
 
 
@@ -316,6 +316,39 @@ def test_a_signal_ends_it_in_order(
     eventually(lambda: queue.info().in_flight == 0)
     assert queue.info().acked == (2 if busy else 1)
     assert queue.info().nacked == 0
+
+
+SUBSCRIBED = """
+import nexo, sys
+with nexo.connect(sys.argv[1]) as client:
+    for message in client.queue(sys.argv[2]).subscribe():
+        with message:
+            pass
+        print(message.text, flush=True)
+"""
+
+
+def test_ctrl_c_in_a_loop_shows_the_line_of_the_loop(broker: Broker, queue: nexo.Queue) -> None:
+    """And not the seven functions in which it waits."""
+    queue.push("first")
+    with subprocess.Popen(
+        [sys.executable, "-c", SUBSCRIBED, broker.url, queue.name],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=_heed_interrupts,
+    ) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        try:
+            assert running.stdout.readline() == "first\n"
+            running.send_signal(signal.SIGINT)
+            told = running.stderr.read()
+            assert running.wait(20) == -signal.SIGINT
+        finally:
+            running.kill()
+    assert told.endswith("KeyboardInterrupt\n")
+    assert told.count("File ") <= 2, told
 
 
 def test_the_program_of_the_readme_survives_what_is_no_json(

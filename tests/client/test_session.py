@@ -74,7 +74,7 @@ def test_heartbeats_and_silence() -> None:
     clock.now += HEARTBEAT_S * 0.9
     session.tick()
     clock.now += HEARTBEAT_S * 0.9
-    with pytest.raises(nexo.Unreachable, match="nothing was heard"):
+    with pytest.raises(nexo.Unreachable, match="no answer from the broker"):
         session.tick()
 
 

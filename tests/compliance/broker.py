@@ -10,8 +10,6 @@ from pathlib import Path
 
 NEXO = str(Path(sys.executable).with_name("nexo"))
 TIME_LIMIT_S = 30
-ACCOUNT = "000000000000"  # whose queues are meant when the access key names no account
-REGION = "us-east-1"
 
 
 class ServedBroker:

@@ -4,29 +4,20 @@ Tests that ask for `sqs`, `queue` or `make` run twice: over the JSON protocol an
 protocol. Mark a test `json_only` where the protocol makes no difference and time is spent waiting.
 """
 
-import re
 from collections.abc import Iterator
-from itertools import count
 from typing import Any
 
 import pytest
 
+from tests import aws
 from tests.compliance import clients
 from tests.compliance.broker import ServedBroker
 from tests.compliance.queue import Make, Queue, maker
 
-_numbers = count(1)
-
 
 @pytest.fixture(scope="session", autouse=True)
 def no_other_aws() -> Iterator[None]:
-    """Whatever the machine is configured for: tests talk to nobody but the broker."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_CONFIG_FILE", "/dev/null")
-        patch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
-        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-        for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_SQS", "AWS_REGION"):
-            patch.delenv(name, raising=False)
+    with aws.nobody_else():
         yield
 
 
@@ -55,9 +46,7 @@ def sqs(broker: ServedBroker, protocol: str) -> Iterator[Any]:
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
-    """A name that no other test uses."""
-    test = re.sub(r"\W+", "-", request.function.__name__.removeprefix("test_"))
-    return f"{test[:60]}-{next(_numbers)}"
+    return aws.name_of(request, chars_max=60)
 
 
 @pytest.fixture

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from tests.aws import ACCOUNT
 from tests.compliance import clients
-from tests.compliance.broker import ACCOUNT, ServedBroker
+from tests.compliance.broker import ServedBroker
 from tests.compliance.queue import Queue
 from tests.compliance.refusals import NO_QUEUE, refused
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.compliance.broker import ACCOUNT, REGION, ServedBroker
+from tests.aws import ACCOUNT, REGION
+from tests.compliance.broker import ServedBroker
 from tests.compliance.queue import Queue
 
 AWS = str(Path(sys.executable).with_name("aws"))

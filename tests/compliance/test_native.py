@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 import nexo
-from tests.compliance.broker import ACCOUNT, ServedBroker
+from tests.aws import ACCOUNT
+from tests.compliance.broker import ServedBroker
 from tests.compliance.digests import number, text
 from tests.compliance.marks import json_only
 from tests.compliance.queue import Queue

@@ -12,7 +12,7 @@ from aws_lambda_powertools.utilities.batch import (
 )
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
-from tests.compliance.broker import REGION
+from tests.aws import REGION
 from tests.compliance.digests import binary, number, text
 from tests.compliance.queue import Make, Message, Queue
 

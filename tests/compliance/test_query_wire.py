@@ -7,7 +7,8 @@ from xml.etree import ElementTree
 import botocore.session
 import pytest
 
-from tests.compliance.broker import ACCOUNT, REGION, ServedBroker
+from tests.aws import ACCOUNT, REGION
+from tests.compliance.broker import ServedBroker
 from tests.compliance.digests import md5, md5_of_attributes, text
 from tests.compliance.raw import FORM_TYPE, NAMESPACE, Reply, form_call, request
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.compliance.broker import ACCOUNT, REGION
+from tests.aws import ACCOUNT, REGION
 from tests.compliance.queue import Make, Queue
 from tests.compliance.refusals import refused
 

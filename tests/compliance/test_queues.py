@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.compliance.broker import ACCOUNT, ServedBroker
+from tests.aws import ACCOUNT
+from tests.compliance.broker import ServedBroker
 from tests.compliance.marks import json_only
 from tests.compliance.queue import Make, Queue
 from tests.compliance.refusals import INVALID_VALUE, NO_QUEUE, NO_QUEUE_MESSAGE, refused

@@ -14,8 +14,9 @@ from botocore.auth import SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
+from tests.aws import REGION
 from tests.compliance import clients
-from tests.compliance.broker import NEXO, REGION, ServedBroker
+from tests.compliance.broker import NEXO, ServedBroker
 from tests.compliance.raw import form_call, json_call, request
 from tests.compliance.refusals import refused
 

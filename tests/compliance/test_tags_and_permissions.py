@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from tests.compliance.broker import ACCOUNT
+from tests.aws import ACCOUNT
 from tests.compliance.queue import Queue
 from tests.compliance.refusals import INVALID_VALUE, refused
 

@@ -38,6 +38,8 @@ def pages(client: Client) -> dict[str, str]:
         "message": f"/queues/payments_dlq/messages/{letter.id}",
         "topic": "/topics/prices",
         "spark": "/spark?queue=orders",
+        "consumers": "/consumers",
+        "api": "/api#create_queue",
         "access": "/access",
     }
 
@@ -79,11 +81,12 @@ def main(folder: Path) -> None:
         stop = threading.Event()
         connected = nexo.connect(broker.native_url, name="shop-worker-1")
         with connected as client, sync_playwright() as playwright:
+            browser = launch(playwright)
+            shoot(browser, broker.endpoint, {"first": ""}, folder)
             fill(client, broker.native_url, with_strangers=False)
             worker = threading.Thread(target=traffic, args=(client, stop))
             worker.start()
             try:
-                browser = launch(playwright)
                 warm = browser.new_page()
                 warm.goto(f"{broker.endpoint}/console")
                 warm.wait_for_timeout(TRAFFIC_S * 1000)

@@ -74,7 +74,7 @@ def test_a_token_sees_what_it_may_and_nothing_else(tab: Looking, guarded: Guarde
     assert page.locator("nav a").all_inner_texts() == tabs
     for address in ("/queues/secret", "/access", "/spark", "/dead-letters/secret_dlq"):
         tab.at(address)
-        assert page.locator("h1").inner_text() == "That was refused", address
+        assert page.locator("h1").inner_text() == "Request failed", address
         assert page.locator("nav a").all_inner_texts() == tabs
     for address, needed in (("/dead-letters", "orders_dlq:peek"), ("/topics", "orders:peek")):
         tab.at(address)
@@ -136,7 +136,7 @@ def test_what_hangs_together_stays_secret(tab: Looking, guarded: GuardedBroker) 
     status, told = ask(guarded, "GET", f"/queues/hidden_dlq/messages/{id_text}", {}, **bearer(tab))
     assert status == 200
     assert "who-had-it" not in told
-    assert "Your token may not peek into the queue in which it began." in told
+    assert "lacks the permission peek on the queue that it was first pushed to." in told
     status, told = ask(
         guarded,
         "GET",
@@ -159,13 +159,13 @@ def test_a_token_of_few_rights_does_what_it_may(tab: Looking, guarded: GuardedBr
     page.get_by_role("link", name="failing_dlq").click()
     page.locator("#letters tbody input").first.check()
     page.get_by_role("button", name="Redrive 1 selected").click()
-    assert page.locator(".notice").inner_text() == "1 of 1 message went back."
+    assert page.locator(".notice").inner_text() == "Redrove 1 of 1 message."
     assert guarded.run(lambda: guarded.engine.queue("failing").info().depth) == 1
     tab.at("/queues/failing_dlq")
     assert page.locator("#send").count() == 0, "it may not push"
     page.locator("#settings input[name=dead_letter]").fill("secret")
     page.locator("#settings").get_by_role("button", name="Save").click()
-    assert "may not push 'secret'" in page.locator(".alert").inner_text()
+    assert "lacks the permission push on 'secret'" in page.locator(".alert").inner_text()
 
 
 def test_nonsense_is_refused_and_no_failure(guarded: GuardedBroker) -> None:

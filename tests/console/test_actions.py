@@ -43,7 +43,7 @@ def test_create_send_edit_pause_purge_delete(looking: Looking, client: Client) -
     send.get_by_label("Priority").fill("7")
     send.get_by_label("Attributes").fill("colour=green\nsize = 3")
     send.get_by_role("button", name="Send").click()
-    assert "on disk" in notice(page)
+    assert notice(page).startswith("Sent message ")
     message = queue.pop()
     assert message is not None
     assert (message.body, message.priority) == (b'{"a":\n1}', 7)
@@ -73,7 +73,7 @@ def test_create_send_edit_pause_purge_delete(looking: Looking, client: Client) -
     assert told.tags == {"team": "shop", "cost": "7=7"}
 
     page.get_by_role("button", name="Pause").click()
-    page.locator("dialog#pause").get_by_role("button", name="Keep it as it is").click()
+    page.locator("dialog#pause").get_by_role("button", name="Cancel").click()
     assert not queue.info().paused
     page.get_by_role("button", name="Pause").click()
     page.locator("dialog#pause").get_by_role("button", name="Pause").click()
@@ -86,11 +86,11 @@ def test_create_send_edit_pause_purge_delete(looking: Looking, client: Client) -
     queue.push_batch(["x"] * 5)
     page.get_by_role("button", name="Purge").click()
     page.locator("dialog#purge").get_by_role("button", name="Purge").click()
-    assert notice(page) == "6 messages were removed."
+    assert notice(page) == "Purged 6 messages."
     assert queue.info().depth == 0
     page.get_by_role("button", name="Delete").click()
     page.locator("dialog#delete").get_by_role("button", name="Delete").click()
-    assert notice(page) == "Queue by-hand was deleted."
+    assert notice(page) == "Deleted queue by-hand."
     assert "by-hand" not in [each.name for each in client.queues()]
 
 
@@ -125,7 +125,7 @@ def test_fail_find_redrive_and_watch_it_drain(looking: Looking, client: Client) 
     page.locator(".timeline li.dead_lettered").wait_for()
     assert page.locator(".timeline li.nacked").count() == 5
     page.get_by_role("button", name="Redrive this message").click()
-    assert notice(page) == "1 of 1 message went back."
+    assert notice(page) == "Redrove 1 of 1 message."
     looking.live("/queues/nightly")
     looking.wait_for_text("q.nightly.depth", "1")
     page.locator("#glimpses tbody tr").wait_for()
@@ -141,7 +141,7 @@ def test_redrive_one_then_a_selection(looking: Looking, client: Client) -> None:
     page = looking.at("/dead-letters/choosy_dlq")
     page.locator("#letters tbody th a").nth(4).click()
     page.get_by_role("button", name="Redrive this message").click()
-    assert notice(page) == "1 of 1 message went back."
+    assert notice(page) == "Redrove 1 of 1 message."
     back = client.queue("choosy").pop()
     assert back is not None
     assert (back.text, back.attempts) == ("choosy 4", 1)
@@ -153,7 +153,7 @@ def test_redrive_one_then_a_selection(looking: Looking, client: Client) -> None:
     page.locator("#letters tbody input").nth(2).check()
     assert re.sub(r"\s+", " ", button.inner_text()) == "Redrive 2 selected"
     button.click()
-    assert notice(page) == "2 of 2 messages went back."
+    assert notice(page) == "Redrove 2 of 2 messages."
     assert sorted(each.text for each in client.queue("choosy").pop_batch(9)) == [
         "choosy 0",
         "choosy 2",
@@ -192,7 +192,7 @@ def test_a_group_is_redriven_or_discarded_and_nothing_else(
     page.locator("#letters tbody input").nth(0).check()
     page.get_by_role("button", name=re.compile("Discard 1 selected")).click()
     page.locator("#discard-selected").get_by_role("button", name="Discard").click()
-    assert notice(page) == "1 of 1 message is gone for good."
+    assert notice(page) == "Discarded 1 of 1 message."
     assert client.queue("grouped_dlq").info().depth == 5
 
 
@@ -206,7 +206,7 @@ def test_change_and_resend_one(looking: Looking, client: Client) -> None:
     form.locator("textarea[name=body]").fill("whole again")
     form.locator("textarea[name=attributes]").fill("by=ann")
     form.get_by_role("button", name="Resend").click()
-    assert "is in mended, in place of the old one" in notice(page)
+    assert "to mended and deleted the original" in notice(page)
     (message,) = client.queue("mended").peek(10)
     assert (message.text, message.attributes["by"]) == ("whole again", "ann")
     assert client.queue("mended_dlq").info().depth == 0
@@ -248,7 +248,7 @@ def test_a_consumer_is_seen_and_closed(looking: Looking, client: Client) -> None
     assert "working" in row.inner_text()
     row.get_by_role("button", name="Close").click()
     page.locator("#close-connection").get_by_role("button", name="Close").click()
-    assert "is closed" in notice(page)
+    assert "Closed connection" in notice(page)
     subscription.close()
 
 
@@ -292,7 +292,7 @@ def test_keys_lead_everywhere(looking: Looking) -> None:
     assert page.locator("dialog#keys").is_visible()
     page.keyboard.press("Escape")
     page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    assert page.evaluate("document.activeElement.textContent") == "Skip to content"
 
 
 def test_topics_by_hand(looking: Looking, client: Client) -> None:
@@ -303,7 +303,7 @@ def test_topics_by_hand(looking: Looking, client: Client) -> None:
     page.get_by_role("button", name="Create").click()
     assert topic(client, "made").settings.retention_messages == 1_000
     page.get_by_label("Bind a queue").fill("made-readers")
-    page.get_by_label("Only with").fill("colour=red")
+    page.get_by_label("Filter").fill("colour=red")
     page.get_by_role("button", name="Bind", exact=True).click()
     assert page.locator("#groups td code").inner_text() == "colour=red"
     for body, attributes in (("not for them", ""), ("hello", "colour=red")):
@@ -317,16 +317,16 @@ def test_topics_by_hand(looking: Looking, client: Client) -> None:
 
     page.get_by_label("Bind a queue").fill("made-readers")
     page.get_by_role("button", name="Bind", exact=True).click()
-    assert "is bound already" in page.locator(".alert").inner_text()
+    assert "is already bound" in page.locator(".alert").inner_text()
     page.get_by_role("link", name="Back").click()
     assert page.locator("#groups td code").inner_text() == "colour=red", "its filter is lost"
     page.get_by_label("Bind a queue").fill("made-readers")
-    page.get_by_label("Only with").fill("colour=blue\nsize=2")
+    page.get_by_label("Filter").fill("colour=blue\nsize=2")
     page.get_by_role("button", name="Bind", exact=True).click()
     assert page.locator("#groups td code").inner_text() == "colour=blue, size=2"
 
     page.get_by_role("button", name="Unbind made-readers").click()
-    page.locator("dialog#unbind").get_by_role("button", name="Keep it as it is").click()
+    page.locator("dialog#unbind").get_by_role("button", name="Cancel").click()
     assert topic(client, "made").bound_queues == ["made-readers"]
     page.get_by_role("button", name="Unbind made-readers").click()
     assert "Unbind made-readers?" in page.locator("dialog#unbind h2").inner_text()
@@ -343,7 +343,7 @@ def test_topics_by_hand(looking: Looking, client: Client) -> None:
     assert (told.retention_messages, told.retention_seconds) == (None, 86_400.5)
     page.get_by_role("button", name="Delete").click()
     page.locator("dialog#delete").get_by_role("button", name="Delete").click()
-    assert notice(page) == "Topic made was deleted."
+    assert notice(page) == "Deleted topic made."
     assert page.get_by_role("link", name="made", exact=True).count() == 0
 
 
@@ -358,13 +358,15 @@ def test_what_a_query_holds_is_given_up_only_when_asked_twice(
     page = looking.live("/queues/held")
     claim(broker.native_url, "held", "the-query", 3)
     page.locator("#claims tbody tr").wait_for()
-    page.get_by_role("button", name="To the dead letters").click()
-    assert "the-query?" in page.locator("dialog#doom h2").inner_text()
-    page.locator("dialog#doom").get_by_role("button", name="Keep it as it is").click()
+    page.get_by_role("button", name="Move to the dead-letter queue").click()
+    assert "the-query?" in page.locator("dialog#to-dead-letters h2").inner_text()
+    page.locator("dialog#to-dead-letters").get_by_role("button", name="Cancel").click()
     assert page.url.endswith("/queues/held")
-    page.get_by_role("button", name="To the dead letters").click()
-    page.locator("dialog#doom").get_by_role("button", name="To the dead letters").click()
-    assert notice(page) == "3 messages were taken back from the-query."
+    page.get_by_role("button", name="Move to the dead-letter queue").click()
+    page.locator("dialog#to-dead-letters").get_by_role(
+        "button", name="Move to the dead-letter queue"
+    ).click()
+    assert notice(page) == "Released 3 messages claimed by the-query."
     assert client.queue("held_dlq").info().depth == 3
 
 
@@ -373,7 +375,7 @@ def test_tokens_and_the_audit_log(looking: Looking, client: Client) -> None:
     page.get_by_role("button", name="New token").click()
     page.locator("#new-token input[name=name]").fill("worker")
     page.locator("#new-token input[name=allow]").fill("orders.*:push,pop reports:peek")
-    page.get_by_role("button", name="Make it").click()
+    page.get_by_role("button", name="Create").click()
     assert page.locator("#secret").inner_text().startswith("nexo_")
     looking.at("/access")
     assert page.locator("#secret").count() == 0, "a secret is shown once"
@@ -381,7 +383,7 @@ def test_tokens_and_the_audit_log(looking: Looking, client: Client) -> None:
     assert row.locator("code").all_inner_texts() == ["orders.*:push,pop", "reports:peek"]
     page.get_by_role("button", name="Revoke worker").click()
     page.locator("dialog#revoke").get_by_role("button", name="Revoke").click()
-    assert notice(page) == "Token worker is revoked."
+    assert notice(page) == "Revoked token worker."
     newest = page.locator("section").last.locator("tbody tr").first.locator("th, td")
     assert newest.all_inner_texts()[2:6] == ["revoke_token", "worker", "done", "console"]
 

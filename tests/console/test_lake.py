@@ -70,8 +70,8 @@ def test_jobs_and_plots(looking: Looking) -> None:
     page.get_by_label("Queue", exact=True).select_option("payments")
     page.wait_for_url("**/spark?queue=payments")
     assert page.locator(".plots canvas").count() == 4
-    work = page.locator(".plots > div", has=page.locator("h3", has_text="Work"))
-    assert "Nothing of this was measured" in work.inner_text()
+    work = page.locator(".plots > div", has=page.locator("h3", has_text="Processing time"))
+    assert "No data in the last 24 hours" in work.inner_text()
     assert page.locator(".plots .reasons").count() == 0
 
 

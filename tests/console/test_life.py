@@ -46,7 +46,7 @@ def page(broker: GuardedBroker, address: str) -> str:
 
 def told(text: str) -> list[str]:
     """What happened to a message, as its page tells it."""
-    return re.findall(r"<strong>([a-z-]+)</strong>", text[text.index("Its life") :])
+    return re.findall(r"<strong>([a-z-]+)</strong>", text[text.index("History</h2>") :])
 
 
 async def failing(engine: Engine, name: str, attempts: int) -> QueueActor:
@@ -100,11 +100,11 @@ def test_failures_are_found_among_the_events_of_others(
     text = page(open_broker, f"/queues/slow_dlq/messages/{id_text}")
     happened = told(text)
     assert happened[0] == "pushed"
-    assert "first reason" in text[text.index("Its life") :]
-    assert "third reason" in text[text.index("Its life") :]
+    assert "first reason" in text[text.index("History</h2>") :]
+    assert "third reason" in text[text.index("History</h2>") :]
     assert "dead-lettered" in happened
     assert "second reason" not in text, "the test has too little noise"
-    assert re.search(r"[0-9,]+ of the [0-9,]+ events since its birth were looked at", text)
+    assert re.search(r"[0-9,]+ of the [0-9,]+ events since it was pushed were searched", text)
 
 
 def test_a_message_that_is_gone_is_found_among_the_newest_events(
@@ -142,7 +142,7 @@ def test_after_a_redrive_the_old_link_still_tells(open_broker: GuardedBroker) ->
 
     text = page(open_broker, f"/queues/again_dlq/messages/{open_broker.wait_for(lives())}")
     assert told(text) == ["pushed", "delivered", "nacked", "dead-lettered"]
-    assert "is gone, and with it its tale" not in text
+    assert "is deleted, and its history with it" not in text
 
 
 def test_messages_further_back_are_found_and_redriven(open_broker: GuardedBroker) -> None:
@@ -170,12 +170,12 @@ def test_messages_further_back_are_found_and_redriven(open_broker: GuardedBroker
     assert len(links) == 20
     assert letter in links[-1]
     assert "Why it failed" in page(open_broker, links[-1])
-    assert "None of the 1,020 letters matches" in page(
+    assert "None of the 1,020 dead letters matches" in page(
         open_broker, "/dead-letters/deep_dlq?reason=x"
     )
 
     marked = selectable(text)[-1]
-    assert "1 of 1 message went back." in redrive(open_broker, "deep_dlq", text, [marked])
+    assert "Redrove 1 of 1 message." in redrive(open_broker, "deep_dlq", text, [marked])
 
 
 def test_what_was_selected_before_a_queue_was_created_anew_is_left_alone(
@@ -200,9 +200,9 @@ def test_what_was_selected_before_a_queue_was_created_anew_is_left_alone(
     numbers = [[parse_message_id(each)[1] for each in ids] for ids in (old, new)]
     assert numbers[0] == numbers[1], "the test is about numbers that are the same"
     text = redrive(open_broker, "renewed_dlq", before, old)
-    assert "0 of 2 messages went back. The others have no queue to go back to, or are gone." in text
+    assert "Redrove 0 of 2 messages. The others have no source queue, or no longer exist." in text
     assert open_broker.run(lambda: engine.queue("renewed_dlq").info().depth) == 2
-    assert "1 of 2 messages went back." in redrive(
+    assert "Redrove 1 of 2 messages." in redrive(
         open_broker, "renewed_dlq", before, [old[0], new[1]]
     )
     assert selectable(page(open_broker, "/dead-letters/renewed_dlq")) == [new[0]]

@@ -112,8 +112,8 @@ def test_a_page_that_has_gone_does_not_say_that_it_is_live(
     page.get_by_role("button", name="Purge").click()
     queue.delete()
     page.locator('#pulse[data-state="static"]').wait_for()
-    page.locator("dialog#purge").get_by_role("button", name="Keep it as it is").click()
-    page.locator("h1", has_text="That was refused").wait_for()
+    page.locator("dialog#purge").get_by_role("button", name="Cancel").click()
+    page.locator("h1", has_text="Request failed").wait_for()
 
 
 def test_the_page_of_a_queue_follows_it(looking: Looking, client: Client) -> None:
@@ -125,7 +125,7 @@ def test_the_page_of_a_queue_follows_it(looking: Looking, client: Client) -> Non
     queue.pause()
     looking.wait_for_text("q.followed.state", "paused")
     queue.delete()
-    page.locator("h1", has_text="That was refused").wait_for(timeout=10_000)
+    page.locator("h1", has_text="Request failed").wait_for(timeout=10_000)
 
 
 def test_a_line_can_be_zoomed_and_stays_so(looking: Looking, client: Client) -> None:
@@ -169,7 +169,7 @@ def test_charts_tell_the_last_value_and_the_time_of_the_tables(
 def test_the_tail_of_a_topic(looking: Looking, client: Client) -> None:
     topic = client.create_topic("news")
     page = looking.live("/topics/news")
-    assert "appears" in page.locator("#tail-empty").inner_text()
+    assert "Published messages appear" in page.locator("#tail-empty").inner_text()
     topic.publish("first")
     topic.publish("<b>second</b>")
     page.locator("#tail tr").nth(1).wait_for(timeout=10_000)

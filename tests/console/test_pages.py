@@ -32,8 +32,8 @@ PAGES = {
     "/spark": "Spark",
     "/access": "Access",
     "/consumers": "Consumers",
-    "/queues/nowhere": "That was refused",
-    "/nothing": "That was refused",
+    "/queues/nowhere": "Request failed",
+    "/nothing": "Request failed",
 }
 
 
@@ -64,7 +64,7 @@ def test_open_dialogs_are_accessible(looking: Looking) -> None:
     assert looking.findings() == []
 
 
-@pytest.mark.parametrize("address", [each for each in PAGES if PAGES[each] != "That was refused"])
+@pytest.mark.parametrize("address", [each for each in PAGES if PAGES[each] != "Request failed"])
 def test_a_phone_shows_it_without_scrolling_sideways(
     browser: Browser, broker: ServedBroker, address: str
 ) -> None:
@@ -137,7 +137,7 @@ def test_the_life_of_a_message_that_is_gone(looking: Looking, client: Client) ->
     give_up = time.monotonic() + 10
     while len(told) < 4 and time.monotonic() < give_up:  # events may come a few milliseconds late
         page = looking.at(f"/queues/brief/messages/{id_text}")
-        assert "done and gone" in page.locator(".empty").inner_text()
+        assert "is no longer in" in page.locator(".empty").inner_text()
         told = page.locator(".timeline li strong").all_inner_texts()
     assert told == ["pushed", "delivered", "received", "acked"]
 

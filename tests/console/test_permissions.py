@@ -76,6 +76,8 @@ ROWS = {
     "POST /topics/{name}/publish": Row({"push"}, {"body": "x"}),
     "POST /topics/{name}/bind": Row({"manage"}, BIND),
     "POST /topics/{name}/unbind": Row({"manage"}, BIND),
+    "GET /search": Row(OPEN),
+    "GET /api": Row(OPEN),
     "GET /spark": Row({"peek"}),
     "GET /live/spark": Row({"peek"}),
     "GET /consumers": Row({ADMIN}),

@@ -35,7 +35,7 @@ def test_every_flag_is_told(
         shown = capsys.readouterr().out
         flags.append(set(re.findall(r"^│ [* ]?\s*(--[a-z-]+)", shown, re.MULTILINE)))
     own, shared = flags
-    section = PAGE.read_text().partition("## How it runs")[2]
+    section = PAGE.read_text().partition("## Options")[2]
     told = set(re.findall(r"`(--[a-z-]+)`", section))
     assert len(own - shared) > 10
     assert own - shared == told - shared

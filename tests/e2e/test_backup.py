@@ -122,7 +122,7 @@ def test_one_backup_at_a_time(tmp_path: Path) -> None:
         assert not (tmp_path / "kept").exists()
         running.call(lambda engine: engine.backups.end(number))
         assert client.backup(tmp_path / "kept") > 0
-        with pytest.raises(nexo.InvalidArgument, match="there already"):
+        with pytest.raises(nexo.InvalidArgument, match="already exists"):
             client.backup(tmp_path / "kept")
         assert client.backup(tmp_path / "kept", replace=True) > 0
         leftovers = {each.name for each in (tmp_path / "data").glob("*copy*")}

@@ -65,6 +65,10 @@ class WatchedJournal:
     def last_row(self) -> int:
         return self.inner.last_row()
 
+    @property
+    def next_is_long(self) -> bool:
+        return self.inner.next_is_long
+
     def commit(self, commit: Commit) -> float:
         if self.is_cut:
             return 0.0

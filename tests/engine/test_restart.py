@@ -14,7 +14,7 @@ from nexo.journal.sqlite import SqliteJournal
 from nexo.vocabulary.errors import DataCorrupt, NexoError, StaleReceipt
 from nexo.vocabulary.settings import QueueSettings
 from nexo.vocabulary.states import State
-from tests.engine.rig import Rig, ack, bodies, nack, numbered, peeked, ranges, texts
+from tests.engine.rig import HeldRunner, Rig, ack, bodies, nack, numbered, peeked, ranges, texts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -177,7 +177,8 @@ async def test_time_does_not_go_back_behind_the_journal(rig: Rig) -> None:
             self.ahead_ms += max(0, now_ms - self.now_ms())
 
     journal = MemoryJournal(rig.disk)
-    engine = Engine(journal, clock=LateClock(), new_incarnation=lambda: 9)
+    # No thread: the virtual clock would run ahead of it.
+    engine = Engine(journal, clock=LateClock(), runner=HeldRunner(), new_incarnation=lambda: 9)
     await engine.open()
     began = asyncio.get_running_loop().time()
     delivery = await engine.queue("q").pop(wait_ms=60_000)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from nexo.engine.desk import AdaptiveRunner, Desk
 from nexo.engine.engine import Engine
+from nexo.journal.connection import Tuning
 from nexo.journal.sqlite import SqliteJournal
 from nexo.vocabulary.limits import INLINE_COMMIT_BYTES, INLINE_COMMIT_MS, LONG_COMMIT_ROWS
 from tests.engine.rig import WatchedJournal, ack, bodies_of, number_of, numbered
@@ -103,6 +104,39 @@ def test_a_long_commit_never_runs_in_the_loop(tmp_path: Path) -> None:
         await queue.purge()
         assert all(name.startswith("nexo-journal") for name in journal.threads), journal.threads
         assert journal.commits[-1].dropped_rows
+        await engine.close()
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_what_folds_the_log_never_runs_in_the_loop(tmp_path: Path) -> None:
+    """32 MB of it are written once more; neither a commit nor idle work may do that in the loop."""
+    threads: list[str] = []
+    folded = threading.Semaphore(0)
+
+    class Folding(SqliteJournal):
+        def _checkpoint(self) -> bool:
+            threads.append(threading.current_thread().name)
+            folded.release()
+            return super()._checkpoint()
+
+    async def main() -> None:
+        tuning = Tuning(checkpoint_pages=16)
+        journal = Folding(tmp_path, reserve_bytes=0, tuning=tuning)
+        runner = AdaptiveRunner()
+        engine = await Engine(journal, runner=runner, new_incarnation=lambda: 1).open()
+        queue = await engine.create_queue("q")
+        threads.clear()
+        while len(threads) < 3:
+            runner._average_ms = 0.0
+            await queue.push(numbered(10))
+        while folded.acquire(blocking=False):
+            pass
+        runner._average_ms = 0.0
+        while journal._wal_pages < tuning.checkpoint_pages // 4:  # enough for idle work
+            await queue.push(numbered(10))
+        await asyncio.to_thread(folded.acquire)  # it comes by itself
+        assert all(name.startswith("nexo-journal") for name in threads), threads
         await engine.close()
 
     asyncio.run(asyncio.wait_for(main(), 30))

@@ -1,11 +1,7 @@
-"""Celery on `nexo://`: its own worker, remote control, events, and a worker that is killed."""
+"""Celery on `nexo://`: its own worker, remote control and events."""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -14,11 +10,8 @@ import pytest
 from celery import Celery
 from celery.contrib.testing.worker import start_worker
 
-from tests.client.eventually import eventually
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     import nexo
     from nexo.testing import Broker
@@ -110,60 +103,3 @@ class TestWorker:
             assert done.is_set(), seen
             thread.join(20)
         assert {"task-received", "task-started", "task-succeeded"} <= set(seen)
-
-
-PROGRAM = """
-import os, time
-from celery import Celery
-app = Celery("app", broker=os.environ["NEXO_URL"])
-app.conf.update(
-    task_default_queue=os.environ["QUEUE"], task_acks_late=True, worker_prefetch_multiplier=1,
-    broker_connection_retry_on_startup=True,
-)
-
-@app.task(name="slow")
-def slow(path, seconds):
-    with open(path, "a") as file:
-        file.write("begun\\n")
-    time.sleep(seconds)
-    with open(path, "a") as file:
-        file.write("done\\n")
-"""
-
-
-def test_a_killed_worker_loses_nothing(
-    broker: Broker, client: nexo.Client, name: str, tmp_path: Path
-) -> None:
-    """Killed with all of its pool, as by a machine that goes down; the second one ends in order."""
-    (tmp_path / "app.py").write_text(PROGRAM)
-    noted = tmp_path / "noted"
-    environment = {**os.environ, "NEXO_URL": broker.url, "QUEUE": name}
-    options = ["--concurrency", "1", "--without-gossip", "--without-mingle", "--loglevel", "ERROR"]
-
-    def start() -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "celery", "-A", "app", "worker", *options],
-            cwd=tmp_path,
-            env=environment,
-            start_new_session=True,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-
-    sender = Celery("sender", broker=broker.url)
-    for seconds in (1.0, 0.1):
-        sender.send_task("slow", (str(noted), seconds), queue=name)
-    running = start()
-    try:
-        eventually(lambda: noted.exists() and noted.read_text() == "begun\n", 30)
-        os.killpg(running.pid, signal.SIGKILL)
-        running.wait()
-        eventually(lambda: client.queue(name).info().ready == 2)
-        running = start()
-        eventually(lambda: client.queue(name).info().acked == 2, 30)
-        assert noted.read_text().split().count("done") == 2
-        running.terminate()
-        assert running.wait(20) == 0
-    finally:
-        running.kill()
-        running.wait()

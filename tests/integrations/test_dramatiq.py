@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -20,7 +16,6 @@ from tests.client.eventually import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     import nexo
     from nexo.testing import Broker
@@ -259,57 +254,3 @@ def test_results_have_their_time(broker: Broker, name: str) -> None:
     backend.store_result(message, "over", -1)
     with pytest.raises(ResultMissing):
         backend.get_result(message)
-
-
-PROGRAM = """
-import os, time
-import dramatiq
-from nexo.integrations.dramatiq import NexoBroker
-dramatiq.set_broker(NexoBroker(os.environ["NEXO_URL"], namespace=os.environ["NAMESPACE"]))
-
-@dramatiq.actor
-def slow(path, seconds):
-    with open(path, "a") as file:
-        file.write("begun\\n")
-    time.sleep(seconds)
-    with open(path, "a") as file:
-        file.write("done\\n")
-"""
-
-
-def test_a_killed_worker_loses_nothing(
-    made: Any, broker: Broker, client: nexo.Client, name: str, tmp_path: Path
-) -> None:
-    (tmp_path / "app.py").write_text(PROGRAM)
-    noted = tmp_path / "noted"
-    environment = {**os.environ, "NEXO_URL": broker.url, "NAMESPACE": name}
-
-    def start() -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "dramatiq", "app", "--processes", "1", "--threads", "1"],
-            cwd=tmp_path,
-            env=environment,
-            start_new_session=True,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-
-    tasks = made()
-
-    @dramatiq.actor(broker=tasks, actor_name="slow")
-    def slow(path: str, seconds: float) -> None: ...
-
-    queue = client.queue(f"{name}.default")
-    slow.send(str(noted), 1.0)
-    running = start()
-    try:
-        eventually(lambda: noted.exists() and noted.read_text() == "begun\n", 30)
-        os.killpg(running.pid, signal.SIGKILL)
-        running.wait()
-        eventually(lambda: queue.info().ready == 1)
-        running = start()
-        eventually(lambda: noted.read_text().split() == ["begun", "begun", "done"], 30)
-        eventually(lambda: queue.info().acked == 1)
-    finally:
-        os.killpg(running.pid, signal.SIGKILL)
-        running.wait()

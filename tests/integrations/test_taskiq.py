@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import signal
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import taskiq_fastapi
+from fastapi import FastAPI, Request
 from taskiq import Context, SimpleRetryMiddleware, TaskiqDepends, TaskiqScheduler
 from taskiq.depends.progress_tracker import ProgressTracker, TaskState
 from taskiq.exceptions import ResultGetError
@@ -22,11 +20,9 @@ from taskiq.serializers import PickleSerializer
 
 from nexo.integrations import taskiq as adapter
 from nexo.integrations.taskiq import NexoBroker, NexoResultBackend, NexoScheduleSource
-from tests.client.eventually import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
-    from pathlib import Path
 
     import nexo
     from nexo.testing import Broker
@@ -402,60 +398,32 @@ def test_clocks_that_differ_agree_on_what_is_due() -> None:
     assert adapter._due(every, 100.0) != adapter._due(every, 110.0)
 
 
-WORKER = """
-import os, time
-from nexo.integrations.taskiq import NexoBroker
-broker = NexoBroker(os.environ["NEXO_URL"], os.environ["QUEUE"])
+def test_fastapi(broker: Broker, name: str) -> None:
+    """By taskiq-fastapi: a task gets what a route would, of an app that was started."""
+    tasks = NexoBroker(broker.url, name).with_result_backend(NexoResultBackend(broker.url, name))
 
-@broker.task(task_name="slow")
-def slow(path: str, seconds: float) -> None:
-    with open(path, "a") as file:
-        file.write("begun\\n")
-    time.sleep(seconds)
-    with open(path, "a") as file:
-        file.write("done\\n")
-"""
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
+        yield {"rate": 1.2}
 
+    app = FastAPI(lifespan=lifespan)
+    app.state.currency = "EUR"
+    taskiq_fastapi.init(tasks, app)
 
-def test_a_killed_worker_loses_nothing(
-    broker: Broker, client: nexo.Client, name: str, tmp_path: Path
-) -> None:
-    (tmp_path / "tasks.py").write_text(WORKER)
-    noted = tmp_path / "noted"
-    environment = {**os.environ, "NEXO_URL": broker.url, "QUEUE": name, "PYTHONPATH": "."}
-    command = [sys.executable, "-m", "taskiq", "worker", "tasks:broker", "--workers", "1"]
+    def rate_of(request: Request = TaskiqDepends()) -> float:  # noqa: B008
+        return float(request.state.rate)
 
-    def start() -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            command,
-            cwd=tmp_path,
-            env=environment,
-            start_new_session=True,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+    @tasks.task(task_name="price")
+    async def price(
+        net: float,
+        request: Request = TaskiqDepends(),  # noqa: B008
+        rate: float = TaskiqDepends(rate_of),
+    ) -> str:
+        return f"{net * rate:.2f} {request.app.state.currency}"
 
-    async def push(seconds: float) -> None:
-        tasks = NexoBroker(broker.url, name)
+    async def scenario() -> None:
+        async with working(tasks):
+            task = await price.kiq(10)
+            assert (await task.wait_result(timeout=WAIT_S)).return_value == "12.00 EUR"
 
-        @tasks.task(task_name="slow")
-        def slow(path: str, seconds: float) -> None: ...
-
-        await tasks.startup()
-        await slow.kiq(str(noted), seconds)
-        await tasks.shutdown()
-
-    first = start()
-    try:
-        asyncio.run(push(1.0))
-        eventually(lambda: noted.exists() and "begun" in noted.read_text())
-        os.killpg(first.pid, signal.SIGKILL)
-        first.wait()
-        assert "done" not in noted.read_text()
-        eventually(lambda: client.queue(name).info().ready == 1)
-        first = start()
-        eventually(lambda: noted.read_text().split() == ["begun", "begun", "done"])
-        eventually(lambda: client.queue(name).info().acked == 1)
-    finally:
-        os.killpg(first.pid, signal.SIGKILL)
-        first.wait()
+    run(scenario)

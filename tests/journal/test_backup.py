@@ -137,7 +137,7 @@ def test_nothing_is_overwritten(journal: SqliteJournal, tmp_path: Path) -> None:
         pass
     (tmp_path / "kept").write_bytes(fetched(copy))
     before = (tmp_path / "data" / JOURNAL_FILE).stat()
-    with pytest.raises(InvalidArgument, match="holds a journal already"):
+    with pytest.raises(InvalidArgument, match="already holds the data of a broker"):
         backup.restore(tmp_path / "kept", tmp_path / "data", JOURNAL_FILE, lambda *_: None)
     assert (tmp_path / "data" / JOURNAL_FILE).stat().st_mtime_ns == before.st_mtime_ns
     copy.close()

@@ -65,7 +65,10 @@ def test_the_wal_of_a_huge_commit_is_cut_back(tmp_path: Path) -> None:
     journal.commit(change(rows={row: batch_of([bytes(10 * MEGABYTE)]) for row in range(1, 11)}))
     wal = tmp_path / "journal.db-wal"
     assert wal.stat().st_size > 90 * MEGABYTE
-    journal.commit(change(Write(1, b"a")))
+    assert journal.next_is_long
+    journal.commit(change(Write(1, b"a")))  # it folds the WAL …
+    assert not journal.next_is_long
+    journal.commit(change(Write(1, b"b")))  # … and this one begins it anew
     assert wal.stat().st_size < 70 * MEGABYTE
     journal.close()
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import PySparkException
 
 from nexo.pipeline.archive import BATCH_MESSAGES, Archive, run
 from nexo.pipeline.commits import Commits
 from nexo.pipeline.delta import MESSAGES_TABLE, store_errors
+from nexo.pipeline.failures import explained
 from nexo.pipeline.insights import Insights
+from nexo.pipeline.insights import run as figures
 from nexo.pipeline.status import read_statuses
 from nexo.vocabulary.errors import (
     InvalidArgument,
@@ -226,3 +230,21 @@ def test_a_full_disk_is_said_in_one_line(
     assert "\n" not in str(refused.value)
     place.archive(spark, topics=(topic.name,))
     assert [row["body"] for row in place.messages(topic.name)] == [b"a"]
+    of_java = explained(
+        PySparkException("o50.start.\njava.io.IOException: No space left on device")
+    )
+    assert isinstance(of_java, ReadOnly)
+    assert "is full" in str(of_java)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/sys is what root cannot write")
+def test_state_that_cannot_be_written_is_said_in_one_line(
+    spark: SparkSession, place: Place
+) -> None:
+    """Java would say it in a hundred lines."""
+    topic = place.client.create_topic(place.name)
+    with pytest.raises(ReadOnly, match=r"/sys/nexo.* cannot be written"):
+        place.archive(spark, topics=(topic.name,), checkpoint="/sys/nexo")
+    running = place.running(spark, "insights")
+    with pytest.raises(ReadOnly, match="/sys/nexo cannot be written"):
+        figures(running, place.lake, Insights(once=True, checkpoint="/sys/nexo"))

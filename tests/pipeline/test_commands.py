@@ -55,7 +55,7 @@ def test_the_jobs_are_listed(nexo: Nexo) -> None:
     ("arguments", "status", "said"),
     [
         (["run", "archve"], 2, "did you mean archive?"),
-        (["run", "nothing.py"], 2, "there is no file"),
+        (["run", "nothing.py"], 2, "does not exist"),
         (["run", "archive", "--conf", "x"], 2, "KEY=VALUE"),
         (["run", "archive", "--lake", "ftp://a/b"], 2, "s3://"),
         (["run", "archive", "--lake", "s3:///b"], 2, "no bucket"),

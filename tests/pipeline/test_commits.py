@@ -7,6 +7,7 @@ import json
 import threading
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,9 +20,13 @@ from nexo.pipeline.delta import EVENTS_TABLE, MESSAGES_TABLE, create_table
 from nexo.pipeline.files import event_columns
 from nexo.pipeline.lake import Lake
 from nexo.query.rows import TOPIC_SCHEMA
+from nexo.vocabulary.errors import ReadOnly
 from nexo.vocabulary.events import Event, batch_of_events
 from nexo.vocabulary.states import EventKind
 from tests.pipeline.rows import NOON, messages, write
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @pytest.fixture
@@ -55,6 +60,10 @@ def test_a_batch_is_taken_once(lake: Lake) -> None:
     last = DeltaTable(lake.table("messages")).history(1)[0]
     assert json.loads(last["nexo.next_offsets"]) == {"news": 20}
     assert (last["nexo.query"], last["nexo.batch"]) == ("query", "1")
+    newest = max(Path(lake.table("messages"), "_delta_log").glob("*.json"))
+    actions = [json.loads(line) for line in newest.read_text().splitlines()]
+    named = [action["add"]["path"] for action in actions if "add" in action]
+    assert len(named) == 1, "readers need not forgive a file that is named twice"
 
 
 def test_a_batch_that_overlaps_is_not_taken_and_its_rest_is(lake: Lake) -> None:
@@ -163,6 +172,42 @@ def test_a_large_task_writes_several_files(lake: Lake, monkeypatch: pytest.Monke
     for each in added:
         file = Path(lake.table("messages"), each.path)
         assert (file.stat().st_size, pq.read_metadata(file).num_rows) == (each.size, each.rows)
+
+
+def test_a_file_of_several_groups_tells_of_all(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next offset of the table comes from it, and readers pass it over by it."""
+    monkeypatch.setattr(room, "GROUP_ROWS", 10)
+    (added,) = write(lake, *(messages("a", range(n, n + 10)) for n in (0, 10, 20)))
+    assert (added.first, added.last, added.rows) == (0, 29, 30)
+    told = json.loads(added.stats)
+    assert (told["minValues"]["offset"], told["maxValues"]["offset"]) == (0, 29)
+    assert told["minValues"]["created_at"] == "2026-05-31T12:00:00.000Z"
+    assert told["maxValues"]["created_at"] == "2026-05-31T12:00:29.000Z"
+
+
+def test_a_task_that_fails_leaves_no_file_behind(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk may be full: what is half written must not keep it so."""
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    folder = Path(lake.table("messages"))
+    with monkeypatch.context() as patched:
+        patched.setattr(pq.ParquetWriter, "write_table", full)
+        with pytest.raises(ReadOnly, match="is full"):
+            write(lake, messages("a", range(10)))
+    assert not list(folder.rglob("*.parquet"))
+
+    def cut_off() -> Iterator[pa.RecordBatch]:
+        yield messages("a", range(10))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(room, "GROUP_ROWS", 5)
+    with pytest.raises(KeyboardInterrupt):
+        list(room.file_writer(lake, {})(cut_off()))
+    assert not list(folder.rglob("*.parquet"))
 
 
 def test_events_have_columns_of_their_own(lake: Lake) -> None:

@@ -67,6 +67,26 @@ def test_tables_of_others_are_not_touched(tmp_path: Path, what: str) -> None:
     assert files_in(tmp_path) == before
 
 
+@pytest.mark.parametrize("what", ["files", "schema"])
+def test_insights_of_others_are_not_touched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str
+) -> None:
+    """Before Spark starts: not even a status is written."""
+    place = tmp_path / "lake" / "insights" / "queue_minutes"
+    place.mkdir(parents=True)
+    if what == "files":
+        (place / "mine.csv").write_text("1")
+    else:
+        write_deltalake(place, pa.table({"x": [1]}))
+    before = files_in(tmp_path)
+    for flags in (["--once"], ["--from-lake"]):
+        lake = str(tmp_path / "lake")
+        assert run(["pipeline", "run", "insights", *flags, "--lake", lake]) == 2
+        (told,) = capsys.readouterr().err.splitlines()
+        assert "queue_minutes" in told
+        assert files_in(tmp_path) == before
+
+
 def test_a_table_with_more_columns_is_ours(tmp_path: Path) -> None:
     """People may add columns: the archive leaves them empty."""
     lake = Lake(tmp_path / "lake")
@@ -99,6 +119,20 @@ def test_what_a_store_refuses_is_one_line(said: str, kind: type[NexoError]) -> N
         raise OSError(said)
     assert "\n" not in str(refused.value)
     assert "s3://bucket/lake" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("lake", "named"),
+    [
+        ("s3://bucket/lake", "AWS_ACCESS_KEY_ID"),
+        ("gs://bucket/lake", "GOOGLE_SERVICE_ACCOUNT"),
+        ("abfss://c@account.dfs.core.windows.net/lake", "AZURE_STORAGE_ACCOUNT_KEY"),
+    ],
+)
+def test_the_credentials_of_each_store_are_named(lake: str, named: str) -> None:
+    with pytest.raises(Unauthorized) as refused, store_errors(lake):
+        raise OSError("403 Forbidden")
+    assert named in refused.value.hint
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/sys is what root cannot write")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
 import threading
 from typing import TYPE_CHECKING
 
@@ -22,6 +24,7 @@ from nexo.pipeline.status import read_statuses
 from nexo.vocabulary.errors import InvalidArgument, NexoError, Unauthorized, Unreachable
 from tests.pipeline.object_store import BUCKET, ObjectStore
 from tests.pipeline.place import some_bodies
+from tests.pipeline.process import NEXO
 from tests.pipeline.rows import messages, write
 
 if TYPE_CHECKING:
@@ -129,6 +132,17 @@ def test_the_command(place: Place, lake: Lake, nexo_in_session: InSession) -> No
     assert json.loads(said)["sources"][place.name] == 2
     place.lake = lake
     assert [row["body"] for row in place.messages(place.name)] == [b"a", b"b"]
+
+
+def test_a_store_of_which_nothing_is_known_is_one_line() -> None:
+    """Neither region nor keys: what delta-rs has tried in vain, it keeps to itself."""
+    environment = {name: value for name, value in os.environ.items() if name[:4] != "AWS_"}
+    environment |= {"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:1"}  # no machine's role
+    command = [NEXO, "pipeline", "run", "compact", "--lake", "s3://nobody-has-this/lake"]
+    ended = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, timeout=100
+    )
+    assert (ended.returncode, len(ended.stderr.splitlines())) == (1, 1), ended.stderr
 
 
 def test_what_is_refused_is_one_line(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import nexo
+from nexo.pipeline import archive
+from nexo.pipeline.archive import Archive
 from nexo.pipeline.delta import MESSAGES_TABLE, find_table
 from nexo.pipeline.replay import Replay
 from nexo.pipeline.replay import run as replay
@@ -18,8 +21,11 @@ from tests.client.eventually import eventually
 from tests.pipeline.place import Place, some_bodies
 from tests.pipeline.process import LIMIT_S, DeadlyJob, Job
 from tests.spark.cluster import HOST, Cluster
+from tests.spark.stage import BrokerProcess
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
     from tests.pipeline.conftest import InSession
@@ -101,6 +107,39 @@ def test_an_archive_killed_at_each_step_of_a_commit(
         assert [row["offset"] for row in rows] == list(range(COUNT))
         assert [row["body"] for row in rows] == bodies
     assert sum(row["count"] for row in place.events() if row["kind"] == "pushed") == COUNT
+
+
+def test_an_archive_whose_broker_is_killed(spark: SparkSession, tmp_path: Path) -> None:
+    """Before messages come, and while the archive reads them; the query waits, and goes on."""
+    bodies = some_bodies(60)
+    broker = BrokerProcess(tmp_path / "data")
+    try:
+        with nexo.connect(broker.url, timeout=60) as client:
+            place = Place(broker.url, client, "news", tmp_path)
+            topic = client.create_topic("news")
+            published = 0
+
+            def is_over() -> bool:
+                nonlocal published
+                part = running.teller.status.sources.get("news")
+                if (0 if part is None else part.rows) < published:
+                    return False
+                if published < len(bodies):
+                    broker.process.kill()
+                    topic.publish_batch(bodies[published : published + 30])
+                    published += 30
+                    broker.process.kill()
+                    return False
+                return True
+
+            running = place.running(spark, "archive", is_over)
+            archive.run(running, place.lake, Archive(topics=("news",), every_s=0.1))
+            rows = place.messages("news")
+    finally:
+        broker.stop()
+    assert broker.kills >= 2
+    assert [row["offset"] for row in rows] == list(range(len(bodies)))
+    assert [row["body"] for row in rows] == bodies
 
 
 @pytest.mark.soak

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
+import threading
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
+import nexo
 from nexo.pipeline.commits import Commits
 from nexo.pipeline.delta import MESSAGES_TABLE
-from nexo.pipeline.replay import Found, Replay, Wave, jobs, run, waves_of
-from nexo.vocabulary.errors import InvalidArgument, QueueNotFound
+from nexo.pipeline.replay import Found, Replay, Wave, jobs, run, sender, waves_of
+from nexo.spark.options import read_options
+from nexo.vocabulary.errors import InvalidArgument, QueueFull, QueueNotFound, ReadOnly
 from tests.pipeline.place import some_bodies
 from tests.pipeline.rows import NOON, messages, write
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
     from tests.pipeline.conftest import InSession
@@ -129,6 +134,68 @@ def test_rows_are_cut_into_waves_whatever_batches_they_come_in() -> None:
         assert cut == [(0, [1, 2, 9]), (1, [10, 11]), (3, [35, 36])]
 
 
+class Clock:
+    """Stands still but for those who wait."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_a_full_queue_is_waited_for_as_long_as_a_broker(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = place.client.create_queue(place.name, max_depth=2)
+    full.push("a")
+    rows = pa.table({"offset": pa.array([0, 1], pa.int64()), "body": ["x", "y"]}).to_batches()
+    clock = Clock()
+    monkeypatch.setattr("nexo.pipeline.replay.time", clock)
+
+    def send(**asked: str) -> None:
+        clock.now = 0.0
+        options = read_options({"endpoint": place.url, "queue": full.name, **asked})
+        list(sender(options, place.name, 10, None)(rows))
+
+    for asked, waited_s in (({}, 60.0), ({"timeout": "5m"}, 300.0)):
+        with pytest.raises(QueueFull):
+            send(**asked)
+        assert waited_s < clock.now < waited_s + 1
+    full.edit(max_depth=1)
+    with pytest.raises(InvalidArgument, match=r"never holds more than 1 .*another --replay-id"):
+        send()
+    assert (clock.now, full.info().depth) == (0.0, 1), "waiting would not help"
+
+
+def test_a_queue_that_holds_few_is_filled_bit_by_bit(spark: SparkSession, place: Place) -> None:
+    commits = Commits(place.lake, MESSAGES_TABLE)
+    commits.commit(write(place.lake, messages("a", range(10))), "q", 0)
+    small = place.client.create_queue(place.name, max_depth=4)
+    got: list[str] = []
+    taking = threading.Thread(target=lambda: got.extend(_taken(place, 10)))
+    taking.start()
+    asked = Replay(source="a", to_queue=small.name)
+    found = run(place.running(spark, "replay"), place.lake, asked)
+    taking.join()
+    assert found == {"matched": 10, "added": 10}
+    assert got == [str(number) for number in range(10)]
+
+
+def _taken(place: Place, count: int) -> list[str]:
+    """As a consumer takes them that comes again and again."""
+    got: list[str] = []
+    with nexo.connect(place.url) as client:
+        while len(got) < count:
+            for message in client.queue(place.name).pop_batch(count, wait=5.0):
+                message.ack()
+                got.append(message.text)
+    return got
+
+
 def test_only_files_with_such_offsets_are_opened(spark: SparkSession, place: Place) -> None:
     source = "123456789012/eu-west-1/a"
     commits = Commits(place.lake, MESSAGES_TABLE)
@@ -178,6 +245,24 @@ def test_the_table_as_it_was(spark: SparkSession, place: Place) -> None:
     for wrong in ({"version": 99}, {"version": 1, "as_of": between}):
         with pytest.raises(InvalidArgument):
             run(running, place.lake, Replay(source="a", to_queue=target.name, **wrong))
+
+
+def test_a_plan_that_cannot_be_kept(
+    spark: SparkSession, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lake that can only be read: one line, and nothing is pushed."""
+    commits = Commits(place.lake, MESSAGES_TABLE)
+    commits.commit(write(place.lake, messages("a", range(3))), "q", 0)
+    target = place.client.create_queue(place.name)
+
+    def refuse(path: Path, content: bytes) -> None:
+        raise OSError(30, "Read-only file system", str(path))
+
+    running = place.running(spark, "replay")
+    monkeypatch.setattr("nexo.pipeline.lake.write_atomically", refuse)
+    with pytest.raises(ReadOnly, match="cannot be written"):
+        run(running, place.lake, Replay(source="a", to_queue=target.name))
+    assert target.info().pushed == 0
 
 
 def test_what_cannot_be_replayed(spark: SparkSession, place: Place) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
 
 from nexo.testing import broker as running_broker
+from tests import aws
 from tests.sns.rig import Rig
 
 if TYPE_CHECKING:
@@ -16,18 +15,10 @@ if TYPE_CHECKING:
 
     from nexo.testing import Broker
 
-_numbers = count(1)
-
 
 @pytest.fixture(scope="session", autouse=True)
 def no_other_aws() -> Iterator[None]:
-    """Whatever the machine is configured for: tests talk to nobody but the broker."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_CONFIG_FILE", "/dev/null")
-        patch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
-        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-        for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_SNS", "AWS_REGION"):
-            patch.delenv(name, raising=False)
+    with aws.nobody_else():
         yield
 
 
@@ -39,5 +30,4 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture
 def rig(broker: Broker, request: pytest.FixtureRequest) -> Rig:
-    test = re.sub(r"\W+", "-", request.function.__name__.removeprefix("test_"))
-    return Rig(broker.sqs_url, f"{test[:40]}-{next(_numbers)}")
+    return Rig(broker.sqs_url, aws.name_of(request, chars_max=40))

@@ -8,12 +8,9 @@ from typing import Any
 
 import boto3
 import pytest
-from botocore.config import Config
 from botocore.exceptions import ClientError
 
-ACCOUNT = "000000000000"
-REGION = "us-east-1"
-CONFIG = Config(retries={"total_max_attempts": 1}, connect_timeout=10, read_timeout=40)
+from tests.aws import REGION, options
 
 
 @lru_cache(maxsize=1)
@@ -22,14 +19,7 @@ def _session() -> boto3.Session:
 
 
 def client(service: str, endpoint: str, key: str = "test", region: str = REGION) -> Any:
-    return _session().client(
-        service,
-        endpoint_url=endpoint,
-        aws_access_key_id=key,
-        aws_secret_access_key="secret",
-        region_name=region,
-        config=CONFIG,
-    )
+    return _session().client(service, **options(endpoint, key, region=region))
 
 
 class Rig:

@@ -11,7 +11,7 @@ from xml.etree import ElementTree as Xml
 import pytest
 
 from nexo.doors.sns_http.app import ACTIONS
-from tests.sns.rig import ACCOUNT, REGION
+from tests.aws import ACCOUNT, REGION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from nexo.vocabulary import limits
 from nexo.vocabulary.attributes import encode_typed
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.filter_policy import ATTRIBUTES, BODY, Looked, compiled
@@ -147,6 +148,39 @@ def test_the_lists_of_a_body_are_looked_at_within_a_limit_for_all_policies() -> 
     looked = Looked(body, None)
     found = [compiled(json.dumps({f"k{number}": ["a"]}), BODY) for number in (0, 0, 1, 2)]
     assert [each is not None and each.wants(looked) for each in found] == [True, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "values"),
+    [
+        ([f"v{n}" for n in range(149)] + ["yes"], 10_000),
+        ([1.5, *range(148), "yes"], 10_000),
+        ([{"prefix": f"v{n}"} for n in range(149)] + ["yes"], 100),
+        ([{"numeric": [">", n]} for n in range(149)] + ["yes"], 100),
+        ([{"cidr": f"10.0.{n}.0/24"} for n in range(149)] + ["yes"], 10),
+    ],
+)
+def test_what_a_policy_takes_of_one_message_is_bounded(conditions: list[Any], values: int) -> None:
+    """Up to some number of values all of its conditions are looked at; far beyond none are."""
+    policy = compiled(json.dumps({"a": conditions}), BODY)
+    assert policy is not None
+
+    def looked(count: int) -> Looked:
+        return Looked(json.dumps({"a": ["10.1.0.1"] * count + ["yes"]}).encode(), None)
+
+    assert policy.wants(looked(values))
+    many = looked(19_000)
+    policy.wants(many)
+    assert many.work < 2 * limits.FILTERED_WORK_MAX + 300_000
+
+
+def test_alternatives_share_the_work() -> None:
+    policy = compiled(json.dumps({"$or": [{"a": [f"v{n}"]} for n in range(100)]}))
+    assert policy is not None
+    array = json.dumps(["x"] * 30_000)
+    looked = Looked(b"", encode_typed({"a": ("String.Array", array)}))
+    assert not policy.wants(looked)
+    assert looked.work < limits.FILTERED_WORK_MAX + 2 * len(array)
 
 
 @pytest.mark.parametrize(("kind", "value"), [("String.Array", "["), ("Number", "many")])

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.sns.rig import ACCOUNT, REGION, Rig
+from tests.aws import ACCOUNT, REGION
+from tests.sns.rig import Rig
 
 if TYPE_CHECKING:
     from nexo.testing import Broker

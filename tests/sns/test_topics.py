@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.sns.rig import ACCOUNT, REGION, Rig
+from tests.aws import ACCOUNT, REGION
+from tests.sns.rig import Rig
 
 if TYPE_CHECKING:
     from nexo.testing import Broker

@@ -18,7 +18,6 @@ def main(asked: dict[str, str]) -> None:
         "spark.cores.max": "1",  # the cluster has two, and there are two queries
         "spark.executor.memory": "512m",
         "spark.executorEnv.PYTHONPATH": f"{ROOT}:{ROOT}/src",
-        "spark.deploy.maxExecutorRetries": "-1",  # they are killed again and again
         "spark.task.maxFailures": "8",
     }
     spark = session("storm", asked["master"], config)

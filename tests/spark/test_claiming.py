@@ -13,6 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 from nexo.spark import claims, queue_stream
 from nexo.spark.link import link_to
 from nexo.spark.options import read_options
+from nexo.spark.patience import Patience
 from nexo.vocabulary.batch import batch_of
 from nexo.vocabulary.errors import Fenced, LeaseLost, QueueNotFound
 from nexo.wire.columns import WirePart, encode_parts
@@ -345,3 +346,22 @@ def test_a_stream_waits_until_enough_is_there(place: Place) -> None:
     assert (info.ready, info.acked) == (1, 3), "what is committed is acked all the same"
     now = place.reader(minMessagesPerTrigger=3)
     assert all_available(now) == ["d"], "an available-now run waits for nothing"
+
+
+def test_a_stream_waits_anew_after_each_batch(place: Place) -> None:
+    """The delay counts from the last micro-batch, not from the start of the query."""
+    now = [0.0]
+    asked = {"minMessagesPerTrigger": 3, "maxTriggerDelay": "60s"}
+    reader = place.reader(**asked)
+    options = read_options(place.options(queue=place.queue.name, **asked))
+    reader._patience = Patience(options, lambda: now[0])
+    start = reader.initialOffset()
+    place.queue.push("a")
+    assert reader.latestOffset(start, ALL) == start
+    now[0] = 61.0
+    end, got = advance(reader, start)
+    assert got == ["a"], "the last one is too long ago"
+    place.queue.push("b")
+    assert reader.latestOffset(end, ALL) == end
+    now[0] = 122.0
+    assert advance(reader, end)[1] == ["b"]

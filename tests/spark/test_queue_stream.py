@@ -95,7 +95,7 @@ def test_a_second_query_on_a_checkpoint_fences_the_first(spark: SparkSession, pl
         )
         second = place.start(rows, "-copy", processingTime="0 seconds")
         try:
-            with pytest.raises(StreamingQueryException, match="run one query for each checkpoint"):
+            with pytest.raises(StreamingQueryException, match="run only one query per checkpoint"):
                 first.awaitTermination(40)
             place.queue.push("two")
             eventually(lambda: place.queue.info().acked == 2, 40)

@@ -82,7 +82,7 @@ def test_java_that_is_gone(error: Exception) -> None:
     killed = session_on("sh", "-c", "kill -9 $$")
     failure = _failure(killed, error, Ending())
     assert failure is not None
-    assert "Java, on which Spark runs, was killed by signal 9" in str(failure)
+    assert "the Java process of Spark was killed by signal 9" in str(failure)
     ended = session_on("sh", "-c", "exit 3")
     assert "ended with exit code 3" in str(_failure(ended, error, Ending()))
 

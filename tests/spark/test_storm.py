@@ -1,6 +1,6 @@
-"""Twenty minutes on a real cluster in which everything is killed at random: drivers, executors,
-workers and the broker. Two queries take the messages of a queue each, into Parquet and into a
-third queue; in the end every message is in its sink once.
+"""Twenty minutes on a real cluster in which everything is killed at random: drivers, executors and
+their Python processes, workers and the broker. Two queries take the messages of a queue each, into
+Parquet and into a third queue; in the end every message is in its sink once.
 
 The seed is printed, and taken from NEXO_KILL_SEED if that is set; NEXO_STORM_SECONDS makes it
 shorter or longer.
@@ -32,6 +32,9 @@ STORM_S = 20 * 60
 BETWEEN_S = (4.0, 15.0)  # two kills
 PUSH_EVERY_S, PUSHED_AT_ONCE = 0.2, 50
 END_S = 600.0  # how long what is left may take once nothing is killed any more
+EXECUTOR_S = 60.0  # how long to look for one to kill: each dies with its driver and its worker
+# Each once, in an order of chance, then all of them again: chance alone leaves some out for long.
+TARGETS = ("broker", "driver", "executor", "executor", "executor's Python", "worker")
 
 
 class Driver:
@@ -67,15 +70,15 @@ class Driver:
         return self._log.read_text()[-2_000:]
 
 
-def executors(directory: Path) -> list[int]:
-    """The processes that work for our drivers: they run in the folders of the workers."""
-    told = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True)
-    marked = [line for line in told.stdout.splitlines() if "CoarseGrainedExecutor" in line]
+def at_work(directory: Path, program: str) -> list[int]:
+    """The processes of this kind that work for our drivers: executors (`java`), and the Python
+    that these have started. All of them run in the folders of the workers."""
     found = []
-    for number in (int(line.split()[0]) for line in marked):
+    for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended, or is somebody else's
-            if str(Path(f"/proc/{number}/cwd").readlink()).startswith(str(directory)):
-                found.append(number)
+            is_ours = str((process / "cwd").readlink()).startswith(f"{directory}/worker-")
+            if is_ours and (process / "comm").read_text().startswith(program):
+                found.append(int(process.name))
     return found
 
 
@@ -106,12 +109,15 @@ def test_everything_is_killed_for_twenty_minutes(tmp_path: Path) -> None:
     storm_s = float(os.environ.get("NEXO_STORM_SECONDS") or STORM_S)
     print(f"seed {seed}: repeat with NEXO_KILL_SEED={seed}")  # noqa: T201
     random, kills = Random(seed), Counter[str]()
+    order: list[str] = []
     broker = BrokerProcess(tmp_path / "data")
     client = nexo.connect(broker.url, timeout=120)
     for name in ("to-files", "to-queue", "arrived"):
         client.create_queue(name)
     common = {"endpoint": broker.url, "driver_host": HOST}
-    with Cluster(tmp_path, 2, {}) as cluster:
+    # Executors are killed again and again, and the master must not lose patience with a driver.
+    patience = {"SPARK_MASTER_OPTS": "-Dspark.deploy.maxExecutorRetries=-1"}
+    with Cluster(tmp_path, 2, patience) as cluster:
         drivers = [
             Driver(
                 tmp_path,
@@ -135,7 +141,8 @@ def test_everything_is_killed_for_twenty_minutes(tmp_path: Path) -> None:
             until = time.monotonic() + storm_s
             while time.monotonic() < until:
                 time.sleep(random.uniform(*BETWEEN_S))
-                kills[_strike(random, broker, drivers, cluster, tmp_path)] += 1
+                order = order or random.sample(TARGETS, len(TARGETS))
+                kills[_strike(order.pop(), random, broker, drivers, cluster, tmp_path)] += 1
                 for driver in drivers:
                     driver.watch()
         finally:
@@ -154,12 +161,18 @@ def test_everything_is_killed_for_twenty_minutes(tmp_path: Path) -> None:
     finally:
         client.close()
         broker.stop()
+    missed = set(TARGETS) - set(kills)
+    assert not missed or sum(kills.values()) < 2 * len(TARGETS), f"never killed: {missed}"
 
 
 def _strike(
-    random: Random, broker: BrokerProcess, drivers: list[Driver], cluster: Cluster, directory: Path
+    what: str,
+    random: Random,
+    broker: BrokerProcess,
+    drivers: list[Driver],
+    cluster: Cluster,
+    directory: Path,
 ) -> str:
-    what = random.choice(["broker", "driver", "executor", "executor", "worker"])
     if what == "broker":
         broker.process.kill()
     elif what == "driver":
@@ -167,10 +180,16 @@ def _strike(
     elif what == "worker":
         cluster.replace_worker(random.randrange(2))
     else:
-        found = executors(directory)
-        if not found:
-            return "nobody"
-        os.kill(random.choice(found), signal.SIGKILL)
+        program = "java" if what == "executor" else "python"
+        until = time.monotonic() + EXECUTOR_S
+        while not (found := at_work(directory, program)):
+            if time.monotonic() > until:
+                return "nobody"
+            for driver in drivers:
+                driver.watch()
+            time.sleep(0.2)
+        with contextlib.suppress(ProcessLookupError):  # it may have ended meanwhile
+            os.kill(random.choice(found), signal.SIGKILL)
     return what
 
 

@@ -13,6 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 from nexo.spark import topics as topics_read
 from nexo.spark.link import raw_read
 from nexo.spark.options import read_options
+from nexo.spark.patience import Patience
 from nexo.spark.topic_batch import TopicReader
 from nexo.spark.topic_stream import TopicStreamReader, ends_of
 from nexo.vocabulary.errors import InvalidArgument, NexoError, OffsetExpired, TopicNotFound
@@ -99,7 +100,7 @@ def test_from_and_until_a_time(place: Place) -> None:
     found = ranges(startingOffsetsByTimestamp=by_topic)
     assert found == {one.name: (3, 5), other.name: (0, 5)}
     assert ranges(endingTimestamp=between_ms) == {one.name: (0, 3), other.name: (0, 3)}
-    with pytest.raises(InvalidArgument, match="names elsewhere, which is not read"):
+    with pytest.raises(InvalidArgument, match="names elsewhere, which this query does not read"):
         ranges(startingOffsetsByTimestamp='{"elsewhere": 5}')
 
 
@@ -111,6 +112,24 @@ def test_a_stream_waits_until_enough_is_there(place: Place) -> None:
     assert source.latestOffset(start, ALL) == start
     made.publish("m3")
     assert ends_of(source.latestOffset(start, ALL)) == {made.name: 4}
+
+
+def test_a_stream_waits_anew_after_each_batch(place: Place) -> None:
+    """The delay counts from the last micro-batch, not from the start of the query."""
+    now, made = [0.0], topic(place, count=1)
+    asked = {"topic": made.name, "startingOffsets": "earliest", "minMessagesPerTrigger": 3}
+    source = reader(place, **asked)
+    options = read_options(place.options(**asked, maxTriggerDelay="60s"))
+    source._patience = Patience(options, lambda: now[0])
+    start = source.initialOffset()
+    assert source.latestOffset(start, ALL) == start
+    now[0] = 61.0
+    end = source.latestOffset(start, ALL)
+    assert ends_of(end) == {made.name: 1}, "the last one is too long ago"
+    made.publish("m1")
+    assert source.latestOffset(end, ALL) == end
+    now[0] = 122.0
+    assert ends_of(source.latestOffset(end, ALL)) == {made.name: 2}
 
 
 def test_a_stream_of_topics_by_pattern(spark: SparkSession, place: Place) -> None:
@@ -238,6 +257,30 @@ def test_offsets_of_topics_that_are_not_read(place: Place) -> None:
         source = reader(place, topic=made.name, startingOffsets=given)
         with pytest.raises(InvalidArgument, match="startingOffsets"):
             source.initialOffset()
+
+
+def test_offsets_of_topics_that_are_not_named(place: Place) -> None:
+    """A star stands for them, in a stream and in a batch; without one they begin as usual."""
+    one, two = topic(place, ".one"), topic(place, ".two", count=5)
+    pattern = rf"{place.name}\..*"
+    for given, begins in (
+        (f'{{"{one.name}": 8, "*": -2}}', (8, 0)),
+        (f'{{"{one.name}": 8, "*": -1}}', (8, 5)),
+        ('{"*": 3}', (3, 3)),
+        (f'{{"{one.name}": 8}}', (8, 5)),
+    ):
+        source = reader(place, topicPattern=pattern, startingOffsets=given)
+        assert tuple(source.initialOffset()[made.name] for made in (one, two)) == begins, given
+    asked = place.options(
+        topicPattern=pattern,
+        startingOffsets=f'{{"{one.name}": 8, "*": 4}}',
+        endingOffsets=f'{{"{one.name}": 9, "*": -1}}',
+    )
+    planned: Any = TopicReader(read_options(asked)).partitions()
+    found = {each.topic: (each.start, each.stop) for each in planned}
+    assert found == {one.name: (8, 9), two.name: (4, 5)}
+    with pytest.raises(InvalidArgument, match="startingOffsets has -3"):
+        reader(place, topicPattern=pattern, startingOffsets='{"*": -3}').initialOffset()
 
 
 def test_a_topic_that_is_not_there(spark: SparkSession, place: Place) -> None:

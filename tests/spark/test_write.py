@@ -176,7 +176,7 @@ def test_other_rows_under_a_write_id_are_refused(spark: SparkSession, place: Pla
         ({"body": "string", "prioritty": "int"}, {"queue": "q"}, "did you mean 'priority'"),
         ({"body": "string", "zzz": "int"}, {"queue": "q"}, "drop it; what is written"),
         ({"body": "string", "priority": "string"}, {"queue": "q"}, "of type string"),
-        ({"body": "string"}, {}, "no target is named"),
+        ({"body": "string"}, {}, "no target is given"),
         ({"body": "string", "queue": "string"}, {"queue": "q"}, "not clear where"),
         ({"body": "string", "queue": "string", "topic": "string"}, {}, "not clear where"),
         ({"body": "string", "delay": "int"}, {"topic": "t"}, "a topic has no delay"),

@@ -14,11 +14,12 @@ from nexo.spark.options import read_options
 from nexo.spark.write_names import MicroBatch, done_writes, micro_batch_of, note_done, place_of
 from nexo.spark.writer import batch_of_rows
 from nexo.vocabulary.batch import batch_of
-from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.errors import InvalidArgument, QueueFull
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from nexo import Queue
     from tests.spark.place import Place
 
 PLAIN = batch_of([b"a", b"b", b"", b"long" * 50])
@@ -145,3 +146,42 @@ def test_a_push_that_never_fits_fails_at_once(place: Place) -> None:
     with pytest.raises(InvalidArgument, match=r"never holds more than 3 .*repartition.*max_depth"):
         task.finish()
     assert small.info().depth == 0
+
+
+class Clock:
+    """Stands still but for those who wait; at some time a queue becomes empty."""
+
+    def __init__(self, queue: Queue, freed_s: float) -> None:
+        self._queue = queue
+        self._freed_s = freed_s
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        if self.now > self._freed_s:
+            self._queue.purge()
+
+
+@pytest.mark.parametrize(("timeout", "waited_s"), [(None, 60.0), ("5m", 300.0)])
+def test_a_full_queue_is_waited_for(
+    place: Place, monkeypatch: pytest.MonkeyPatch, timeout: str | None, waited_s: float
+) -> None:
+    small = place.client.create_queue(f"{place.name}-small", max_depth=2)
+    small.push("before")
+    patience = {"timeout": timeout} if timeout else {}
+    asked = read_options(place.options(queue=small.name, **patience))
+    for number, is_freed in enumerate((True, False)):
+        clock = Clock(small, waited_s / 2 if is_freed else 2 * waited_s)
+        monkeypatch.setattr(writing, "time", clock)
+        task = writing._Writing(asked, to_topic=False, producer=f"{place.name}-{number}", first=0)
+        task.push(pa.table({"body": pa.array(["x", "y"])}))
+        if is_freed:
+            assert task.finish().messages == 2
+        else:
+            with pytest.raises(QueueFull):
+                task.finish()
+            assert waited_s < clock.now < waited_s + 1
+    assert [message.text for message in small.peek(5)] == ["x", "y"]

@@ -18,8 +18,12 @@ if TYPE_CHECKING:
 class Visit:
     """An exchange, as the front sees it."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, method: str, query: bytes, accept: bytes) -> None:
         self.path = path
+        self.method = method
+        self.query = query
+        self.fields = {b"accept": accept}
+        self.headers = b""
         self.app = ""
         self.status = 0
         self.body = b""
@@ -29,7 +33,7 @@ class Visit:
 
     def reply(self, status: int, headers: bytes, body: bytes) -> None:
         assert b"content-length: %d\r\n" % len(body) in headers
-        self.status, self.body = status, body
+        self.status, self.headers, self.body = status, headers, body
 
 
 class Root:
@@ -37,8 +41,10 @@ class Root:
         exchange.app = "root"
 
 
-def visit(front: Front, path: str) -> Visit:
-    visit: Any = Visit(path)
+def visit(
+    front: Front, path: str, method: str = "POST", query: bytes = b"", accept: bytes = b"*/*"
+) -> Visit:
+    visit: Any = Visit(path, method, query, accept)
     front.begin(visit)
     return cast("Visit", visit)
 
@@ -52,6 +58,20 @@ def test_paths_lead_to_apps() -> None:
     assert seen == ["root", "console", "console", "root", "root", "metrics"]
 
 
+def test_a_browser_is_led_to_the_console() -> None:
+    """And a program that calls the SQS API is not, even by GET."""
+    apps: Any = {"/console": "console"}
+    front = Front(Root(), apps, lambda: None)
+    html = b"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+    led = visit(front, "/", "GET", accept=html)
+    assert (led.status, led.app) == (302, "")
+    assert b"location: /console\r\n" in led.headers
+    assert visit(front, "/", "GET").app == "root"
+    assert visit(front, "/", "GET", b"Action=ListQueues", html).app == "root"
+    assert visit(front, "/", "POST", accept=html).app == "root"
+    assert visit(Front(Root(), {}, lambda: None), "/", "GET", accept=html).app == "root"
+
+
 def test_health_follows_the_disk() -> None:
     """And tells anybody who asks no more than that: an error may name files."""
     where = "/var/lib/somewhere/journal.db"
@@ -62,7 +82,7 @@ def test_health_follows_the_disk() -> None:
     ]
     front = Front(Root(), {}, lambda: refusals.pop(0))
     assert visit(front, "/health").status == 200
-    for status, words in (("read_only", "the disk is full or failed"), ("data_corrupt", "log")):
+    for status, words in (("read_only", "the disk is full or failing"), ("data_corrupt", "log")):
         answer = visit(front, "/health")
         told = json.loads(answer.body)
         assert (answer.status, told["status"]) == (503, status)

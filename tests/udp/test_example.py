@@ -25,17 +25,17 @@ def test_it_prints_what_the_topic_keeps(broker: RunningBroker, native: Any) -> N
         timeout=30,
     )
     texts = [line.partition(" ")[2] for line in done.stdout.splitlines()]
-    assert texts == ["ciao", "{'ordine': 1, 'articoli': ['pane', 'vino']}"]
-    assert [event.json() for event in native.topic("notizie").read()] == [
-        "ciao",
-        {"ordine": 1, "articoli": ["pane", "vino"]},
+    assert texts == ["hello", "{'order': 1, 'items': ['bread', 'wine']}"]
+    assert [event.json() for event in native.topic("news").read()] == [
+        "hello",
+        {"order": 1, "items": ["bread", "wine"]},
     ]
 
 
 def test_it_raises_what_is_refused(broker: RunningBroker) -> None:
     client = runpy.run_path(str(EXAMPLE))["UdpClient"](port=broker.udp_port)
     with pytest.raises(RuntimeError, match=r"^Payload mancante \(invalid_argument\)$"):
-        client.ask("publish", "notizie")
+        client.ask("publish", "news")
     with pytest.raises(RuntimeError, match="Azione non supportata: delete"):
-        client.ask("delete", "notizie")
+        client.ask("delete", "news")
     client.socket.close()

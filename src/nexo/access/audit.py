@@ -121,7 +121,7 @@ class Audit:
         except OSError as error:
             if not self._failed:
                 reason = os.strerror(error.errno or 0)
-                logger.error("the audit log cannot be written", extra={"reason": reason})
+                logger.error("cannot write the audit log", extra={"reason": reason})
             self._failed = True
         else:
             self._failed = False

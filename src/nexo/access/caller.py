@@ -104,7 +104,7 @@ class Caller:
         if self.ending is not None:
             return self.ending.anew()
         return Forbidden(
-            f"token {self.name!r} may not {action} {name!r:.100}",
+            f"token {self.name!r} lacks the permission {action} on {name!r:.100}",
             f"it needs a permission such as '{name:.80}:{action}'".replace(" or ", ","),
         )
 

@@ -52,7 +52,11 @@ class Guard:
         self._tokens = {defined.id: defined for defined in tokens.values()}
         for token_id in [each for each in self._callers if each not in self._tokens]:
             gone = self._callers.pop(token_id)
-            gone.end(Unauthorized(f"token {gone.name!r} was revoked", "ask for another"))
+            gone.end(
+                Unauthorized(
+                    f"token {gone.name!r} was revoked", "ask an administrator for a new one"
+                )
+            )
 
     def admit(self, token: str | None, peer: str, door: str) -> Caller:
         """Who shows this token. Raises `Unauthorized`, or `RateLimited` after many failures."""
@@ -140,12 +144,16 @@ class Guard:
         """A failure: said in the log, unless there are too many of this address."""
         failures = self._failures.count(peer)
         if failures > ACCESS_FAILURES_MAX:
-            return RateLimited("too many failed tries from this address", "wait a minute")
+            return RateLimited(
+                "too many failed sign-in attempts from this address", "wait a minute"
+            )
         logger.warning(
             "refused a caller", extra={"peer": peer, "door": door, "reason": refusal.message}
         )
         if failures == ACCESS_FAILURES_MAX:
-            logger.warning("further failures of this address are not logged", extra={"peer": peer})
+            logger.warning(
+                "further failed attempts from this address are not logged", extra={"peer": peer}
+            )
         return refusal
 
 
@@ -210,4 +218,4 @@ def bearer_of(headers: list[tuple[bytes, bytes]]) -> str | None:
 
 
 def _expired(name: str) -> Unauthorized:
-    return Unauthorized(f"token {name!r} has expired", "ask for another")
+    return Unauthorized(f"token {name!r} has expired", "ask an administrator for a new one")

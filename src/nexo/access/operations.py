@@ -183,7 +183,7 @@ def operation_of(name: str) -> Operation:
     """The row of this name. What has none is refused."""
     found = OPERATIONS.get(name)
     if found is None:
-        raise Forbidden(f"nobody was ever allowed {name!r:.80}")
+        raise Forbidden(f"the operation {name!r:.80} is not allowed")
     return found
 
 
@@ -206,7 +206,7 @@ def check_redrive_known(caller: Caller, source: str, task: int) -> None:
     """A redrive of a queue that the caller does not know is as if it were not there: its number is
     guessed, and a refusal would name the queue."""
     if not caller.knows(source):
-        raise RedriveNotFound(f"there is no redrive {task}", "it ended long ago")
+        raise RedriveNotFound(f"there is no redrive {task}", "it may have ended long ago")
 
 
 def _given(name: str | None, on: On) -> str:

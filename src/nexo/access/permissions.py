@@ -93,7 +93,8 @@ def parse_permission(text: str) -> Permission:
             actions.add(_action(word, text))
     if Action.ADMIN in actions and not covers_broker:
         raise InvalidArgument(
-            f"{text!r:.200}: admin is of the whole broker", "write '*:admin', or leave it out"
+            f"{text!r:.200}: the permission admin is for the whole broker only",
+            "write '*:admin', or leave it out",
         )
     return Permission(pattern, frozenset(actions))
 
@@ -113,8 +114,8 @@ def _action(word: str, text: str) -> Action:
         return Action(word)
     except ValueError:
         raise InvalidArgument(
-            f"{text!r:.200}: there is no action {word!r:.40}",
-            f"the actions are {', '.join(Action)}, and * for all",
+            f"{text!r:.200}: unknown action {word!r:.40}",
+            f"use {', '.join(Action)}, or * for all actions",
         ) from None
 
 

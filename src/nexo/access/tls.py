@@ -44,12 +44,12 @@ class ServerTls:
         except InvalidArgument as error:
             self._refused = self._stamp_now()
             logger.error(
-                "the new certificate is refused, the old one stays",
+                "cannot load the new TLS certificate, keeping the old one",
                 extra={"reason": error.message, "hint": error.hint},
             )
             return False
         self._stamp, self._refused = stamp, None
-        logger.info("took up a new certificate", extra={"file": str(self._certificate)})
+        logger.info("reloaded the TLS certificate", extra={"file": str(self._certificate)})
         return True
 
     def _choose(self, connection: Any, name: str | None, context: ssl.SSLContext) -> None:
@@ -77,8 +77,8 @@ class ServerTls:
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
             raise InvalidArgument(
-                f"{self._certificate} and {self._key} are no certificate and key: {reason}",
-                "give PEM files that belong together, the key without a password",
+                f"{self._certificate} and {self._key} do not work: {reason}",
+                "use a matching certificate and key in PEM format, the key without a password",
             ) from None
         return context
 
@@ -99,4 +99,4 @@ def _stamp(path: Path) -> tuple[int, int, int]:
 
 
 def _no_password() -> str:
-    raise ValueError("the key has a password")
+    raise ValueError("the private key is protected by a password")

@@ -66,7 +66,8 @@ def mint(
     permissions = tuple(str(each) for each in parse_permissions(allow))
     if expires_ms is not None and not now_ms < expires_ms <= now_ms + RETENTION_MS_MAX:
         raise InvalidArgument(
-            "a token expires in the future, and within 20 years", "leave the expiry out for never"
+            "the expiry of a token must be in the future and within 20 years",
+            "leave the expiry out for a token that never expires",
         )
     token_id = _letters(draw(ID_BYTES))
     if aws:

@@ -15,11 +15,13 @@ def audit(
     session: Session,
     data: Annotated[
         str | None,
-        typer.Option("--data", metavar="DIR", help="Read the log in this data directory instead."),
+        typer.Option(
+            "--data", metavar="DIR", help="Read the log in this data directory, not the broker's."
+        ),
     ] = None,
-    limit: Annotated[int, typer.Option(metavar="N", min=1, help="How many, at most.")] = 50,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="Maximum number of entries.")] = 50,
 ) -> None:
-    """Show who changed what: the newest first, while the broker runs or not.
+    """Show the audit log: who changed what, newest first.
 
     \b
     Examples
@@ -37,7 +39,7 @@ def audit(
         with session.client() as client:
             found = list(client.audit(min(limit, LIST_PAGE_MAX)))
     elif not Path(data).is_dir():
-        raise InvalidArgument(f"there is no data directory {data}", "check --data")
+        raise InvalidArgument(f"the data directory {data} does not exist", "check --data")
     else:
         found = list(read_audit(Path(data), limit))
     if session.as_json:
@@ -45,17 +47,19 @@ def audit(
             typer.echo(msgspec.json.encode(entry).decode())
         return
     if not found:
-        typer.echo("nothing was changed yet")
+        typer.echo("No changes yet")
         return
     from rich.markup import escape
 
     from nexo.cli.tables import console, plain_table
     from nexo.server.logs import visible
 
-    table = plain_table("when", "who", "from", "action", "on", "outcome", wide=("on",))
+    table = plain_table(
+        "when", "who", "from", "action", "on", "outcome", wide=("from", "on", "outcome")
+    )
     for entry in found:
         when = datetime.fromtimestamp(entry.at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-        where = f"{entry.door} {entry.peer}"
+        where = f"{entry.door} {entry.peer}".strip()
         outcome = entry.outcome if entry.outcome == "done" else f"[red]{entry.outcome}[/red]"
         if entry.count > 1:
             outcome += f" ({entry.count:,} times)"

@@ -9,6 +9,7 @@ import typer
 
 from nexo.cli.progress import progress_bar
 from nexo.cli.session import Session, takes_session
+from nexo.vocabulary.units import count_of
 
 if TYPE_CHECKING:
     from nexo.vocabulary.definitions import Definitions
@@ -19,31 +20,32 @@ STANDARD = "-"  # standard output, or input
 @takes_session
 def backup(
     session: Session,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Where the backup goes.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Backup file to write.")],
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Replace a file that is there without asking.")
+        bool, typer.Option("--yes", "-y", help="Overwrite an existing file without asking.")
     ] = False,
 ) -> None:
-    """Back up a running broker: queues, topics, messages and definitions.
+    """Back up a running broker: queues, topics, messages, settings and tokens.
 
     \b
     Examples
       nexo backup monday.nexo
       nexo backup /backups/orders.nexo --url nexo://broker:9325 --yes
 
-    The broker goes on working. The backup is what it held at the moment when
-    the copy was finished; everything confirmed before you started is in it.
-    `nexo restore` makes a data directory of it.
+    The broker keeps working. The backup holds the state at the moment the copy
+    finished, so every message confirmed before you started is in it. Create a
+    data directory from it with `nexo restore`.
     """
     import signal
     from pathlib import Path
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the same order as for Ctrl-C
     if Path(file).exists():
-        session.confirm(f"Replace {file}?", yes)
+        session.confirm(f"Overwrite {file}?", yes)
     began = time.monotonic()
     with session.client() as client:
-        held = sum(each.depth for each in client.queues())
+        queues = client.queues()
+        held = sum(each.depth for each in queues)
         with progress_bar(session, "backup", 1) as bar:
 
             def told(doing: str, done: int, total: int) -> None:
@@ -55,36 +57,39 @@ def backup(
 
     session.answer(
         {"file": file, "bytes": size, "messages": held, "seconds": round(took_s, 3)},
-        f"backed up to {file}: about {held:,} messages, {show_size(size)} in {took_s:.1f} s",
+        f"Backed up about {count_of(held)} in {count_of(len(queues), 'queue')} to {file} "
+        f"({show_size(size)}, {took_s:.1f} s)",
     )
 
 
 @takes_session
 def restore(
     session: Session,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="The file of `nexo backup`.")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="Backup file, written by `nexo backup`.")
+    ],
     data: Annotated[
-        str, typer.Option(metavar="DIR", envvar="NEXO_DATA", help="The data directory to make.")
+        str, typer.Option(metavar="DIR", envvar="NEXO_DATA", help="Data directory to create.")
     ] = "nexo-data",
 ) -> None:
-    """Make a data directory from a backup, and check it.
+    """Create a data directory from a backup, and verify it.
 
     \b
     Examples
       nexo restore monday.nexo --data nexo-data
       nexo serve --data nexo-data
 
-    No broker may use the directory, and it must not hold a journal: nothing is
-    overwritten. Every page, checksum and record of the result is checked.
+    The directory must not hold data yet: nothing is overwritten. Every page,
+    checksum and record of the result is verified.
     """
     from nexo.engine.backups import restore as restore_data
 
-    with progress_bar(session, f"restoring {data}", 1) as bar:
+    with progress_bar(session, f"Restoring {data}", 1) as bar:
         report = restore_data(file, data, lambda done, total: bar.show(done, total=total))
     session.answer(
-        {"data": data, "messages": report.messages, "bytes": report.payload_bytes},
-        f"restored to {data}: {report.messages:,} stored messages, all checks passed; "
-        f"start it with nexo serve --data {data}",
+        {"data": data, "messages": report.queued, "bytes": report.payload_bytes},
+        f"Restored {count_of(report.queued)} in {count_of(report.queues, 'queue')} to {data}, "
+        f"all checks passed. Start the broker with nexo serve --data {data}",
     )
 
 
@@ -92,13 +97,13 @@ def restore(
 def export(
     session: Session,
     file: Annotated[
-        str, typer.Argument(metavar="[FILE]", help="Where it goes; - is standard output.")
+        str, typer.Argument(metavar="[FILE]", help="File to write; - is standard output.")
     ] = STANDARD,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Replace a file that is there without asking.")
+        bool, typer.Option("--yes", "-y", help="Overwrite an existing file without asking.")
     ] = False,
 ) -> None:
-    """Write the definitions of a broker as JSON: queues, topics, bindings.
+    """Export definitions as JSON: queues, topics and bindings with their settings.
 
     \b
     Examples
@@ -106,7 +111,7 @@ def export(
       nexo export | jq '.queues[].name'
       nexo export --url nexo://old:9325 | nexo import - --url nexo://new:9325
 
-    All settings are in it; messages and tokens are not, `nexo backup` has them.
+    Messages and tokens are not exported; use `nexo backup` for those.
     """
     import msgspec
 
@@ -122,36 +127,38 @@ def export(
 
     target = Path(file)
     if target.exists():
-        session.confirm(f"Replace {file}?", yes)
+        session.confirm(f"Overwrite {file}?", yes)
     try:
         target.write_bytes(msgspec.json.format(encoded) + b"\n")
     except OSError as error:
         raise InvalidArgument(f"{file} cannot be written: {error.strerror}") from None
     counts = {kind: len(getattr(document, kind)) for kind in ("queues", "topics", "bindings")}
-    told = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
-    session.answer({"file": file, **counts}, f"exported to {file}: {told}")
+    told = ", ".join(count_of(count, kind[:-1]) for kind, count in counts.items())
+    session.answer({"file": file, **counts}, f"Exported {told} to {file}")
 
 
 @takes_session
 def import_definitions(
     session: Session,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="The document; - is standard input.")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="Definitions file; - is standard input.")
+    ],
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Check it and say what would be done."),
+        typer.Option("--dry-run", help="Check the file and print what would change."),
     ] = False,
 ) -> None:
-    """Create and change queues, topics and bindings as a JSON document says.
+    """Import definitions: create or change queues, topics and bindings.
 
     \b
     Examples
       nexo import definitions.json --dry-run
       nexo import definitions.json
 
-    The document is that of `nexo export`; settings that it leaves out have
-    their defaults. All of it is checked first: if anything is wrong, nothing
-    is changed. What is there and not in the document stays. Importing again
-    changes nothing.
+    The file is a JSON document as written by `nexo export`. Settings that it
+    leaves out get their defaults. The whole file is checked first: if anything
+    is wrong, nothing changes. Queues and topics that are not in the file stay
+    as they are. Importing the same file again changes nothing.
     """
     document = _read(file)
     with session.client() as client:
@@ -166,7 +173,7 @@ def import_definitions(
     counts = [
         f"{outcomes.count(outcome):,} {outcome}" for outcome in ("created", "changed", "unchanged")
     ]
-    session.line(", ".join(counts) + ("; nothing was done" if dry_run else ""))
+    session.line(", ".join(counts) + (" (dry run, nothing changed)" if dry_run else ""))
 
 
 def _read(file: str) -> "Definitions":
@@ -184,5 +191,5 @@ def _read(file: str) -> "Definitions":
         raise InvalidArgument(f"{file} cannot be read: {error.strerror}", "check FILE") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidArgument(
-            f"{file} is not a document of definitions: {error}", "see nexo export"
+            f"{file} is not a valid definitions file: {error}", "see nexo export for the format"
         ) from None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 app = command_group(
     "bench",
-    """Measure a broker from this machine, on a queue of its own.
+    """Measure a broker from this machine, on a temporary queue.
 
     \b
     Examples
@@ -33,23 +33,23 @@ DRAIN_S = 5.0  # how long the last messages may take to arrive
 _SENT_AT = struct.Struct("<d")
 _SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
 
-Size = Annotated[int, typer.Option(metavar="N", min=8, help="Bytes of each message.")]
+Size = Annotated[int, typer.Option(metavar="N", min=8, help="Message size in bytes.")]
 
 
 @app.command()
 @takes_session
 def throughput(
     session: Session,
-    count: Annotated[int, typer.Option(metavar="N", min=1, help="Messages.")] = 100_000,
+    count: Annotated[int, typer.Option(metavar="N", min=1, help="Number of messages.")] = 100_000,
     batch: Annotated[
-        int, typer.Option(metavar="N", min=1, max=10_000, help="Messages in one call.")
+        int, typer.Option(metavar="N", min=1, max=10_000, help="Messages per call.")
     ] = 100,
     concurrency: Annotated[
-        int, typer.Option(metavar="N", min=1, max=1_000, help="Calls under way at once.")
+        int, typer.Option(metavar="N", min=1, max=1_000, help="Concurrent calls.")
     ] = 32,
     size: Size = 100,
 ) -> None:
-    """How many messages a second go in, and out again with their acks.
+    """Measure messages per second: pushed, then popped and acked.
 
     \b
     Examples
@@ -57,7 +57,8 @@ def throughput(
       nexo bench throughput --batch 1 --concurrency 64 --count 20000
       nexo bench throughput --json
 
-    The times are those of single calls: a push returns when it is on disk.
+    The percentiles are the times of single calls. A push returns when its
+    messages are on disk.
     """
 
     def measure(queue: "AsyncQueue", bar: "Bar") -> "Measured":
@@ -71,20 +72,20 @@ def throughput(
 @takes_session
 def latency(
     session: Session,
-    rate: Annotated[float, typer.Option(metavar="R", min=1.0, help="Messages a second.")] = 500.0,
+    rate: Annotated[float, typer.Option(metavar="R", min=1.0, help="Messages per second.")] = 500.0,
     seconds: Annotated[
-        float, typer.Option(metavar="DURATION", parser=parse_duration, help="How long.")
+        float, typer.Option(metavar="DURATION", parser=parse_duration, help="Duration of the test.")
     ] = 5.0,
     size: Size = 100,
 ) -> None:
-    """How long a push takes, and how long until a waiting consumer has the message.
+    """Measure the time of a push, and the time until a waiting consumer has it.
 
     \b
     Examples
       nexo bench latency
       nexo bench latency --rate 2000 --seconds 30 --json
 
-    Messages are sent at a steady rate, whatever the answers take.
+    Messages are sent at a steady rate, no matter how long the answers take.
     """
 
     def measure(queue: "AsyncQueue", bar: "Bar") -> "Measured":

@@ -13,6 +13,7 @@ from nexo.cli.messages import message_document
 from nexo.cli.parameters import Queue, add_parameters, attributes_of, flag, queue_names
 from nexo.cli.session import Session, takes_session
 from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.units import count_of
 
 if TYPE_CHECKING:
     from nexo import Client, MessageDetails, ReasonGroup
@@ -21,16 +22,14 @@ _PANEL = "Which messages"
 
 Ids = Annotated[
     list[str] | None,
-    typer.Option(
-        "--id", metavar="ID", help="This message; may be given again.", rich_help_panel=_PANEL
-    ),
+    typer.Option("--id", metavar="ID", help="ID of a message; repeatable.", rich_help_panel=_PANEL),
 ]
 Reason = Annotated[
     str | None,
     typer.Option(
         "--reason",
         metavar="TEXT",
-        help="Dead letters of this reason, as nexo why shows it; numbers and ids do not count.",
+        help="Dead letters with this reason, as shown by nexo why; numbers and IDs are ignored.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -39,12 +38,12 @@ Where = Annotated[
     typer.Option(
         "--where",
         metavar="SQL",
-        help="A condition in SQL on id, text, body, priority, attempts, created_at, attributes, "
+        help="SQL condition on id, text, body, priority, attempts, created_at, attributes, "
         "group_id, state and reason.",
         rich_help_panel=_PANEL,
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 def takes_choice(function: Callable[..., None]) -> Callable[..., Any]:
@@ -58,11 +57,6 @@ def takes_choice(function: Callable[..., None]) -> Callable[..., Any]:
     return add_parameters(function, added, gathered)
 
 
-def count_of(count: int, noun: str = "message") -> str:
-    """A number with its noun: 1 message, 2 messages."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
 @takes_choice
 @takes_session
 def search(
@@ -73,15 +67,15 @@ def search(
         str,
         typer.Argument(
             metavar="TEXT",
-            help="What the body, an attribute or the reason has to contain.",
+            help="Text to find in the body, an attribute or the failure reason.",
             show_default=False,
         ),
     ] = "",
     limit: Annotated[
-        int, typer.Option(metavar="N", min=1, max=100_000, help="How many to show, at most.")
+        int, typer.Option(metavar="N", min=1, max=100_000, help="Maximum number of messages.")
     ] = 100,
 ) -> None:
-    """Find messages without taking them.
+    """Find messages without taking them from the queue.
 
     \b
     Examples
@@ -94,22 +88,22 @@ def search(
     if session.as_json:
         session.document([message_document(each) for each in found])
     elif not found:
-        session.line(f"No message of {name} matches")
+        session.line(f"No message in {name} matches")
     else:
         from nexo.cli.tables import console, message_table
 
         console().print(message_table(found))
         if len(found) == limit:
-            session.line(f"These are the first {limit:,}; --limit shows more")
+            session.line(f"Showing the first {limit:,}; use --limit for more")
 
 
 @takes_session
 def message(
     session: Session,
     name: Queue,
-    id: Annotated[str, typer.Argument(metavar="ID", help="The message.", show_default=False)],
+    id: Annotated[str, typer.Argument(metavar="ID", help="ID of the message.", show_default=False)],
 ) -> None:
-    """Show one message with its life so far.
+    """Show one message and its history.
 
     \b
     Examples
@@ -144,9 +138,9 @@ def _print_message(found: "MessageDetails") -> None:
     except UnicodeDecodeError:
         out.print(body.hex(" "))
     if len(found.body) > _BODY_BYTES:
-        out.print(f"[dim]… of {len(found.body):,} bytes; --json shows all[/dim]")
+        out.print(f"[dim]… {len(found.body):,} bytes in total; --json shows all[/dim]")
     if found.life:
-        out.print("\n[bold]life[/bold]")
+        out.print("\n[bold]history[/bold]")
         out.print(life_table(found.life))
     if found.life_note:
         out.print(f"[dim]{escape(found.life_note)}[/dim]")
@@ -170,11 +164,11 @@ def discard(
     name: Queue,
     ids: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ID…", help="The messages.", show_default=False),
+        typer.Argument(metavar="ID…", help="IDs of the messages.", show_default=False),
     ] = None,
     yes: Yes = False,
 ) -> None:
-    """Remove chosen messages for good.
+    """Permanently delete selected messages.
 
     \b
     Examples
@@ -182,22 +176,21 @@ def discard(
       nexo queue discard orders_dlq --reason 'order # not found'
       nexo queue discard orders --where "text LIKE '%test%'" --yes
 
-    Messages that a consumer works on are removed too; those that a Spark
-    query holds are not.
+    Messages in flight are deleted too, except those claimed by a Spark query.
     """
     choice = {**choice, "ids": [*(ids or []), *(choice["ids"] or [])] or None}
     if not any(choice.values()):
         raise InvalidArgument(
-            "which messages is not said",
-            "give IDs, --reason or --where; nexo queue purge removes all",
+            "no messages selected",
+            "give IDs, --reason or --where; nexo queue purge deletes all messages",
         )
     with session.client() as client:
         queue = client.queue(name)
         count = queue.count(**choice)
         if count:
-            session.confirm(f"Discard {count_of(count)} of {name} for good?", yes)
+            session.confirm(f"Permanently discard {count_of(count)} from {name}?", yes)
         gone = queue.discard(choice["ids"], reason=choice["reason"], where=choice["where"])
-    told = f"Discarded {count_of(gone)} of {name}" if gone else f"No message of {name} matches"
+    told = f"Discarded {count_of(gone)} from {name}" if gone else f"No message in {name} matches"
     session.answer({"name": name, "discarded": gone}, told)
 
 
@@ -205,37 +198,39 @@ def discard(
 def resend(
     session: Session,
     name: Queue,
-    id: Annotated[str, typer.Argument(metavar="ID", help="The message.", show_default=False)],
+    id: Annotated[str, typer.Argument(metavar="ID", help="ID of the message.", show_default=False)],
     body: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="The new body; @FILE reads it, - is standard input."),
+        typer.Option(
+            metavar="TEXT", help="New body; @FILE reads it from a file, - from standard input."
+        ),
     ] = None,
     set_attribute: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Set an attribute; may be given again."),
+        typer.Option(metavar="NAME=VALUE", help="Set an attribute; repeatable."),
     ] = None,
     drop_attribute: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Leave an attribute out; may be given again."),
+        typer.Option(metavar="NAME", help="Remove an attribute; repeatable."),
     ] = None,
     to: Annotated[
         str | None,
         typer.Option(
             metavar="QUEUE",
-            help="Where it goes. Default: the queue a dead letter came from, else the same queue.",
+            help="Target queue. Default: the source of a dead letter, else this queue.",
             autocompletion=queue_names,
         ),
     ] = None,
 ) -> None:
-    """Send one message again, with changes, in place of the original.
+    """Send a changed copy of a message and delete the original.
 
     \b
     Examples
       nexo queue resend orders_dlq 0d9c5c3e-… --body '{"id": 1}'
       nexo queue resend orders_dlq 0d9c5c3e-… --body @fixed.json --set-attribute by=ann
 
-    The new message has the id of the original in its attribute
-    nexo.original_id. The original is acked in the same commit.
+    The new message has the ID of the original in its attribute
+    nexo.original_id. The original is deleted in the same commit.
     """
     changed: dict[str, str | None] = dict.fromkeys(drop_attribute or [])
     changed.update(attributes_of(set_attribute or [], "--set-attribute") or {})
@@ -264,22 +259,24 @@ def why(
         str,
         typer.Argument(
             metavar="QUEUE",
-            help="A queue, or its dead-letter queue.",
+            help="Name of a queue, or of its dead-letter queue.",
             show_default=False,
             autocompletion=queue_names,
         ),
     ],
     redrive: Annotated[
         str | None,
-        typer.Option(metavar="REASON", help="Send the dead letters of this reason back to work."),
+        typer.Option(metavar="REASON", help="Redrive the dead letters with this reason."),
     ] = None,
     discard: Annotated[
         str | None,
-        typer.Option(metavar="REASON", help="Remove the dead letters of this reason for good."),
+        typer.Option(
+            metavar="REASON", help="Permanently delete the dead letters with this reason."
+        ),
     ] = None,
     yes: Yes = False,
 ) -> None:
-    """Show why messages died: dead letters by reason, with an example each.
+    """Show why messages failed: dead letters by reason, with an example each.
 
     \b
     Examples
@@ -287,10 +284,10 @@ def why(
       nexo why orders --redrive 'TimeoutError: no answer after # s'
       nexo why orders --discard 'order # not found' --yes
 
-    A # stands for numbers and ids, which differ from message to message.
+    # stands for numbers and IDs, which differ from message to message.
     """
     if redrive is not None and discard is not None:
-        raise InvalidArgument("--redrive and --discard exclude each other", "give one of them")
+        raise InvalidArgument("--redrive and --discard cannot be combined", "use one of them")
     with session.client() as client:
         groups = client.queue(name).why()
         if redrive is not None:
@@ -300,7 +297,7 @@ def why(
         elif session.as_json:
             session.document([_group_document(each) for each in groups])
         elif not groups:
-            session.line(f"{name} has no dead letters")
+            session.line(f"Queue {name} has no dead letters")
         else:
             from nexo.cli.message_tables import print_reasons
             from nexo.cli.tables import console
@@ -334,11 +331,11 @@ def _act(
             f"Moved {count_of(count)} back to {', '.join(group.sources)}",
         )
         return
-    session.confirm(f"Discard {count_of(group.count)} of {group.queue} for good?", yes)
+    session.confirm(f"Permanently discard {count_of(group.count)} from {group.queue}?", yes)
     count = queue.discard(reason=reason, source=source)
     session.answer(
         {"name": group.queue, "reason": group.reason, "discarded": count},
-        f"Discarded {count_of(count)} of {group.queue}",
+        f"Discarded {count_of(count)} from {group.queue}",
     )
 
 

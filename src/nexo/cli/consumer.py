@@ -80,7 +80,7 @@ class Consumer:
     def note(self) -> str:
         """What did not go as it should, if anything."""
         notes = [f"{self.nacked:,} failed on purpose"] * bool(self.nacked)
-        notes += [f"{self.lost:,} were too late"] * bool(self.lost)
+        notes += [f"{self.lost:,} acked too late"] * bool(self.lost)
         return ", ".join(notes)
 
     async def _pull(self, subscription: AsyncSubscription[AsyncMessage]) -> None:

@@ -21,17 +21,21 @@ def consumers(
         str | None,
         typer.Argument(
             metavar="QUEUE",
-            help="Only those of this queue.",
+            help="Show only the consumers of this queue.",
             show_default=False,
             autocompletion=queue_names,
         ),
     ] = None,
     close: Annotated[
         int | None,
-        typer.Option(metavar="NUMBER", min=1, help="Close this connection; its client reconnects."),
+        typer.Option(
+            metavar="NUMBER",
+            min=1,
+            help="Close the connection with this number; its client reconnects.",
+        ),
     ] = None,
 ) -> None:
-    """Show who is connected and who consumes what; close one.
+    """List connections and consumers, or close a connection.
 
     \b
     Examples
@@ -39,8 +43,8 @@ def consumers(
       nexo consumers orders
       nexo consumers --close 12
 
-    A consumer is stuck when it holds messages and has acked none for a
-    minute. What a closed connection held goes back to the queue at once.
+    A consumer is stuck if it holds messages and has acked none for a minute.
+    The messages that a closed connection held return to the queue at once.
     """
     with session.client() as client:
         if close is not None:
@@ -53,7 +57,7 @@ def consumers(
     if session.as_json:
         session.document(found)
     elif not found:
-        session.line(f"Nobody consumes {queue}" if queue is not None else "Nobody is connected")
+        session.line(f"No consumers on {queue}" if queue is not None else "No connections")
     else:
         _print(found, queue)
 
@@ -63,9 +67,9 @@ def _print(found: "list[ConnectionInfo]", queue: str | None) -> None:
 
     from nexo.cli.tables import age, console, figure, plain_table
 
-    figures = ("no", "unacked", "rate", "last ack")
+    figures = ("number", "unacked", "rate", "last ack")
     table = plain_table(
-        "no", "name", "queue", "state", "unacked", "rate", "last ack", "from", "token",
+        "number", "name", "queue", "state", "unacked", "rate", "last ack", "from", "token",
         right=figures, wide=("name", "from", "token"),
     )  # fmt: skip
     now = datetime.now(UTC)

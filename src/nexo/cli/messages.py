@@ -28,6 +28,13 @@ STEP_S = 0.05  # with a rate, what is due is produced this often
 PREVIEW_CHARS = 60
 _PLAIN = ("id", "queue", "priority", "attempts", "group_id", "attributes")
 _TIMES = ("created_at", "visible_at", "delayed_until")
+GroupId = Annotated[
+    str | None, typer.Option(metavar="ID", help="Message group, for FIFO and fair queues.")
+]
+DeduplicationId = Annotated[
+    str | None,
+    typer.Option(metavar="ID", help="A second push with the same ID is ignored as a duplicate."),
+]
 _DEAD_LETTER = ("reason", "source", "attempts", "first_failed_at", "last_failed_at", "consumer")
 
 
@@ -37,28 +44,30 @@ def push(
     queue: Queue,
     body: Annotated[
         str | None,
-        typer.Argument(metavar="BODY", help="The message; without it, a line each is read."),
+        typer.Argument(
+            metavar="BODY", help="Message body. Without it, each line of standard input is one."
+        ),
     ] = None,
     priority: Annotated[
-        int, typer.Option(metavar="N", min=0, max=255, help="Higher goes first.")
+        int, typer.Option(metavar="N", min=0, max=255, help="Priority; higher goes first.")
     ] = 0,
     delay: Annotated[
         float | None,
-        typer.Option(metavar="DURATION", parser=parse_duration, help="Ready only after this."),
+        typer.Option(
+            metavar="DURATION", parser=parse_duration, help="Deliver only after this delay."
+        ),
     ] = None,
     attribute: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="An attribute; may be given again."),
+        typer.Option(metavar="NAME=VALUE", help="Message attribute; repeatable."),
     ] = None,
-    group_id: Annotated[
-        str | None, typer.Option(metavar="ID", help="The group, on FIFO and fair queues.")
-    ] = None,
-    deduplication_id: Annotated[
-        str | None, typer.Option(metavar="ID", help="The same id again is the same message.")
-    ] = None,
-    create: Annotated[bool, typer.Option("--create", help="Create the queue if needed.")] = False,
+    group_id: GroupId = None,
+    deduplication_id: DeduplicationId = None,
+    create: Annotated[
+        bool, typer.Option("--create", help="Create the queue if it does not exist.")
+    ] = False,
 ) -> None:
-    """Push one message, or a line each from standard input.
+    """Push one message, or one per line of standard input.
 
     \b
     Examples
@@ -66,14 +75,17 @@ def push(
       nexo push orders '{"id": 1}' --priority 9 --delay 5m
       seq 1000 | nexo push numbers --create
 
-    Prints the id of each message once it is on disk.
+    Prints the ID of each message once it is on disk.
     """
     if body is None and sys.stdin.isatty():
         raise InvalidArgument(
-            "there is nothing to push", "give a BODY, or lines on standard input: seq 9 | nexo push"
+            "no message body was given",
+            "add BODY, or pipe lines to standard input: seq 9 | nexo push QUEUE",
         )
     if body is None and deduplication_id is not None:
-        raise InvalidArgument("lines cannot share a deduplication id", "push them one by one")
+        raise InvalidArgument(
+            "--deduplication-id works with one BODY only", "push the lines one at a time"
+        )
     attributes = attributes_of(attribute or [])
     with session.client() as client, _may_be_created():
         target = client.queue(queue, create=create)
@@ -134,20 +146,27 @@ def pop(
     wait: Annotated[
         float,
         typer.Option(
-            metavar="DURATION", parser=parse_duration, help="How long to wait for the first."
+            metavar="DURATION",
+            parser=parse_duration,
+            help="Long-poll time: how long to wait for the first message.",
         ),
     ] = 0.0,
-    max: Annotated[int, typer.Option(metavar="N", min=1, max=10_000, help="At most so many.")] = 1,
+    max: Annotated[
+        int, typer.Option(metavar="N", min=1, max=10_000, help="Maximum number of messages.")
+    ] = 1,
     ack: Annotated[
         bool,
         typer.Option(
-            "--ack/--no-ack", help="Whether they are done; else they come back after a while."
+            "--ack/--no-ack",
+            help="Ack after printing; with --no-ack messages return after the visibility timeout.",
         ),
     ] = True,
     visibility_timeout: Annotated[
         float | None,
         typer.Option(
-            metavar="DURATION", parser=parse_duration, help="When they come back, unacked."
+            metavar="DURATION",
+            parser=parse_duration,
+            help="Visibility timeout for these messages. Default: that of the queue.",
         ),
     ] = None,
 ) -> None:
@@ -159,8 +178,8 @@ def pop(
       nexo pop orders --wait 20 --max 100
       nexo pop orders --no-ack --visibility-timeout 5m --json
 
-    A message is acked after it was printed, so none is lost on the way. An
-    empty queue is no error.
+    A message is acked after it is printed, so none is lost if the command is
+    interrupted. With an empty queue the command prints nothing and exits 0.
     """
     with session.client() as client:
         source = client.queue(queue)
@@ -173,7 +192,7 @@ def pop(
         if refused:
             message_id, code = refused[0]
             raise StaleReceipt(
-                f"{len(refused)} of {len(messages)} could not be acked: {message_id} is {code}",
+                f"could not ack {len(refused)} of {len(messages)} messages ({message_id}: {code})",
                 "they will be delivered again",
             )
 
@@ -181,7 +200,7 @@ def pop(
 def _print(messages: "Sequence[Message]") -> None:
     """Bodies as they are, a line each."""
     if not messages and sys.stderr.isatty():
-        sys.stderr.write("nothing there\n")
+        sys.stderr.write("No messages\n")
     for message in messages:
         sys.stdout.buffer.write(message.body + b"\n")
     sys.stdout.buffer.flush()
@@ -190,22 +209,22 @@ def _print(messages: "Sequence[Message]") -> None:
 @takes_session
 def produce(
     session: Session,
-    queue: Annotated[str, queue_argument("The queue; created if needed.")],
+    queue: Annotated[str, queue_argument("Name of the queue; it is created if it does not exist.")],
     count: Annotated[
-        int, typer.Option(metavar="N", min=0, help="How many; 0: until Ctrl-C.")
+        int, typer.Option(metavar="N", min=0, help="Number of messages; 0 means until Ctrl-C.")
     ] = 1_000,
     rate: Annotated[
-        float | None, typer.Option(metavar="R", min=0.001, help="Messages a second, at most.")
+        float | None, typer.Option(metavar="R", min=0.001, help="Maximum messages per second.")
     ] = None,
-    size: Annotated[int, typer.Option(metavar="N", min=1, help="Characters of each.")] = 15,
+    size: Annotated[int, typer.Option(metavar="N", min=1, help="Characters per message.")] = 15,
     priority: Annotated[
-        int, typer.Option(metavar="N", min=0, max=255, help="Higher goes first.")
+        int, typer.Option(metavar="N", min=0, max=255, help="Priority; higher goes first.")
     ] = 0,
     batch: Annotated[
-        int, typer.Option(metavar="N", min=1, max=10_000, help="Messages pushed at once.")
+        int, typer.Option(metavar="N", min=1, max=10_000, help="Messages per push.")
     ] = 500,
 ) -> None:
-    """Push random texts. What it counts is on disk.
+    """Push random test messages. It counts those that are on disk.
 
     \b
     Examples
@@ -223,7 +242,7 @@ def produce(
     pushed = bar.count
     session.answer(
         {"queue": queue, "pushed": pushed, "seconds": seconds, "rate": pushed / seconds},
-        f"pushed {show_rate(pushed, seconds)}",
+        f"Pushed {show_rate(pushed, seconds)}",
     )
 
 
@@ -259,31 +278,35 @@ def texts(count: int, size: int) -> list[bytes]:
 @takes_session
 def consume(
     session: Session,
-    queue: Annotated[str, queue_argument("The queue; created if needed.")],
+    queue: Annotated[str, queue_argument("Name of the queue; it is created if it does not exist.")],
     concurrency: Annotated[
-        int, typer.Option(metavar="N", min=1, max=10_000, help="Messages worked on at once.")
+        int,
+        typer.Option(metavar="N", min=1, max=10_000, help="Messages processed at the same time."),
     ] = 16,
     fail_rate: Annotated[
-        float, typer.Option(metavar="P", min=0.0, max=1.0, help="The share that fails, 0 to 1.")
+        float,
+        typer.Option(
+            metavar="P", min=0.0, max=1.0, help="Share of messages to fail on purpose, 0 to 1."
+        ),
     ] = 0.0,
     count: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Stop after so many acks.")
+        int | None, typer.Option(metavar="N", min=1, help="Stop after this many acks.")
     ] = None,
     work: Annotated[
         float,
         typer.Option(
-            metavar="DURATION", parser=parse_duration, help="How long the work on each takes."
+            metavar="DURATION", parser=parse_duration, help="Simulated processing time per message."
         ),
     ] = 0.0,
     idle: Annotated[
         float | None,
         typer.Option(
-            metavar="DURATION", parser=parse_duration, help="Stop when nothing came for so long."
+            metavar="DURATION", parser=parse_duration, help="Stop after this long without messages."
         ),
     ] = None,
     show: Annotated[bool, typer.Option("--print", help="Print the bodies.")] = False,
 ) -> None:
-    """Subscribe, confirm the reception, work, and ack.
+    """Subscribe to a queue, and receive, process and ack its messages.
 
     \b
     Examples
@@ -291,8 +314,8 @@ def consume(
       nexo consume orders --concurrency 4 --work 250ms
       nexo consume orders --fail-rate 0.2 --idle 5s   retries and dead letters
 
-    It ends with Ctrl-C, or after --count acks. What was given to it and not
-    worked on goes back at once.
+    Stops on Ctrl-C, or after --count acks. Prefetched messages that were not
+    processed return to the queue at once.
     """
     from nexo.cli.consumer import Consumer
     from nexo.engine.process import run
@@ -314,7 +337,7 @@ def consume(
             "seconds": seconds,
             "rate": consumer.acked / seconds,
         },
-        f"acked {show_rate(consumer.acked, seconds)}" + (note and f"; {note}"),
+        f"Acked {show_rate(consumer.acked, seconds)}" + (note and f"; {note}"),
     )
 
 

@@ -97,8 +97,8 @@ def parse_start(text: str) -> str | int | datetime:
         return units.parse_moment(text, datetime.now(UTC)).at
     except InvalidArgument:
         raise InvalidArgument(
-            f"{text!r:.40} is not a start",
-            "write latest, earliest, an offset, 10m for ten minutes ago, or a time as "
+            f"{text!r:.40} is not a valid start position",
+            "use latest, earliest, an offset, 10m for ten minutes ago, or a time such as "
             "2026-05-31T14:30 (UTC)",
         ) from None
 
@@ -109,7 +109,7 @@ def attributes_of(given: Iterable[str], flag: str = "--attribute") -> dict[str, 
     for each in given:
         name, equals, value = each.partition("=")
         if not name or not equals:
-            raise InvalidArgument(f"{each!r:.80} is not an attribute", f"write {flag} name=value")
+            raise InvalidArgument(f"{each!r:.80} is not NAME=VALUE", f"write {flag} name=value")
         attributes[name] = value
     return attributes or None
 
@@ -145,13 +145,13 @@ def _names(
     return [name for name in found if name.startswith(incomplete)]
 
 
-def queue_argument(help: str = "The queue.") -> Any:
+def queue_argument(help: str = "Name of the queue.") -> Any:
     return typer.Argument(
         metavar="QUEUE", help=help, show_default=False, autocompletion=queue_names
     )
 
 
-def topic_argument(help: str = "The topic.") -> Any:
+def topic_argument(help: str = "Name of the topic.") -> Any:
     return typer.Argument(
         metavar="TOPIC", help=help, show_default=False, autocompletion=topic_names
     )
@@ -183,12 +183,12 @@ class _Given(NamedTuple):
 
 def takes_queue_settings(function: Callable[..., None]) -> Callable[..., None]:
     """Give a command the flags of all settings; its first parameter becomes what they say."""
-    flags = [_setting_flag(each, "Settings of the queue") for each in QUEUE_FLAGS]
+    flags = [_setting_flag(each, "Queue settings") for each in QUEUE_FLAGS]
     return add_parameters(function, flags, _gather)
 
 
 def takes_topic_settings(function: Callable[..., None]) -> Callable[..., None]:
-    flags = [_setting_flag(each, "Settings of the topic") for each in TOPIC_FLAGS]
+    flags = [_setting_flag(each, "Topic settings") for each in TOPIC_FLAGS]
     return add_parameters(function, flags, _gather)
 
 
@@ -214,7 +214,7 @@ def _setting_flag(setting: Setting, panel: str) -> inspect.Parameter:
     if setting.kind == "switch":
         switch = typer.Option(f"--{dashed}/--no-{dashed}", help=about, rich_help_panel=panel)
         return flag(setting.name, Annotated[bool | None, switch])
-    metavar = "|".join(setting.choices).upper() or setting.kind.upper()
+    metavar = "|".join(setting.choices) or setting.kind.upper()
     option = typer.Option(
         f"--{dashed}",
         metavar=_METAVARS.get(setting.kind, metavar),

@@ -22,12 +22,12 @@ from nexo.cli.pipeline_work import (
 )
 from nexo.cli.session import Session, takes_session
 from nexo.vocabulary.errors import InvalidArgument
-from nexo.vocabulary.units import Moment
+from nexo.vocabulary.units import Moment, count_of
 
 if TYPE_CHECKING:
     from nexo.pipeline.status import Status
 
-_RUN = """Run a job, one of these or a file of yours, until it is done or Ctrl-C.
+_RUN = """Run a built-in job or your own PySpark file, until it finishes or Ctrl-C.
 
 \b
 Examples
@@ -37,29 +37,41 @@ Examples
   nexo pipeline run archive --queue orders --master spark://host:7077
 """
 
-_Once = Annotated[bool, typer.Option("--once", help="All there is, then stop.")]
+_Once = Annotated[bool, typer.Option("--once", help="Process what is available now, then stop.")]
 _Every = Annotated[
     float,
-    typer.Option(metavar="DURATION", parser=parse_duration, help="A micro-batch every so often."),
+    typer.Option(metavar="DURATION", parser=parse_duration, help="Time between micro-batches."),
 ]
 _DataLoss = Annotated[
     bool,
     typer.Option(
         "--fail-on-data-loss/--allow-data-loss",
-        help="Whether to fail if retention was faster than the job.",
+        help="Fail, or continue, if messages expired before the job read them.",
     ),
 ]
 _BatchMessages = Annotated[
     int | None,
     typer.Option(
-        metavar="N", min=1, help="Messages of a micro-batch, at most; by default by --every."
+        metavar="N", min=1, help="Maximum messages per micro-batch. Default: follows --every."
     ),
 ]
 _Where = Annotated[
     str | None,
-    typer.Option(metavar="SQL", help="Which messages: SQL on their columns and text, the body."),
+    typer.Option(
+        metavar="SQL", help="SQL condition on the message columns and text (the body as text)."
+    ),
 ]
-_DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count.")]
+_ReplayId = Annotated[
+    str | None,
+    typer.Option(metavar="ID", help="Name of this replay. Default: made from the options."),
+]
+_Version = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", min=0, help="Read this version of the Delta table. Default: the newest."
+    ),
+]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Count only; change nothing.")]
 
 
 class Jobs(TyperGroup):
@@ -77,7 +89,7 @@ class Jobs(TyperGroup):
         return get_command_from_info(info, pretty_exceptions_short=False, rich_markup_mode="rich")
 
 
-app = command_group("pipeline", "Jobs on Spark: archive, insights, replay, redrive, compact.")
+app = command_group("pipeline", "Run Spark jobs: archive, insights, replay, redrive, compact.")
 run = typer.Typer(name="run", help=_RUN, cls=Jobs)
 
 
@@ -96,20 +108,20 @@ def _moment(flag: str, help: str) -> Any:
 def archive(
     work: Work,
     topic: Annotated[
-        list[str] | None, typer.Option(metavar="TOPIC", help="A topic; may be given often.")
+        list[str] | None, typer.Option(metavar="TOPIC", help="Name of a topic; repeatable.")
     ] = None,
     topic_pattern: Annotated[
         list[str] | None,
         typer.Option(
             metavar="REGEX",
-            help="Topics whose whole name matches, also those created later; may be given often.",
+            help="Regular expression for topic names, also of topics created later; repeatable.",
         ),
     ] = None,
     queue: Annotated[
         list[str] | None,
         typer.Option(
             metavar="QUEUE",
-            help="A queue with archive on; may be given often.",
+            help="Name of a queue with the setting archive on; repeatable.",
             autocompletion=queue_names,
         ),
     ] = None,
@@ -118,16 +130,17 @@ def archive(
     batch_messages: _BatchMessages = None,
     fail_on_data_loss: _DataLoss = True,
 ) -> None:
-    """Keep topics, archived queues and the events in the lake.
+    """Copy topics, archived queues and events into the lake.
 
     \b
     Examples
       nexo pipeline run archive --queue orders --topic news --lake lake
       nexo pipeline run archive --topic-pattern 'shop\\..*' --lake s3://bucket/lake
-      nexo pipeline run archive --once                   the events alone
+      nexo pipeline run archive --once                   events only
 
-    A queue must keep an archive: nexo queue edit orders --archive. The events
-    are always kept too. Killed and run again, nothing is lost or doubled.
+    A queue needs its archive on: nexo queue edit orders --archive. Events are
+    always included. If the job is killed, run it again: no message is lost or
+    duplicated.
     """
     from nexo.pipeline.archive import Archive, run
 
@@ -154,19 +167,25 @@ def insights(
     every: _Every = "10s",  # type: ignore[assignment]  # the parser reads it
     watermark: Annotated[
         float,
-        typer.Option(metavar="DURATION", parser=parse_duration, help="How late an event may come."),
+        typer.Option(
+            metavar="DURATION",
+            parser=parse_duration,
+            help="How late an event may arrive and still count.",
+        ),
     ] = "10m",  # type: ignore[assignment]
     from_lake: Annotated[
-        bool, typer.Option("--from-lake", help="Over the archived events, not the broker's.")
+        bool, typer.Option("--from-lake", help="Read the events from the lake, not the broker.")
     ] = False,
     day: Annotated[
         str | None,
-        typer.Option(metavar="DAY", help="With --from-lake, one day: 2026-05-31, yesterday."),
+        typer.Option(
+            metavar="DAY", help="With --from-lake: one day, such as 2026-05-31 or yesterday."
+        ),
     ] = None,
     batch_messages: _BatchMessages = None,
     fail_on_data_loss: _DataLoss = True,
 ) -> None:
-    """Figures of each queue and minute, from the events of the broker.
+    """Compute statistics per queue and minute from the events of the broker.
 
     \b
     Examples
@@ -174,13 +193,15 @@ def insights(
       nexo pipeline run insights --lake lake --once
       nexo pipeline run insights --lake lake --from-lake --day yesterday
 
-    Tables in LAKE/insights: queue_minutes, dead_letters and consumers.
+    Writes the tables queue_minutes, dead_letters and consumers in LAKE/insights.
     """
+    from nexo.pipeline.delta import check_lake
     from nexo.pipeline.insights import Insights, day_of, run
+    from nexo.pipeline.tables import INSIGHTS_TABLES
 
     lake = work.lake()
     if day is not None and not from_lake:
-        raise InvalidArgument("--day is for the archive", "add --from-lake")
+        raise InvalidArgument("--day works with --from-lake only", "add --from-lake")
     try:
         chosen = day_of(day) if day is not None else None
     except ValueError:
@@ -198,6 +219,7 @@ def insights(
         first_day=chosen,
         last_day=chosen,
     )
+    check_lake(lake, INSIGHTS_TABLES)  # before Spark starts, and a status is written
     status = work.do(
         "insights", lambda job: run(job, lake, asked), lake=lake, asks_broker=not from_lake
     )
@@ -208,32 +230,29 @@ def insights(
 @works
 def replay(
     work: Work,
-    source: Annotated[str, typer.Option(metavar="NAME", help="The topic or queue in the lake.")],
+    source: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="Topic or queue whose messages to read from the lake."),
+    ],
     to_queue: Annotated[
         str | None,
-        typer.Option(metavar="QUEUE", help="Where to push.", autocompletion=queue_names),
+        typer.Option(metavar="QUEUE", help="Queue to push to.", autocompletion=queue_names),
     ] = None,
     to_topic: Annotated[
-        str | None, typer.Option(metavar="TOPIC", help="Or where to publish.")
+        str | None, typer.Option(metavar="TOPIC", help="Topic to publish to.")
     ] = None,
-    since: Annotated[Any, _moment("--from", "Messages created at this time or later.")] = None,
-    until: Annotated[Any, _moment("--until", "Messages created before this time.")] = None,
+    since: Annotated[Any, _moment("--from", "Only messages created at this time or later.")] = None,
+    until: Annotated[Any, _moment("--until", "Only messages created before this time.")] = None,
     where: _Where = None,
     rate: Annotated[
-        float | None, typer.Option(metavar="N", min=0.001, help="Messages a second, at most.")
+        float | None, typer.Option(metavar="N", min=0.001, help="Maximum messages per second.")
     ] = None,
-    replay_id: Annotated[
-        str | None,
-        typer.Option(metavar="ID", help="Its name; by default it follows from the rest."),
-    ] = None,
-    version: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=0, help="Read this version of the table, not the newest."),
-    ] = None,
+    replay_id: _ReplayId = None,
+    version: _Version = None,
     as_of: Annotated[Any, _moment("--as-of", "Read the table as it was at this time.")] = None,
     dry_run: _DryRun = False,
 ) -> None:
-    """Push what the lake holds once more, to a queue or topic.
+    """Push messages from the lake to a queue or topic again.
 
     \b
     Examples
@@ -242,9 +261,10 @@ def replay(
       nexo pipeline run replay --source orders --to-topic tests --dry-run \\
           --where "get_json_object(text, '$.total') > 100"
 
-    A replay happens once: run again, it goes on where it was stopped, and adds
-    nothing when it was done. Another --replay-id is another replay. A time such
-    as 2h is that of the first run, and needs a --replay-id.
+    A replay runs once. Run the same command again and it continues where it
+    stopped; once finished, it adds nothing. Give another --replay-id to replay
+    the messages again. A time such as 2h counts from the first run, and needs a
+    --replay-id.
     """
     from nexo.pipeline.replay import Replay, run
 
@@ -271,9 +291,10 @@ def replay(
     work_on = None if dry_run else lake
     status = work.do("replay", lambda job: found.update(run(job, lake, asked)), lake=work_on)
     target = to_queue or to_topic
-    text = f"replay {asked.name}: {found['added']:,} of {found['matched']:,} added to {target}"
+    added, matched = found["added"], count_of(found["matched"])
+    text = f"Replay {asked.name}: added {added:,} of {matched} to {target}"
     if dry_run:
-        text = f"{found['matched']:,} messages of {source} would go to {target}"
+        text = f"Dry run: {matched} of {source} would be added to {target}"
     work.answer(status, text, replay_id=asked.name, dry_run=dry_run, **found)
 
 
@@ -292,23 +313,26 @@ def redrive(
     work: Work,
     queue: Annotated[
         str,
-        typer.Option(metavar="QUEUE", help="The dead-letter queue.", autocompletion=queue_names),
+        typer.Option(
+            metavar="QUEUE", help="Name of the dead-letter queue.", autocompletion=queue_names
+        ),
     ],
     to: Annotated[
         str | None,
         typer.Option(
             metavar="QUEUE",
-            help="Where they go; else each to where it came from.",
+            help="Target queue. Default: the queue that each message came from.",
             autocompletion=queue_names,
         ),
     ] = None,
     where: _Where = None,
     set_body: Annotated[
-        str | None, typer.Option(metavar="SQL", help="The new body, as SQL on the same columns.")
+        str | None,
+        typer.Option(metavar="SQL", help="SQL expression for the new body, on the same columns."),
     ] = None,
     dry_run: _DryRun = False,
 ) -> None:
-    """Send dead letters back to work, chosen by SQL and repaired by SQL.
+    """Redrive dead letters, selected by SQL and repaired by SQL.
 
     \b
     Examples
@@ -317,8 +341,9 @@ def redrive(
       nexo pipeline run redrive --queue orders_dlq \\
           --where "attributes['nexo.dead_letter.reason'] = 'no stock'"
 
-    What does not match stays. Killed and run again, no message is lost or
-    doubled: each moves in one commit, with its new body.
+    Messages that do not match stay where they are. If the job is killed, run it
+    again: no message is lost or duplicated, since each moves in one commit
+    together with its new body.
     """
     from nexo.pipeline.redrive import Redrive, run
 
@@ -334,13 +359,15 @@ def redrive(
 
     status = work.do("redrive", do, lake=None if dry_run else work.lake_if_named())
     target = to or "their queues"
-    text = f"{found['moved']:,} of {found['matched']:,} moved from {queue} to {target}"
+    matched = count_of(found["matched"])
+    text = f"Moved {found['moved']:,} of {matched} from {queue} to {target}"
     if found["skipped"]:
-        text += f"; {found['skipped']:,} have no queue to go back to and stay: give one with --to"
+        text += f"; {found['skipped']:,} without a source queue stay, name a target with --to"
     if found["missing"]:
-        text += f"; {found['missing']:,} were taken by others meanwhile"
+        text += f"; {found['missing']:,} were taken by other consumers meanwhile"
     if dry_run:
-        text = f"{found['matched']:,} of {found['letters']:,} in {queue} would go to {target}"
+        total = count_of(found["letters"])
+        text = f"Dry run: {found['matched']:,} of {total} in {queue} would move to {target}"
     work.answer(status, text, dry_run=dry_run, **found)
 
 
@@ -349,29 +376,29 @@ def redrive(
 def compact(
     work: Work,
     target_bytes: Annotated[
-        int, typer.Option(metavar="N", min=1, help="How large a file should be, about.")
+        int, typer.Option(metavar="N", min=1, help="Approximate target size of a file, in bytes.")
     ] = 128 * 1024 * 1024,
     files_min: Annotated[
-        int, typer.Option(metavar="N", min=2, help="Leave partitions with fewer files alone.")
+        int, typer.Option(metavar="N", min=2, help="Skip partitions with fewer files than this.")
     ] = 2,
     vacuum: Annotated[
         Any,
         typer.Option(
             metavar="AGE",
             parser=parse_duration,
-            help="Also delete files that no version younger than this has, such as 7d.",
+            help="Also delete files used only by table versions older than this, such as 7d.",
         ),
     ] = None,
 ) -> None:
-    """Make few large files of the many small ones in the lake.
+    """Merge the many small files of the lake into few large ones.
 
     \b
     Examples
       nexo pipeline run compact --lake lake
       nexo pipeline run compact --lake lake --files-min 10 --vacuum 7d
 
-    Whoever reads sees each row once at any moment. The archive may go on; one
-    that runs on compacts by itself.
+    Readers see each row exactly once at any moment. The archive job may keep
+    running; while it runs it also compacts by itself.
     """
     from nexo.pipeline.compact import Compact, run
 
@@ -386,11 +413,11 @@ def compact(
 
     status = work.do("compact", do, lake=lake, asks_broker=False, needs_spark=False)
     text = (
-        f"compact: {found['files_before']:,} files of {found['partitions']:,} partitions are "
-        f"{found['files_after']:,} now"
+        f"Merged {count_of(found['files_before'], 'file')} in "
+        f"{count_of(found['partitions'], 'partition')} into {found['files_after']:,}"
     )
     if vacuum_s is not None:
-        text += f"; {found['vacuumed']:,} old files were deleted"
+        text += f"; deleted {count_of(found['vacuumed'], 'old file')}"
     work.answer(status, text, **found)
 
 
@@ -401,10 +428,10 @@ def file_job(name: str) -> Callable[..., Any]:
     def file(
         work: Work,
         arguments: Annotated[
-            list[str] | None, typer.Argument(metavar="[-- ARGS]", help="For the file.")
+            list[str] | None, typer.Argument(metavar="[-- ARGS]", help="Arguments for your file.")
         ] = None,
     ) -> int:
-        """Run a PySpark file of yours, with Java, Python and the connector in place."""
+        """Run your own PySpark file, with Java, Python and the Nexo connector set up."""
         return run_file(work, name, list(arguments or ()))
 
     return file
@@ -416,7 +443,7 @@ app.add_typer(run)
 @app.command(name="list")
 @takes_session
 def show_jobs(session: Session) -> None:
-    """Show the jobs that there are."""
+    """List the built-in jobs."""
     from nexo.pipeline.job import JOBS
 
     if session.as_json:
@@ -433,20 +460,21 @@ def show_jobs(session: Session) -> None:
 @app.command()
 @takes_session
 def migrate(session: Session, lake: LakeFlag = "nexo-lake") -> None:
-    """Convert a lake of Parquet folders, as Nexo wrote them before, to Delta tables.
+    """Convert a lake written by an older Nexo (Parquet folders) to Delta tables.
 
     \b
     Examples
       nexo pipeline migrate --lake lake
 
-    In place: no data file is written anew. Stop the jobs on the lake first.
-    Stopped half way, run it again.
+    Converts in place, without rewriting data files. Stop the jobs on the lake
+    first. If it is interrupted, run it again.
     """
     from nexo.pipeline.lake import Lake
     from nexo.pipeline.migrate import run
 
     done = run(Lake(lake))
-    text = f"migrate: {done.tables:,} tables with {done.files:,} files are Delta tables now"
+    tables, files = count_of(done.tables, "table"), count_of(done.files, "file")
+    text = f"Converted {tables} with {files} to Delta"
     session.answer(done, text)
 
 
@@ -455,14 +483,15 @@ def migrate(session: Session, lake: LakeFlag = "nexo-lake") -> None:
 def status(
     session: Session, lake: LakeFlag = "nexo-lake", storage_option: StorageOptions = None
 ) -> None:
-    """Show how the jobs on a lake are doing: progress, speed, lag, the last error.
+    """Show the status of the jobs on a lake: progress, speed, lag, last error.
 
     \b
     Examples
       nexo pipeline status --lake lake
       nexo pipeline status --lake lake --json
 
-    It asks neither broker nor Spark: each job keeps a small file in its lake.
+    Needs neither broker nor Spark: each job keeps a small status file in its
+    lake.
     """
     from nexo.pipeline.lake import Lake
     from nexo.pipeline.status import read_statuses
@@ -471,7 +500,7 @@ def status(
     if session.as_json:
         session.document(found)
     elif not found:
-        session.line(f"no job has run on {lake} yet")
+        session.line(f"No job has run on {lake} yet")
     else:
         _show(found)
 
@@ -480,7 +509,7 @@ def _show(found: "list[Status]") -> None:
     from nexo.cli.tables import console, plain_table
     from nexo.vocabulary.units import show_duration
 
-    figures = ("rows", "rows/s", "lag", "told")
+    figures = ("rows", "rows/s", "lag", "updated")
     table = plain_table("job", "state", *figures, "error", right=figures, wide=("error",))
     now = datetime.now(UTC)
     for each in found:

@@ -29,7 +29,7 @@ LakeFlag = Annotated[
         "--lake",
         metavar="LAKE",
         envvar="NEXO_LAKE",
-        help="The lake: a folder, s3://…, gs://… or abfss://…",
+        help="Location of the lake: a folder, s3://…, gs://… or abfss://…",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -38,7 +38,7 @@ StorageOptions = Annotated[
     typer.Option(
         "--storage-option",
         metavar="NAME=VALUE",
-        help="A setting of the object store, else from the environment; may be given often.",
+        help="Object store option, such as credentials; repeatable. Default: from the environment.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -47,7 +47,7 @@ _Checkpoint = Annotated[
     typer.Option(
         "--checkpoint",
         metavar="DIR",
-        help="Where Spark keeps its state; by default in the lake, if that is a folder.",
+        help="Spark checkpoint folder. Default: inside the lake, if the lake is a folder.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -56,7 +56,7 @@ _Master = Annotated[
     typer.Option(
         "--master",
         metavar="URL",
-        help="The cluster: spark://host:7077, yarn, k8s://…; by default this machine.",
+        help="Spark master: spark://host:7077, yarn, k8s://… Default: this machine.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -65,7 +65,7 @@ _Conf = Annotated[
     typer.Option(
         "--conf",
         metavar="KEY=VALUE",
-        help="A setting of Spark; may be given often.",
+        help="Spark configuration setting; repeatable.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -77,7 +77,7 @@ _BrokerTimeout = Annotated[
         "--broker-timeout",
         metavar="DURATION",
         parser=parse_duration,
-        help="How long to wait for a broker that is away; by default 10m for streams.",
+        help="How long to wait while the broker is unreachable. Default: 10m for streams, else 1m.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -172,7 +172,7 @@ class Work:
 
             check_lake(lake)  # before anything is written into it
         with progress_bar(self.session, job) as bar:
-            bar.show(0, "starting Spark" if needs_spark else "")
+            bar.show(0, "Starting Spark" if needs_spark else "")
 
             def show(told: "Status") -> None:
                 lag = "" if told.lag is None else f"{told.lag:,} behind"
@@ -316,6 +316,8 @@ def settings_of(name: str, given: list[str] | None) -> dict[str, str]:
     for each in given or ():
         key, sign, value = each.partition("=")
         if not sign or not key.strip():
-            raise InvalidArgument(f"{name} {each!r:.80} is no setting", "write KEY=VALUE")
+            raise InvalidArgument(
+                f"{name} {each!r:.80} is not KEY=VALUE", f"write {name} key=value"
+            )
         settings[key.strip()] = value
     return settings

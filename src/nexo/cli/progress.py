@@ -56,4 +56,4 @@ def progress_bar(session: "Session", doing: str, total: int | None = None) -> It
 def show_rate(count: int, seconds: float) -> str:
     """A count, how long it took and how fast that is, in words."""
     rate = count / seconds if seconds > 0 else 0.0
-    return f"{count:,} in {seconds:.1f} s, {rate:,.0f} a second"
+    return f"{count:,} in {seconds:.1f} s ({rate:,.0f}/s)"

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from nexo.cli import chosen
-from nexo.cli.chosen import count_of, takes_choice
+from nexo.cli.chosen import takes_choice
 from nexo.cli.messages import message_document
 from nexo.cli.parameters import (
     Queue,
@@ -20,10 +20,11 @@ from nexo.cli.parameters import (
 from nexo.cli.progress import progress_bar, show_rate
 from nexo.cli.session import Ending, Session, takes_session
 from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.units import count_of
 
 app = command_group(
     "queue",
-    """Create, look at, change and delete queues.
+    """Create, inspect, change and delete queues.
 
     \b
     Examples
@@ -40,7 +41,7 @@ POLL_S = 0.1  # how often a redrive is asked how far it is
 @takes_queue_settings
 @takes_session
 def create(session: Session, settings: dict[str, Any], name: Queue) -> None:
-    """Create a queue; again with the same settings is no error.
+    """Create a queue. If it exists with the same settings, nothing happens.
 
     \b
     Examples
@@ -50,13 +51,13 @@ def create(session: Session, settings: dict[str, Any], name: Queue) -> None:
     """
     with session.client() as client:
         client.create_queue(name, **settings)
-        session.answer(client.queue(name).info(), f"queue {name} is there")
+        session.answer(client.queue(name).info(), f"Created queue {name}")
 
 
 @app.command("list")
 @takes_session
 def list_queues(session: Session) -> None:
-    """List the queues with their figures.
+    """List all queues with their message counts.
 
     \b
     Examples
@@ -68,7 +69,7 @@ def list_queues(session: Session) -> None:
     if session.as_json:
         session.document(infos)
     elif not infos:
-        session.line("there are no queues yet: nexo queue create NAME")
+        session.line("No queues yet. Create one with nexo queue create NAME")
     else:
         from nexo.cli.tables import console, queue_table
 
@@ -78,7 +79,7 @@ def list_queues(session: Session) -> None:
 @app.command()
 @takes_session
 def info(session: Session, name: Queue) -> None:
-    """Show a queue: figures, totals, settings, claims.
+    """Show a queue: message counts, totals, settings and Spark claims.
 
     \b
     Examples
@@ -99,7 +100,7 @@ def info(session: Session, name: Queue) -> None:
 @takes_queue_settings
 @takes_session
 def edit(session: Session, settings: dict[str, Any], name: Queue) -> None:
-    """Change settings of a queue; those not named stay as they are.
+    """Change settings of a queue. Settings that you do not name keep their value.
 
     \b
     Examples
@@ -107,7 +108,9 @@ def edit(session: Session, settings: dict[str, Any], name: Queue) -> None:
       nexo queue edit orders --max-receive-rate none
     """
     if not settings:
-        raise InvalidArgument("nothing is to be changed", "name a setting: --visibility-timeout 45")
+        raise InvalidArgument(
+            "no setting was given", "add at least one, such as --visibility-timeout 45"
+        )
     with session.client() as client:
         queue = client.queue(name)
         if "backoff" in settings:  # its parts are flags of their own: the others stay too
@@ -116,7 +119,7 @@ def edit(session: Session, settings: dict[str, Any], name: Queue) -> None:
             now = queue.info().settings.backoff
             settings["backoff"] = {**msgspec.to_builtins(now or {}), **settings["backoff"]}
         queue.edit(**settings)
-        session.answer(queue.info(), f"queue {name} is changed")
+        session.answer(queue.info(), f"Changed queue {name}")
 
 
 @app.command()
@@ -124,9 +127,9 @@ def edit(session: Session, settings: dict[str, Any], name: Queue) -> None:
 def delete(
     session: Session,
     name: Queue,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Delete a queue with everything in it.
+    """Delete a queue and all its messages.
 
     \b
     Examples
@@ -136,9 +139,9 @@ def delete(
     with session.client() as client:
         queue = client.queue(name)
         depth = queue.info().depth
-        session.confirm(f"Delete {name} with {count_of(depth)} for good?", yes)
+        session.confirm(f"Permanently delete {name} and its {count_of(depth)}?", yes)
         queue.delete()
-    session.answer({"name": name, "deleted": True}, f"queue {name} is deleted")
+    session.answer({"name": name, "deleted": True}, f"Deleted queue {name}")
 
 
 @app.command()
@@ -146,9 +149,9 @@ def delete(
 def purge(
     session: Session,
     name: Queue,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Remove every message of a queue, those in flight too.
+    """Delete all messages of a queue, including those in flight.
 
     \b
     Examples
@@ -158,11 +161,11 @@ def purge(
     with session.client() as client:
         queue = client.queue(name)
         depth = queue.info().depth
-        session.confirm(f"Remove {count_of(depth)} from {name} for good?", yes)
-        with progress_bar(session, f"purging {name}", depth) as bar:
+        session.confirm(f"Permanently delete {count_of(depth)} from {name}?", yes)
+        with progress_bar(session, f"Purging {name}", depth) as bar:
             purged = queue.purge()
             bar.show(purged, total=purged)
-    session.answer({"name": name, "purged": purged}, f"Removed {count_of(purged)} from {name}")
+    session.answer({"name": name, "purged": purged}, f"Purged {count_of(purged)} from {name}")
 
 
 @app.command()
@@ -171,10 +174,10 @@ def peek(
     session: Session,
     name: Queue,
     limit: Annotated[
-        int, typer.Option(metavar="N", min=1, max=1_000, help="At most so many.")
+        int, typer.Option(metavar="N", min=1, max=1_000, help="Maximum number of messages.")
     ] = 10,
 ) -> None:
-    """Look at messages without taking them.
+    """Show messages without taking them from the queue.
 
     \b
     Examples
@@ -186,7 +189,7 @@ def peek(
     if session.as_json:
         session.document([message_document(each) for each in messages])
     elif not messages:
-        session.line(f"queue {name} is empty")
+        session.line(f"Queue {name} is empty")
     else:
         from nexo.cli.tables import console, message_table
 
@@ -199,20 +202,20 @@ def peek(
 def redrive(
     session: Session,
     choice: dict[str, Any],
-    name: Annotated[str, queue_argument("The dead-letter queue.")],
+    name: Annotated[str, queue_argument("Name of the dead-letter queue.")],
     to: Annotated[
         str | None,
         typer.Option(
             metavar="QUEUE",
-            help="Where they go; else each to where it came from.",
+            help="Target queue. Default: the queue that each message came from.",
             autocompletion=queue_names,
         ),
     ] = None,
     rate: Annotated[
-        float | None, typer.Option(metavar="N", min=0.001, help="Messages a second, at most.")
+        float | None, typer.Option(metavar="N", min=0.001, help="Maximum messages per second.")
     ] = None,
 ) -> None:
-    """Send dead letters back to the queues they came from.
+    """Move dead letters back to the queues they came from.
 
     \b
     Examples
@@ -221,8 +224,8 @@ def redrive(
       nexo queue redrive orders_dlq --reason 'TimeoutError: no answer after # s'
       nexo queue redrive orders_dlq --where "created_at > now() - INTERVAL 1 DAY"
 
-    Their attempts are counted anew. Ctrl-C stops it; what was moved stays
-    moved.
+    Attempts start again at zero. Ctrl-C stops the redrive; messages that were
+    already moved stay where they are.
     """
     began = time.perf_counter()
     with session.client() as client:
@@ -243,9 +246,10 @@ def redrive(
             moved, skipped = progress.moved, progress.skipped
     told = f"Moved {show_rate(moved, time.perf_counter() - began)}"
     if skipped and not moved:
-        told = f"{name} is not a dead-letter queue: give --to QUEUE to move its messages"
+        told = f"{name} is not a dead-letter queue; name the target with --to QUEUE"
     elif skipped:
-        told += f"; {skipped:,} have no queue to go back to: give --to QUEUE"
+        noun = "message has" if skipped == 1 else "messages have"
+        told += f"; {skipped:,} {noun} no queue to go back to, name one with --to QUEUE"
     session.answer({"name": name, "moved": moved, "skipped": skipped}, told)
 
 
@@ -265,20 +269,22 @@ def set_paused(paused: bool) -> Callable[..., Any]:
                 queue.pause()
             else:
                 queue.resume()
-        told = "is paused: it takes pushes and gives nothing out" if paused else "goes on"
-        session.answer({"name": name, "paused": paused}, f"queue {name} {told}")
+        told = (
+            f"Paused queue {name}; it still accepts pushes" if paused else f"Resumed queue {name}"
+        )
+        session.answer({"name": name, "paused": paused}, told)
 
     command.__doc__ = _PAUSE if paused else _RESUME
     return takes_session(command)
 
 
-_PAUSE = """Stop deliveries of a queue, not pushes.
+_PAUSE = """Stop deliveries from a queue. It still accepts pushes.
 
     \b
     Example
       nexo queue pause orders
     """
-_RESUME = """Let a paused queue deliver again.
+_RESUME = """Start deliveries from a paused queue again.
 
     \b
     Example
@@ -296,16 +302,17 @@ def release(
     session: Session,
     name: Queue,
     consumer: Annotated[
-        str, typer.Option(metavar="ID", help="The consumer, as nexo queue info shows it.")
+        str, typer.Option(metavar="ID", help="Consumer ID, as shown by nexo queue info.")
     ],
     dead_letter: Annotated[
-        bool, typer.Option("--dead-letter", help="Make them dead letters instead.")
+        bool,
+        typer.Option("--dead-letter", help="Move the messages to the dead-letter queue instead."),
     ] = False,
     forget: Annotated[
-        bool, typer.Option("--forget", help="Do not list the consumer any more.")
+        bool, typer.Option("--forget", help="Also remove the consumer from the list.")
     ] = False,
 ) -> None:
-    """Take messages back from a Spark query that keeps failing or is gone.
+    """Return messages claimed by a Spark query that keeps failing or is gone.
 
     \b
     Examples
@@ -313,11 +320,13 @@ def release(
       nexo queue release orders --consumer 5f0c… --dead-letter
       nexo queue release orders --consumer 5f0c… --forget
 
-    The query then reads the batch that held them as empty, and goes on.
-    With --forget it begins as a new consumer, should it come back.
+    If the query still runs, it reads the released batch as empty and
+    continues. With --forget it starts as a new consumer if it comes back.
     """
     with session.client() as client:
         released = client.queue(name).release(consumer, dead_letter=dead_letter, forget=forget)
-    where = "are dead letters" if dead_letter else "are back in line"
-    told = f"{released:,} messages {where}" if released else f"{consumer} holds nothing of {name}"
+    where = f"to the dead-letter queue of {name}" if dead_letter else f"to {name}"
+    told = f"Returned {count_of(released)} {where}"
+    if not released:
+        told = f"Consumer {consumer} holds no messages of {name}"
     session.answer({"name": name, "released": released}, told)

@@ -45,7 +45,7 @@ class Reloader:
             time.sleep(LOOK_S)
             now = self._state()
             if now != seen:
-                self._say(f"{_first_change(seen, now)} has changed: starting again")
+                self._say(f"{_first_change(seen, now)} changed, restarting")
                 seen = now
                 self._end()
                 if not self._ending:

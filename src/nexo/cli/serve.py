@@ -15,7 +15,7 @@ from nexo.server.configuration import (
     describe,
     show_setting,
 )
-from nexo.vocabulary.units import show_size
+from nexo.vocabulary.units import count_of, show_size
 
 if TYPE_CHECKING:
     from nexo.server.broker import Broker, Ports
@@ -52,25 +52,27 @@ def _serve(
         str | None,
         typer.Option(
             metavar="FILE",
-            help="A file of settings  "
-            f"[dim]\\[default: {CONFIGURATION_FILE}, if it is there][/dim]",
+            help=f"Configuration file  [dim]\\[default: {CONFIGURATION_FILE}, if it exists][/dim]",
             envvar="NEXO_CONFIG",
             show_envvar=False,
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Say ready, and log, in JSON")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the ready message and the logs as JSON")
+    ] = False,
 ) -> None:
-    """Run a broker; it needs no configuration.
+    """Run a broker. It needs no configuration.
 
     \b
     Examples
       nexo serve                               data in ./nexo-data, port 9325
-      nexo serve --data :memory: --rpc-port 0  keeps nothing, any free port
-      NEXO_MEMORY_LIMIT=2GB nexo serve         settings from the environment
+      nexo serve --data :memory: --rpc-port 0  nothing on disk, any free port
+      NEXO_MEMORY_LIMIT=2GB nexo serve         a setting from the environment
 
-    It says "ready" once every door answers. A setting comes from its flag,
-    else from the environment (NEXO_DATA for --data), else from nexo.toml
-    (data = "…"). SIGTERM and Ctrl-C stop it in order, a second Ctrl-C at once.
+    Prints "ready" once all its ports accept connections. Each setting is
+    read from its option, else from the environment (NEXO_DATA for --data),
+    else from nexo.toml (data = "…"). SIGTERM or Ctrl-C shuts the broker down
+    cleanly; a second Ctrl-C stops it at once.
     """
     from nexo.server.configuration import configure, unknown_variables
     from nexo.server.logs import set_up_logs
@@ -81,7 +83,7 @@ def _serve(
     configuration = configure(settings, os.environ, config)
     set_up_logs(configuration.log_format, configuration.log_level)
     for variable in unknown_variables(os.environ):
-        logger.warning("this variable is no setting", extra={"variable": variable})
+        logger.warning("unknown setting in the environment", extra={"variable": variable})
     try:
         announce = _announce_json if as_json else _announce
         serve(configuration, lambda broker, ports: announce(configuration, broker, ports))
@@ -93,21 +95,22 @@ def _announce(configuration: Configuration, broker: "Broker", ports: "Ports") ->
     """Where things are, and how to begin."""
     from nexo import __version__
 
-    url = _url(configuration, ports)
+    url, http = _url(configuration, ports), _http(configuration, ports)
     data = _place(configuration)
     infos = [actor.info() for engine in broker.engines for actor in engine.queues.values()]
     messages = sum(info.depth for info in infos)
     sys.stdout.write(
         f"nexo {__version__}\n"
         f"  data    {data}\n"
-        f"  holds   {messages:,} messages in {len(infos):,} queues\n"
+        f"  holds   {count_of(messages)} in {count_of(len(infos), 'queue')}\n"
         f"  memory  {show_size(configuration.memory_limit)} for messages\n"
         f"\n"
         f"ready   {url}\n"
-        f"        {_http(configuration, ports)}\n"
+        f"        {http}\n"
         f"{_udp_line(configuration, ports)}"
+        f"console {http}/console\n"
         f"\n"
-        f"{_beginning(configuration, url, _http(configuration, ports))}\n"
+        f"{_beginning(configuration, url, http)}\n"
     )
     sys.stdout.flush()
 
@@ -121,7 +124,7 @@ def _place(configuration: Configuration) -> str:
 
         return shown_url(configuration.journal)
     directory = data_directory(configuration)
-    return "in memory: nothing is kept" if directory is None else str(directory.absolute())
+    return "in memory only" if directory is None else str(directory.absolute())
 
 
 def _beginning(configuration: Configuration, url: str, http: str) -> str:

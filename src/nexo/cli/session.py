@@ -30,7 +30,7 @@ TIMEOUT_S = 30.0  # how long an answer may take
 GREETING_S = 3.0  # how long it may take to find out whether there is a broker
 SLICE_S = 0.05  # how long a sleep may take no notice of a signal
 _READ_BYTES = 65_536
-_NO_BROKER = "start one with nexo serve, or say where it is with --url or $NEXO_URL"
+_NO_BROKER = "start one with nexo serve, or set its address with --url or $NEXO_URL"
 _PANEL = "Broker and output"
 
 Url = Annotated[
@@ -39,7 +39,7 @@ Url = Annotated[
         "--url",
         metavar="URL",
         envvar="NEXO_URL",
-        help=f"The broker. Default: the context in use, else {DEFAULT_URL}.",
+        help=f"URL of the broker. Default: the current context, else {DEFAULT_URL}.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -49,7 +49,7 @@ Token = Annotated[
         "--token",
         metavar="TOKEN",
         envvar="NEXO_TOKEN",
-        help="The token to show, where the broker asks for one; @FILE reads it from a file.",
+        help="Access token, if the broker requires one; @FILE reads it from a file.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -59,14 +59,16 @@ TlsCa = Annotated[
         "--tls-ca",
         metavar="FILE",
         envvar="NEXO_TLS_CA",
-        help="Whom to trust where the URL begins with nexos://, a PEM file.",
+        help="PEM file with the CA certificate to trust, for nexos:// URLs.",
         rich_help_panel=_PANEL,
     ),
 ]
 Json = Annotated[
     bool,
     typer.Option(
-        "--json", help="Answer in JSON: one document, streams one a line.", rich_help_panel=_PANEL
+        "--json",
+        help="Print JSON: one document, or one per line for streams.",
+        rich_help_panel=_PANEL,
     ),
 ]
 
@@ -160,7 +162,9 @@ class Session:
         if not sys.stdin.isatty():
             from nexo.vocabulary.errors import InvalidArgument
 
-            raise InvalidArgument("there is no terminal to ask in", "add --yes if you are sure")
+            raise InvalidArgument(
+                "this command asks for confirmation, and there is no terminal", "add --yes"
+            )
         typer.confirm(question, abort=True, err=True)
 
 
@@ -174,8 +178,8 @@ def suggestion(refusal: str, names: list[str]) -> str:
         return f"did you mean {near[0]}?"
     if names:
         shown = ", ".join(names[:8]) + (" …" if len(names) > 8 else "")
-        return f"the queues are {shown}; create one with nexo queue create"
-    return f"there are no queues yet: nexo queue create {name}"
+        return f"existing queues: {shown}; create one with nexo queue create {name}"
+    return f"there are no queues yet; create it with nexo queue create {name}"
 
 
 def _greet(url: str, token: str | None, tls_ca: str | None = None) -> "Welcome":
@@ -203,7 +207,7 @@ def _greet(url: str, token: str | None, tls_ca: str | None = None) -> "Welcome":
             return welcome
         if answer is not None and answer.head and answer.kind in (Kind.GOODBYE, Kind.ERROR):
             raise error_of(commands.unpack(answer.head, commands.Refusal))
-        raise ProtocolError("it does not greet")
+        raise ProtocolError("the server did not answer the greeting")
 
 
 @contextlib.contextmanager
@@ -217,9 +221,7 @@ def _worded(url: str, tls_ca: str | None) -> Iterator[None]:
     try:
         yield
     except TimeoutError:
-        raise Unreachable(
-            f"nothing was heard from {url} for {GREETING_S:.0f} s", _NO_BROKER
-        ) from None
+        raise Unreachable(f"no answer from {url} within {GREETING_S:.0f} s", _NO_BROKER) from None
     except OSError as error:
         if address.tls is not None and (failure := tls_failure(str(address), error)) is not None:
             raise failure from None
@@ -227,8 +229,8 @@ def _worded(url: str, tls_ca: str | None) -> Iterator[None]:
         raise Unreachable(f"no broker answers at {url} ({reason})", _NO_BROKER) from None
     except ProtocolError:
         raise Unreachable(
-            f"what answers at {url} is not a Nexo broker",
-            "check --url: its port, and nexos:// for TLS",
+            f"the server at {url} is not a Nexo broker",
+            "check the port in --url, and use nexos:// for TLS",
         ) from None
 
 

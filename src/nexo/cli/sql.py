@@ -18,18 +18,18 @@ ROWS_SHOWN = 1_000
 def sql(
     session: Session,
     statement: Annotated[
-        str, typer.Argument(metavar="STATEMENT", help="A SELECT.", show_default=False)
+        str, typer.Argument(metavar="STATEMENT", help="SELECT statement.", show_default=False)
     ],
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the answer to a file: .parquet or .csv."),
+        typer.Option(metavar="FILE", help="Write the result to this file: .parquet or .csv."),
     ] = None,
     lake: Annotated[
         str | None,
-        typer.Option(metavar="DIR", envvar="NEXO_LAKE", help="Where the lake is."),
+        typer.Option(metavar="DIR", envvar="NEXO_LAKE", help="Location of the lake."),
     ] = None,
 ) -> None:
-    """Ask queues, topics and the lake in SQL; nothing is taken.
+    """Query queues, topics and the lake with SQL. Messages stay in their queues.
 
     \b
     Examples
@@ -39,9 +39,9 @@ def sql(
       nexo sql "SELECT id, text FROM orders" --out orders.parquet
 
     A queue is a table with the columns id, body, text, priority, attempts,
-    created_at, attributes, group_id, source, offset, state and reason, seen
-    at one moment. Names with dots or dashes stand in double quotes. The SQL
-    is that of DuckDB; it needs: pip install 'nexo-broker[sql]'.
+    created_at, attributes, group_id, source, offset, state and reason, as
+    it is at one moment. Put names with dots or dashes in double quotes. The
+    SQL dialect is DuckDB's. Needs: pip install 'nexo-broker\\[sql]'.
     """
     from nexo.client.sql import running
 
@@ -74,7 +74,7 @@ def _print(session: Session, run: "Statement") -> None:
         table.add_row(*(_shown(value) for value in row.values()))
     console().print(table)
     if len(rows) > ROWS_SHOWN:
-        session.line(f"These are the first {ROWS_SHOWN:,} rows; --json and --out have all of them")
+        session.line(f"Showing the first {ROWS_SHOWN:,} rows; --json and --out give all of them")
 
 
 def _shown(value: Any) -> Any:

@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, Group
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -15,7 +16,7 @@ from nexo.vocabulary.identity import priority_of
 from nexo.vocabulary.limits import SEQUENCE_BITS
 from nexo.vocabulary.settings import QUEUE_SETTINGS
 from nexo.vocabulary.states import EventKind
-from nexo.vocabulary.units import show_duration, show_size
+from nexo.vocabulary.units import count_of, show_duration, show_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from nexo import PeekedMessage, QueueInfo, TopicInfo, TopicSettings
 
 _DURATIONS = frozenset(each.name for each in QUEUE_SETTINGS if each.kind == "duration")
+_SIZES = frozenset(each.name for each in QUEUE_SETTINGS if each.kind == "size")
 
 _COLOURS = {
     EventKind.PUSHED: "cyan",
@@ -60,6 +62,7 @@ def plain_table(*columns: str, right: "Sequence[str]" = (), wide: "Sequence[str]
             column,
             justify=justify,
             no_wrap=column not in wide,
+            overflow="fold" if column in wide else "ellipsis",  # names and reasons stay whole
             min_width=max(map(len, column.split("\n"))),
         )
     return table
@@ -109,7 +112,7 @@ def queue_page(info: "QueueInfo") -> Table:
     page = Table.grid(padding=(0, 2))
     page.add_column(style="bold")
     state = "  [yellow]paused[/yellow]" if info.paused else ""
-    page.add_row(info.name, f"{info.depth:,} messages{state}")
+    page.add_row(info.name, f"{count_of(info.depth)}{state}")
     page.add_row("", "")
     for name in ("ready", "in_flight", "scheduled", "consumers"):
         page.add_row(name.replace("_", " "), f"{getattr(info, name):,}")
@@ -119,9 +122,9 @@ def queue_page(info: "QueueInfo") -> Table:
     for consumer, count in info.claimed.items():
         if count:
             held_for = show_duration(round(info.claimed_age.get(consumer, 0.0)))
-            page.add_row("claimed", f"{count:,} for {held_for} by {consumer}")
+            page.add_row("claimed", f"{count:,} for {held_for} by the Spark consumer {consumer}")
             command = f"nexo queue release {info.name} --consumer {consumer}"
-            page.add_row("", f"[dim]if that query is gone: {command}[/dim]")
+            page.add_row("", f"[dim]if its query is gone: {command}[/dim]")
     page.add_row("", "")
     for name in ("pushed", "delivered", "acked", "nacked", "timed_out", "expired", "dead_lettered"):
         page.add_row(name.replace("_", "-"), f"{getattr(info, name):,}")
@@ -132,16 +135,20 @@ def queue_page(info: "QueueInfo") -> Table:
 
 
 def _setting(name: str, value: Any) -> str:
-    if value is None:
+    if value is None or value == {}:
         return "[dim]none[/dim]"
+    if name in _SIZES:
+        return show_size(value)
+    if isinstance(value, dict):
+        return escape(", ".join(f"{each}={text}" for each, text in value.items()))
     if isinstance(value, bool):
         return "on" if value else "[dim]off[/dim]"
     if name in _DURATIONS:
         return show_duration(value)
     if name == "backoff":
-        spread = f", {value.jitter:.0%} spread" if value.jitter else ""
+        spread = f", {value.jitter:.0%} jitter" if value.jitter else ""
         first, most = show_duration(value.initial), show_duration(value.max)
-        return f"{first}, then {value.factor:g} times longer each time, up to {most}{spread}"
+        return f"{first}, times {value.factor:g} after each failure, at most {most}{spread}"
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
@@ -153,7 +160,7 @@ def message_table(messages: "Sequence[PeekedMessage]") -> Table:
     table = plain_table("id", "state", *figures, "body", right=figures, wide=("body",))
     for message in messages:
         table.add_row(
-            _one_line(message.id, "dim"),
+            _one_line(_short(message.id), "dim"),
             state_of(message),
             figure(message.priority),
             figure(message.attempts),
@@ -164,26 +171,23 @@ def message_table(messages: "Sequence[PeekedMessage]") -> Table:
 
 
 def _dead_letter_table(messages: "Sequence[PeekedMessage]") -> Table:
-    """Dead letters with what went wrong."""
+    """Dead letters with what went wrong, in whole: below each of them, since reasons are longer
+    than columns."""
     table = plain_table(
-        "id",
-        "age",
-        "attempts",
-        "from",
-        "body",
-        "why",
-        right=("age", "attempts"),
-        wide=("body", "why"),
-    )
+        "id", "age", "attempts", "from", "body and reason", right=("age", "attempts"),
+        wide=("from", "body and reason"),
+    )  # fmt: skip
     for message in messages:
         letter = message.dead_letter
         table.add_row(
             _one_line(_short(message.id), "dim"),
             _since(message.created_at),
             figure(letter.attempts if letter else message.attempts),
-            letter.source if letter else "",
-            _one_line(preview(message.body)),
-            Text(" ".join(letter.reason.split()) if letter else "", style="red"),
+            Text(letter.source if letter else "", overflow="fold"),
+            Group(
+                _one_line(preview(message.body)),
+                Text(" ".join(letter.reason.split()) if letter else "", "red", overflow="fold"),
+            ),
         )
     return table
 
@@ -204,7 +208,12 @@ def _one_line(text: str, style: str = "") -> Text:
 def topic_table(infos: "Sequence[TopicInfo]") -> Table:
     figures = ("messages", "oldest", "next", "size")
     table = plain_table(
-        "topic", *figures, "keeps", "bound queues", right=figures, wide=("topic", "bound queues")
+        "topic",
+        *figures,
+        "retention",
+        "bound queues",
+        right=figures,
+        wide=("topic", "bound queues"),
     )
     for info in infos:
         table.add_row(
@@ -223,11 +232,11 @@ def topic_page(info: "TopicInfo") -> Table:
     """Everything about one topic."""
     page = Table.grid(padding=(0, 2))
     page.add_column(style="bold")
-    page.add_row(info.name, f"{info.messages:,} messages, {show_size(info.kept_bytes)}")
+    page.add_row(info.name, f"{count_of(info.messages)}, {show_size(info.kept_bytes)}")
     page.add_row("", "")
     page.add_row("oldest offset", f"{info.start:,}")
     page.add_row("next offset", f"{info.end:,}")
-    page.add_row("keeps", keeps(info.settings))
+    page.add_row("retention", keeps(info.settings))
     page.add_row("largest message", show_size(info.settings.max_message_bytes))
     page.add_row("bound queues", ", ".join(info.bound_queues) or "[dim]none[/dim]")
     return page
@@ -237,7 +246,7 @@ def keeps(settings: "TopicSettings") -> str:
     """The retention in words."""
     limits = []
     if settings.retention_messages is not None:
-        limits.append(f"{settings.retention_messages:,} messages")
+        limits.append(count_of(settings.retention_messages))
     if settings.retention_seconds is not None:
         limits.append(show_duration(settings.retention_seconds))
     if settings.retention_bytes is not None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 app = command_group(
     "token",
-    """Make, list and revoke tokens: who may do what.
+    """Create, list and revoke access tokens.
 
     \b
     Examples
@@ -24,13 +24,13 @@ app = command_group(
     """,
 )
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The token's name.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the token.")]
 Data = Annotated[
     str | None,
     typer.Option(
         "--data",
         metavar="DIR",
-        help="The data directory of a broker that is not running; else the running one is asked.",
+        help="Data directory of a stopped broker. Default: ask the running broker.",
     ),
 ]
 
@@ -44,19 +44,25 @@ def create(
         list[str],
         typer.Option(
             metavar="PATTERN:ACTION,…",
-            help="What it allows: push, pop, peek, manage, admin or *; may be given again.",
+            help="Names and the actions allowed on them (push, pop, peek, manage, admin or *), "
+            "such as 'orders.*:push,pop'; repeatable.",
         ),
     ],
     expires: Annotated[
         float | None,
-        typer.Option(metavar="DURATION", parser=parse_duration, help="It ends after this."),
+        typer.Option(
+            metavar="DURATION", parser=parse_duration, help="The token expires after this time."
+        ),
     ] = None,
     aws: Annotated[
-        bool, typer.Option("--aws", help="An access key pair for the SQS API instead.")
+        bool,
+        typer.Option(
+            "--aws", help="Create an AWS access key pair for the SQS and SNS APIs instead."
+        ),
     ] = False,
     data: Data = None,
 ) -> None:
-    """Make a token, and show it: this once, so keep it safe.
+    """Create a token and print it. It is shown only once, so store it safely.
 
     \b
     Examples
@@ -64,10 +70,10 @@ def create(
       nexo token create shop --allow 'orders.*:push' --allow 'news:pop' --expires 30d
       nexo token create lambda --allow 'orders:pop' --aws
 
-    Before the first start the data directory is named; later the running
-    broker is asked, by an admin. Programs read a token from $NEXO_TOKEN, or
-    from a file with NEXO_TOKEN=@FILE; the flag --token can be seen by others
-    in the list of processes, unless it is --token @FILE.
+    Before the first start, name the data directory with --data. Later, ask the
+    running broker with a token that has the permission admin. Programs read
+    their token from $NEXO_TOKEN, or from a file with NEXO_TOKEN=@FILE. Prefer
+    --token @FILE to --token: other users can see options in the process list.
     """
     if data is not None:
         from nexo.client.tokens import new_token
@@ -93,7 +99,7 @@ def create(
 @app.command("list")
 @takes_session
 def list_tokens(session: Session, data: Data = None) -> None:
-    """List tokens with what they allow; their secrets are not kept.
+    """List tokens and their permissions. Secrets are not shown.
 
     \b
     Examples
@@ -115,7 +121,9 @@ def list_tokens(session: Session, data: Data = None) -> None:
     if session.as_json:
         session.document(found)
     elif not found:
-        session.line("there are no tokens yet: nexo token create NAME --allow 'PATTERN:ACTION,…'")
+        session.line(
+            "No tokens yet. Create one with nexo token create NAME --allow 'PATTERN:ACTION,…'"
+        )
     else:
         _table(found)
 
@@ -123,7 +131,7 @@ def list_tokens(session: Session, data: Data = None) -> None:
 @app.command()
 @takes_session
 def revoke(session: Session, name: Name, data: Data = None) -> None:
-    """Revoke a token: at once, on open connections too.
+    """Revoke a token. It stops working at once, also on open connections.
 
     \b
     Examples
@@ -137,7 +145,7 @@ def revoke(session: Session, name: Name, data: Data = None) -> None:
     else:
         with session.client() as client:
             client.revoke_token(name)
-    session.answer({"name": name, "revoked": True}, f"token {name} is revoked")
+    session.answer({"name": name, "revoked": True}, f"Revoked token {name}")
 
 
 def _existing(data: str) -> str:
@@ -147,7 +155,7 @@ def _existing(data: str) -> str:
     from nexo.vocabulary.errors import InvalidArgument
 
     if not Path(data).is_dir():
-        raise InvalidArgument(f"there is no data directory {data}", "check --data")
+        raise InvalidArgument(f"the data directory {data} does not exist", "check --data")
     return os.fspath(data)
 
 
@@ -157,9 +165,10 @@ def _show(session: Session, made: "NewToken") -> None:
         session.line(f"aws_secret_access_key={made.secret_access_key}")
     else:
         session.line(made.token or "")
-    until = f", until {made.expires_at:%Y-%m-%d %H:%M} UTC" if made.expires_at else ""
+    until = f", expires {made.expires_at:%Y-%m-%d %H:%M} UTC" if made.expires_at else ""
     typer.echo(
-        f"{made.name} may {' '.join(made.allow)}{until}. This is shown once: keep it safe.",
+        f"Created token {made.name}: {' '.join(made.allow)}{until}. "
+        "It is shown only once, so store it safely.",
         err=True,
     )
 

@@ -3,7 +3,7 @@
 import sys
 import time
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,51 +24,56 @@ _TOTALS = {"pushed": "push_rate", "delivered": "deliver_rate", "acked": "ack_rat
 class Order(StrEnum):
     NAME = "name"
     DEPTH = "depth"
+    OLDEST = "oldest"
     RATE = "rate"
+    CONSUMERS = "consumers"
+    DEAD_LETTERS = "dead-letters"
 
 
 @takes_session
 def top(
     session: Session,
-    once: Annotated[bool, typer.Option("--once", help="One look, then the end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print the table once and exit.")] = False,
     interval: Annotated[
         float,
-        typer.Option(metavar="DURATION", parser=parse_duration, help="How often to look."),
+        typer.Option(metavar="DURATION", parser=parse_duration, help="Time between updates."),
     ] = 1.0,
-    sort: Annotated[Order, typer.Option(help="What comes first.")] = Order.NAME,
+    sort: Annotated[
+        Order, typer.Option(help="Sort by this column; numbers with the largest first.")
+    ] = Order.NAME,
 ) -> None:
     """Watch the queues: depth, ages, rates, dead letters.
 
     \b
     Examples
       nexo top
+      nexo top --sort depth
       nexo top --once
       nexo top --json --interval 5s | jq '.queues[].depth'
 
-    Ctrl-C ends it.
+    \b
+    Keys
+      ↑ ↓ PgUp PgDn   choose a queue       /        filter by name
+      Enter           open it              s, r     sort, reverse the order
+      Esc             back                 q        quit
+
+    Where there is no terminal, it prints a table each time.
     """
+    if not (once or session.as_json or not sys.stdout.isatty()):
+        from nexo.cli.top_screen import watch
+
+        session.require_broker()
+        watch(session, interval, sort)
+        return
     with session.client() as client, Ending() as ending:
         look = Look(client.queues())
         ending.sleep(min(FIRST_S, interval))
         look = look.after(client.queues())
-        if once or session.as_json or not sys.stdout.isatty():
+        _print(session, look, sort)
+        while not once and not ending.is_near:
+            ending.sleep(interval)
+            look = look.after(client.queues())
             _print(session, look, sort)
-            while not once and not ending.is_near:
-                ending.sleep(interval)
-                look = look.after(client.queues())
-                _print(session, look, sort)
-            return
-        from rich.live import Live
-
-        from nexo.cli.tables import console
-
-        with Live(
-            _page(session, look, sort), console=console(), screen=True, refresh_per_second=4
-        ) as live:
-            while not ending.is_near:
-                ending.sleep(interval)
-                look = look.after(client.queues())
-                live.update(_page(session, look, sort), refresh=True)
 
 
 class Look:
@@ -89,15 +94,21 @@ class Look:
     def after(self, infos: "Sequence[QueueInfo]") -> "Look":
         return Look(infos, self)
 
-    def sorted(self, order: Order) -> "list[QueueInfo]":
-        def rank(info: "QueueInfo") -> Any:
-            if order is Order.DEPTH:
-                return (-info.depth, info.name)
-            if order is Order.RATE:
-                return (-sum(self.rates[info.name].values()), info.name)
-            return info.name
+    def sorted(self, order: Order, text: str = "", turned: bool = False) -> "list[QueueInfo]":
+        """The queues with this text in their names; `turned` is the other way round."""
 
-        return sorted(self.infos.values(), key=rank)
+        def rank(info: "QueueInfo") -> float:
+            if order is Order.RATE:
+                return -sum(self.rates[info.name].values())
+            if order is Order.OLDEST:
+                return -info.oldest_age
+            figures = {Order.DEPTH: info.depth, Order.CONSUMERS: info.consumers}
+            return -figures.get(order, info.dead_lettered)
+
+        wanted = text.lower()
+        found = sorted((name for name in self.infos if wanted in name.lower()), reverse=turned)
+        infos = [self.infos[name] for name in found]
+        return infos if order is Order.NAME else sorted(infos, key=rank, reverse=turned)
 
 
 def _print(session: Session, look: Look, order: Order) -> None:
@@ -110,20 +121,6 @@ def _print(session: Session, look: Look, order: Order) -> None:
 
     queues = [{**msgspec.to_builtins(info), **look.rates[info.name]} for info in look.sorted(order)]
     session.document({"at": time.time(), "queues": queues})
-
-
-def _page(session: Session, look: Look, order: Order) -> "RenderableType":
-    from rich.console import Group
-    from rich.text import Text
-
-    infos = look.infos.values()
-    head = Text.assemble(
-        ("nexo top", "bold"),
-        f"  {session.url}  ",
-        (f"{len(infos):,} queues, {sum(info.depth for info in infos):,} messages", "cyan"),
-        ("  Ctrl-C ends", "dim"),
-    )
-    return Group(head, Text(), _table(look, order))
 
 
 def _table(look: Look, order: Order) -> "RenderableType":

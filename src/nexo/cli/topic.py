@@ -21,13 +21,14 @@ from nexo.cli.session import Ending, Session, takes_session
 from nexo.vocabulary.errors import InvalidArgument, TopicExists
 from nexo.vocabulary.names import EVENTS_TOPIC
 from nexo.vocabulary.patterns import is_pattern
+from nexo.vocabulary.units import count_of
 
 if TYPE_CHECKING:
     from nexo import Client, Event
 
 app = command_group(
     "topic",
-    """Create, look at and delete topics; publish, follow, bind.
+    """Create, inspect and delete topics; publish to them, read them, bind queues.
 
     \b
     Examples
@@ -46,7 +47,7 @@ QUIET_S = 0.3  # without --follow: nothing more is there when nothing came for s
 @takes_topic_settings
 @takes_session
 def create(session: Session, settings: dict[str, Any], name: Topic) -> None:
-    """Create a topic; again with the same settings is no error.
+    """Create a topic. If it exists with the same settings, nothing happens.
 
     \b
     Examples
@@ -56,13 +57,13 @@ def create(session: Session, settings: dict[str, Any], name: Topic) -> None:
     """
     with session.client() as client:
         topic = client.create_topic(name, **settings)
-        session.answer(_document(topic.info()), f"topic {name} is there")
+        session.answer(_document(topic.info()), f"Created topic {name}")
 
 
 @app.command("list")
 @takes_session
 def list_topics(session: Session) -> None:
-    """List the topics with their figures.
+    """List all topics with their message counts and sizes.
 
     \b
     Examples
@@ -82,7 +83,7 @@ def list_topics(session: Session) -> None:
 @app.command()
 @takes_session
 def info(session: Session, name: Topic) -> None:
-    """Show a topic: offsets, size, settings, bound queues.
+    """Show a topic: offsets, size, settings and bound queues.
 
     \b
     Examples
@@ -104,9 +105,9 @@ def info(session: Session, name: Topic) -> None:
 def delete(
     session: Session,
     name: Topic,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Delete a topic with everything that it keeps. Bound queues keep what they got.
+    """Delete a topic and its messages. Bound queues keep the messages they received.
 
     \b
     Examples
@@ -115,9 +116,10 @@ def delete(
     """
     with topic_client(session) as client:
         topic = client.topic(name)
-        session.confirm(f"Delete {name} with {topic.info().messages:,} messages, for good?", yes)
+        kept = count_of(topic.info().messages)
+        session.confirm(f"Permanently delete {name} and its {kept}?", yes)
         topic.delete()
-    session.answer({"name": name, "deleted": True}, f"topic {name} is deleted")
+    session.answer({"name": name, "deleted": True}, f"Deleted topic {name}")
 
 
 @app.command()
@@ -125,21 +127,24 @@ def delete(
 def bind(
     session: Session,
     name: Topic,
-    queue: Annotated[str, queue_argument("The queue; it is created if it is not there.")],
+    queue: Annotated[str, queue_argument("Name of the queue; it is created if it does not exist.")],
     start: Annotated[
         Any,
         typer.Option(
             metavar="START",
             parser=parse_start,
-            help="latest, earliest, an offset or a time: what was kept since then comes too.",
+            help="Where to start: latest (new messages only), earliest, an offset or a time.",
         ),
     ] = "latest",
     where: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Only what has this attribute; again: and this."),
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="Only messages with this attribute; repeatable, all must match.",
+        ),
     ] = None,
 ) -> None:
-    """Let what is published also go to a queue.
+    """Bind a queue to a topic: it receives a copy of every message published.
 
     \b
     Examples
@@ -147,20 +152,20 @@ def bind(
       nexo topic bind news replay --start earliest
       nexo topic bind orders eu --where region=eu --start 2h
 
-    Members of a consumer group share such a queue. Bound again, a queue only
-    gets another filter.
+    The consumers of the queue share the work, as a consumer group does.
+    Binding a queue again only replaces its filter.
     """
     wanted = attributes_of(where or [], "--where")
     with topic_client(session) as client:
         client.topic(name).bind(queue, start=start, where=wanted)
     answer = {"topic": name, "queue": queue, "where": wanted, "bound": True}
-    session.answer(answer, f"queue {queue} is bound to {name}")
+    session.answer(answer, f"Bound queue {queue} to topic {name}")
 
 
 @app.command()
 @takes_session
 def unbind(session: Session, name: Topic, queue: Annotated[str, queue_argument()]) -> None:
-    """End a binding. The queue keeps what it got.
+    """Remove a binding. The queue keeps the messages it received.
 
     \b
     Example
@@ -169,7 +174,7 @@ def unbind(session: Session, name: Topic, queue: Annotated[str, queue_argument()
     with topic_client(session) as client:
         client.topic(name).unbind(queue)
     answer = {"topic": name, "queue": queue, "bound": False}
-    session.answer(answer, f"queue {queue} is no longer bound to {name}")
+    session.answer(answer, f"Unbound queue {queue} from topic {name}")
 
 
 @app.command()
@@ -179,15 +184,19 @@ def publish(
     name: Topic,
     body: Annotated[
         str | None,
-        typer.Argument(metavar="BODY", help="The message; without it, a line each is read."),
+        typer.Argument(
+            metavar="BODY", help="Message body. Without it, each line of standard input is one."
+        ),
     ] = None,
     attribute: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="An attribute; may be given again."),
+        typer.Option(metavar="NAME=VALUE", help="Message attribute; repeatable."),
     ] = None,
-    create: Annotated[bool, typer.Option("--create", help="Create the topic if needed.")] = False,
+    create: Annotated[
+        bool, typer.Option("--create", help="Create the topic if it does not exist.")
+    ] = False,
 ) -> None:
-    """Publish one message, or a line each from standard input.
+    """Publish one message, or one per line of standard input.
 
     \b
     Examples
@@ -199,8 +208,8 @@ def publish(
     """
     if body is None and sys.stdin.isatty():
         raise InvalidArgument(
-            "there is nothing to publish",
-            "give a BODY, or lines on standard input: seq 9 | nexo topic publish",
+            "no message body was given",
+            "add BODY, or pipe lines to standard input: seq 9 | nexo topic publish TOPIC",
         )
     attributes = attributes_of(attribute or [])
     with topic_client(session) as client:
@@ -222,7 +231,9 @@ def publish(
 @takes_session
 def tail(
     session: Session,
-    name: Annotated[str, topic_argument("The topic, or a pattern: fleet.*.position, fleet.>")],
+    name: Annotated[
+        str, topic_argument("Name of the topic, or a pattern: fleet.*.position, fleet.>")
+    ],
     start: Annotated[
         Any,
         typer.Option(
@@ -230,28 +241,31 @@ def tail(
             metavar="START",
             parser=parse_start,
             show_default=False,
-            help="latest, earliest, an offset, or a time: 10m for ten minutes ago. "
-            "Else latest, or earliest with --no-follow.",
+            help="Where to start: latest, earliest, an offset or a time (10m is ten minutes ago). "
+            "Default: latest; earliest with --no-follow.",
         ),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Stop after so many messages.")
+        int | None, typer.Option(metavar="N", min=1, help="Stop after this many messages.")
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow/--no-follow", help="Whether to wait for more.")
+        bool,
+        typer.Option(
+            "--follow/--no-follow", help="Wait for new messages, or stop at the last one."
+        ),
     ] = True,
 ) -> None:
-    """Print what is published to a topic, as it comes.
+    """Print the messages of a topic as they are published.
 
     \b
     Examples
       nexo topic tail news
       nexo topic tail news --from earliest --no-follow
       nexo topic tail 'fleet.*.position' --from 10m --json
-      nexo topic tail nexo.events         the life of all messages
+      nexo topic tail nexo.events         what happens to all messages
 
-    Reading removes nothing. It ends with Ctrl-C, or after --limit messages. A
-    pattern stands for all topics that match: * is one word, > the rest.
+    Reading does not remove messages. Stops on Ctrl-C, or after --limit
+    messages. In a pattern, * matches one word between dots and > the rest.
     """
     if start is None:
         start = "latest" if follow else "earliest"
@@ -319,4 +333,4 @@ def _suggestion(refusal: str, names: list[str]) -> str:
 
     name = refusal.partition("'")[2].partition("'")[0]
     near = difflib.get_close_matches(name, names, 1)
-    return f"did you mean {near[0]}?" if near else f"create it: nexo topic create {name}"
+    return f"did you mean {near[0]}?" if near else f"create it with nexo topic create {name}"

@@ -25,40 +25,45 @@ if TYPE_CHECKING:
     from nexo import Client
     from nexo.client.worker.worker import Worker
 
-_LAMBDA = "As Lambda tells it"
+_LAMBDA = "Lambda event and context"
 
 
 Handler = Annotated[
-    str, typer.Argument(metavar="MODULE:HANDLER", help="The function.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="MODULE:HANDLER", help="Function to call, such as app:handler.", show_default=False
+    ),
 ]
 Queues = Annotated[
     list[str],
     typer.Option(
         "--queue",
         metavar="QUEUE",
-        help="The queue; may be given several times.",
+        help="Name of a queue; repeatable.",
         autocompletion=queue_names,
     ),
 ]
 BatchSize = Annotated[
-    int, typer.Option(metavar="N", min=1, max=10_000, help="Messages of a call, at most.")
+    int, typer.Option(metavar="N", min=1, max=10_000, help="Maximum messages per call.")
 ]
 BatchWindow = Annotated[
     float,
     typer.Option(
-        metavar="DURATION", parser=parse_duration, help="How long to wait for a full batch."
+        metavar="DURATION", parser=parse_duration, help="Maximum time to wait for a full batch."
     ),
 ]
 Concurrency = Annotated[
-    int, typer.Option(metavar="N", min=1, max=1_000, help="Calls at once, for each queue.")
+    int, typer.Option(metavar="N", min=1, max=1_000, help="Concurrent calls per queue.")
 ]
 Processes = Annotated[
-    bool, typer.Option("--processes", help="Each of them in a process of its own.")
+    bool, typer.Option("--processes", help="Run the concurrent calls in separate processes.")
 ]
 Timeout = Annotated[
     float,
     typer.Option(
-        metavar="DURATION", parser=parse_duration, help="A call that takes longer has failed."
+        metavar="DURATION",
+        parser=parse_duration,
+        help="Maximum time per call; longer is a failure.",
     ),
 ]
 Prefetch = Annotated[
@@ -67,30 +72,32 @@ Prefetch = Annotated[
         metavar="N",
         min=1,
         max=100_000,
-        help="Messages held here, in work or waiting; by default two batches a call.",
+        help="Messages to hold in the worker. Default: two batches per concurrent call.",
     ),
 ]
 Idle = Annotated[
     float | None,
     typer.Option(
-        metavar="DURATION", parser=parse_duration, help="Stop when nothing came for so long."
+        metavar="DURATION", parser=parse_duration, help="Stop after this long without messages."
     ),
 ]
-Create = Annotated[bool, typer.Option("--create", help="Create the queues if needed.")]
+Create = Annotated[bool, typer.Option("--create", help="Create the queues if they do not exist.")]
 Reload = Annotated[
     bool,
-    typer.Option("--reload", help="Restart when a Python file below this folder changes."),
+    typer.Option("--reload", help="Restart when a Python file in the current folder changes."),
 ]
 FunctionName = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="context.function_name.", rich_help_panel=_LAMBDA),
+    typer.Option(metavar="NAME", help="Value of context.function_name.", rich_help_panel=_LAMBDA),
 ]
 Region = Annotated[
     str,
-    typer.Option(metavar="REGION", envvar="AWS_REGION", help="awsRegion.", rich_help_panel=_LAMBDA),
+    typer.Option(
+        metavar="REGION", envvar="AWS_REGION", help="AWS region in events.", rich_help_panel=_LAMBDA
+    ),
 ]
 Account = Annotated[
-    str, typer.Option(metavar="ID", help="The account in ARNs.", rich_help_panel=_LAMBDA)
+    str, typer.Option(metavar="ID", help="AWS account ID in ARNs.", rich_help_panel=_LAMBDA)
 ]
 
 REPORT_S = 10.0  # between two log lines with figures
@@ -117,7 +124,7 @@ def worker(
     region: Region = "us-east-1",
     account: Account = "000000000000",
 ) -> None:
-    """Call a function with the messages of queues, as AWS Lambda does for SQS.
+    """Run a function on the messages of queues, as AWS Lambda does for SQS.
 
     \b
     Examples
@@ -125,13 +132,14 @@ def worker(
       nexo worker app:handler --queue orders --concurrency 8 --timeout 30s
       nexo worker app:handler --queue orders --batch-size 100 --batch-window 2s
       nexo worker app:resize --queue images --processes --concurrency 4
-      nexo worker app:handler --queue orders --idle 5s  work off what is there
+      nexo worker app:handler --queue orders --idle 5s  stop when the queue is empty
       nexo worker app:handler --queue orders --queue returns
-      nexo worker app:handler --queue orders --reload   while you write it
+      nexo worker app:handler --queue orders --reload   during development
 
-    Returning acks the batch, raising gives all of it back. Returning
-    {"batchItemFailures": [{"itemIdentifier": "<messageId>"}]} gives those back.
-    The function may be async. SIGTERM and Ctrl-C finish what runs, then end.
+    If the function returns, the batch is acked. If it raises, all its messages
+    are retried. To retry only some of them, return
+    {"batchItemFailures": [{"itemIdentifier": "<messageId>"}]}. The function
+    may be async. On SIGTERM and Ctrl-C, running calls finish before it exits.
     """
     if reload:
         from nexo.cli.reload import run_reloading
@@ -178,8 +186,8 @@ def _run(
         figures = running.run(idle=idle)
     seconds = time.perf_counter() - began
     notes = [f"{figures.failed:,} failed"] * bool(figures.failed)
-    notes += [f"{figures.returned:,} went back untried"] * bool(figures.returned)
-    notes += [f"{figures.lost:,} were too late"] * bool(figures.lost)
+    notes += [f"{figures.returned:,} returned unprocessed"] * bool(figures.returned)
+    notes += [f"{figures.lost:,} acked too late"] * bool(figures.lost)
     session.answer(
         {
             "queue": queue,
@@ -192,7 +200,7 @@ def _run(
             "seconds": seconds,
             "rate": figures.handled / seconds,
         },
-        "; ".join([f"handled {show_rate(figures.handled, seconds)}", *notes]),
+        "; ".join([f"Handled {show_rate(figures.handled, seconds)}", *notes]),
     )
 
 

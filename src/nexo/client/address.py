@@ -70,12 +70,12 @@ def address_of(url: str | None, tls_ca: str | None = None, tls_verify: bool = Tr
 def _address_of(place: str, url: str, tls_ca: str | None, tls_verify: bool) -> Address:
     found = _URL.fullmatch(place)
     if found is None:
-        raise InvalidArgument(f"{url!r:.100} is not a URL of a broker", f"write {DEFAULT_URL}")
+        raise InvalidArgument(f"{url!r:.100} is not a broker URL", f"write {DEFAULT_URL}")
     scheme = found["scheme"].lower()
     if scheme not in ("nexo", "nexos"):
         raise InvalidArgument(
             f"{url!r:.100} does not begin with nexo:// or nexos://",
-            f"clients speak the native protocol: {DEFAULT_URL} (9324 is the HTTP port)",
+            f"use the RPC port, such as {DEFAULT_URL} (9324 is the HTTP port)",
         )
     port = int(found["port"] or _DEFAULT_PORT)
     if not 0 < port < 65536:
@@ -85,7 +85,9 @@ def _address_of(place: str, url: str, tls_ca: str | None, tls_verify: bool) -> A
         tls = Tls(tls_ca or os.environ.get("NEXO_TLS_CA") or None, tls_verify)
         tls.context()  # a wrong file is told here
     elif tls_ca is not None or not tls_verify:
-        raise InvalidArgument(f"{url!r:.100} does not speak TLS", "write nexos:// for it")
+        raise InvalidArgument(
+            f"tls_ca was given, but {url!r:.100} does not use TLS", "use a nexos:// URL"
+        )
     return Address(found["six"] or found["host"], port, tls)
 
 
@@ -117,7 +119,7 @@ def _context(tls: Tls) -> ssl.SSLContext:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InvalidArgument(
-            f"{tls.ca} is no file of certificates: {reason}", "tls_ca takes a PEM file"
+            f"{tls.ca} is not a certificate file: {reason}", "tls_ca takes a PEM file"
         ) from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if not tls.verify:
@@ -138,7 +140,7 @@ def tls_failure(where: str, error: OSError) -> Unreachable | None:
         )
     if isinstance(error, ssl.SSLError) and error.reason in _NOT_TLS:
         return Untrusted(
-            f"what listens at {where} does not speak TLS", "write nexo:// instead of nexos://"
+            f"the server at {where} does not use TLS", "use nexo:// instead of nexos://"
         )
     if isinstance(error, ssl.SSLError):
         return Unreachable(f"TLS with {where} failed: {error.reason or error}")

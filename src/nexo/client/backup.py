@@ -35,7 +35,9 @@ def take_backup(
     """Returns the size of the backup. The file appears only when it is whole."""
     target = Path(file)
     if target.exists() and not replace:
-        raise InvalidArgument(f"{target} is there already", "choose another name, or say replace")
+        raise InvalidArgument(
+            f"{target} already exists", "choose another name, or pass replace=True"
+        )
     progress = yield requests.call(calls.BeginBackup())
     try:
         size = yield from _take(target, progress, report)
@@ -70,7 +72,8 @@ def _take(
         _synchronize(target.parent)
     except OSError as error:
         raise ReadOnly(
-            f"{target} cannot be written: {error.strerror}", "check the path and the room there"
+            f"{target} cannot be written: {error.strerror}",
+            "check the path and the free disk space",
         ) from error
     finally:
         part.unlink(missing_ok=True)
@@ -98,7 +101,7 @@ def _fetch(
         writing.flush()
         os.fsync(writing.fileno())
     if digest.hexdigest() != progress.sha256:
-        raise DataCorrupt("the backup changed on its way", "take it again")
+        raise DataCorrupt("the backup was damaged during the transfer", "run the backup again")
 
 
 def _synchronize(directory: Path) -> None:

@@ -41,7 +41,7 @@ def encoded(body: Any) -> bytes:
         return _encode_json(body)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidArgument(
-            f"a body of type {type(body).__name__} is neither bytes, text nor JSON: {error}",
+            f"a body of type {type(body).__name__} cannot be encoded as JSON: {error}",
             "encode it yourself and push the bytes",
         ) from None
 
@@ -69,7 +69,7 @@ def decoder_of(kind: Any) -> Decode:
         if not isinstance(kind, typing.Hashable):
             return _new_decoder(kind)
         raise InvalidArgument(
-            f"JSON cannot be read into {_name_of(kind)}: {error}",
+            f"JSON cannot be decoded into {_name_of(kind)}: {error}",
             "use a msgspec struct, a dataclass, an attrs class, a pydantic model or built-in types",
         ) from None
 
@@ -123,7 +123,7 @@ def text_of(message: Any) -> str:
     try:
         text: str = message.text
     except UnicodeDecodeError as error:
-        raise InvalidBody(f"the body is not text in UTF-8: {error}") from None
+        raise InvalidBody(f"the body is not UTF-8 text: {error}") from None
     return text
 
 
@@ -203,7 +203,7 @@ def _new_decoder(kind: Any) -> Decode:
     from msgspec import inspect
 
     if isinstance(inspect.type_info(kind), inspect.CustomType):
-        raise TypeError("it is no type of JSON")
+        raise TypeError("it is not a JSON type")
     return msgspec.json.Decoder(kind, dec_hook=_read_inner).decode
 
 
@@ -211,13 +211,13 @@ def _read_inner(kind: Any, value: Any) -> Any:
     """A part of a body whose type msgspec does not know."""
     if is_pydantic(kind):
         return _kept_decoder(kind)(_encode_json(value))
-    raise TypeError(f"{_name_of(kind)} is no type of JSON")
+    raise TypeError(f"{_name_of(kind)} is not a JSON type")
 
 
 def _write_inner(value: Any) -> Any:
     if hasattr(value, "model_dump") and is_pydantic(type(value)):
         return value.model_dump(mode="json", by_alias=True)
-    raise TypeError(f"{type(value).__name__} is no type of JSON")
+    raise TypeError(f"{type(value).__name__} is not a JSON type")
 
 
 _encode_json = msgspec.json.Encoder(enc_hook=_write_inner).encode

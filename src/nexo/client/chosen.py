@@ -76,7 +76,7 @@ def choice_of(
     if ids is not None:
         named = (ids,) if isinstance(ids, str) else tuple(dict.fromkeys(ids))
         if not all(isinstance(each, str) for each in named):
-            raise InvalidArgument("ids are texts", "take them from message.id")
+            raise InvalidArgument("message IDs must be strings", "take them from message.id")
     if len(text) > SEARCH_TEXT_CHARS_MAX:
         raise InvalidArgument(f"a text to search for has 1 to {SEARCH_TEXT_CHARS_MAX} characters")
     choice = Choice(named, reason, where, text, source)
@@ -87,8 +87,8 @@ def choice_of(
 
 
 class ReasonGroup(msgspec.Struct, frozen=True):
-    """Dead letters that died of the same: `reason` has a `#` for each number and id. `example` is
-    one of them, of which `body` is the beginning."""
+    """Dead letters with the same reason, in which `#` stands for each number and ID. `example` is
+    one of them, with the start of its `body`."""
 
     reason: str
     count: int
@@ -101,7 +101,7 @@ class ReasonGroup(msgspec.Struct, frozen=True):
 
 
 class LifeEvent(msgspec.Struct, frozen=True):
-    """One thing that happened to a message, as `nexo.events` tells it."""
+    """One event of a message, from `nexo.events`."""
 
     at: datetime
     kind: str
@@ -112,8 +112,8 @@ class LifeEvent(msgspec.Struct, frozen=True):
 
 
 class MessageDetails(PeekedMessage):
-    """A message with its life. Of one that is gone the life is all that is known: `state` is
-    `State.GONE` then, and the body is empty."""
+    """A message with its history. If the message is gone, only the history is known: `state` is
+    `State.GONE` and the body is empty."""
 
     __slots__ = ("_life", "_note")
 
@@ -124,12 +124,12 @@ class MessageDetails(PeekedMessage):
 
     @property
     def life(self) -> list[LifeEvent]:
-        """What happened to it so far."""
+        """The events of this message so far."""
         return self._life
 
     @property
     def life_note(self) -> str:
-        """What may be missing there; empty if nothing is."""
+        """What may be missing from `life`; empty if nothing is."""
         return self._note
 
 
@@ -247,7 +247,8 @@ def discarding(queue: str, choice: Choice | None) -> Steps[int]:
     """Remove those that are meant; how many there were."""
     if choice is None:
         raise InvalidArgument(
-            "a discard has to say which messages", "name ids, a reason or a condition; or purge"
+            "discard() needs to know which messages",
+            "pass ids, reason or where; purge() deletes all",
         )
     if choice.where is None:
         task = yield requests.call(calls.Discard(queue, choice.travelling))
@@ -283,8 +284,8 @@ def beginning(queue: str, choice: Choice | None, to: str | None, rate: float | N
     """A redrive; the answer is the number of its task."""
     if choice is not None and choice.where is not None:
         raise InvalidArgument(
-            "with a condition a redrive has no rate, and is waited for",
-            "leave out rate and wait, or choose by ids or a reason",
+            "redrive() with `where` takes neither rate nor wait=False",
+            "leave them out, or select by ids or reason",
         )
     travelling = None if choice is None else choice.travelling
     return requests.call(calls.Redrive(queue, to, rate, travelling))

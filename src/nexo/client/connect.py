@@ -22,13 +22,13 @@ def connect(
     tls_ca: str | None = None,
     tls_verify: bool = True,
 ) -> Client:
-    """Connect to a broker: `nexo://host:port`, by default `$NEXO_URL`, else this machine. While it
-    is away this waits for it, up to `timeout` seconds. With `nexos://host:port` TLS is spoken:
-    `tls_ca` is a PEM file of whom to trust, by default `$NEXO_TLS_CA`, else whom this machine
-    trusts.
+    """Connect to a broker at `nexo://host:port`; default `$NEXO_URL`, else this machine. While
+    the broker is unreachable, this waits for up to `timeout` seconds. `nexos://host:port` uses TLS:
+    `tls_ca` is a PEM file with the CA certificates to trust; default `$NEXO_TLS_CA`, else those of
+    the system.
 
-    After a fork the child has a connection of its own: messages that it inherited can be finished
-    there, subscriptions stay the parent's."""
+    After a fork, the child has its own connection. It can finish messages that it inherited;
+    subscriptions stay with the parent."""
     from nexo.client.blocking.client import Client
 
     client = Client(
@@ -54,13 +54,13 @@ def connect_async(
     tls_ca: str | None = None,
     tls_verify: bool = True,
 ) -> AsyncClient:
-    """A client of the broker at `nexo://host:port`, by default `$NEXO_URL`, else this machine. It
-    connects with `async with`, or at its first call; while the broker is away that waits for it,
-    up to `timeout` seconds. With `nexos://host:port` TLS is spoken: `tls_ca` is a PEM file of whom
-    to trust, by default `$NEXO_TLS_CA`, else whom this machine trusts.
+    """A client of the broker at `nexo://host:port`; default `$NEXO_URL`, else this machine. It
+    connects with `async with`, or at its first call; while the broker is unreachable, that waits
+    for up to `timeout` seconds. `nexos://host:port` uses TLS: `tls_ca` is a PEM file with the CA
+    certificates to trust; default `$NEXO_TLS_CA`, else those of the system.
 
-    It belongs to the event loop that first uses it, and is not for other threads or the children
-    of a fork."""
+    The client belongs to the event loop that first uses it. Do not use it in other threads, or in
+    the child of a fork."""
     from nexo.client.aio.client import AsyncClient
 
     return AsyncClient(

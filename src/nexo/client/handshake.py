@@ -73,13 +73,13 @@ class ConnectionLog:
 
     def lost(self, failure: NexoError, now: float) -> None:
         self._lost_at = now
-        _log.warning("the connection to %s is lost: %s", self._address, failure.message)
+        _log.warning("lost the connection to %s: %s", self._address, failure.message)
 
     def connected(self, now: float) -> None:
         lost_at, self._lost_at = self._lost_at, None
         if lost_at is not None:
             seconds = now - lost_at
-            _log.info("the connection to %s is back after %.1f s", self._address, seconds)
+            _log.info("reconnected to %s after %.1f s", self._address, seconds)
 
 
 def configure(sock: socket.socket) -> None:
@@ -109,9 +109,7 @@ def unreachable(address: Address, error: OSError | NexoError) -> NexoError:
     if isinstance(error, NexoError):
         return error
     if isinstance(error, socket.gaierror):
-        return UnknownHost(
-            f"there is no host {address.host!r}: {error.strerror}", "check the URL's spelling"
-        )
+        return UnknownHost(f"unknown host {address.host!r}: {error.strerror}", "check the URL")
     if address.tls is not None and (failure := tls_failure(str(address), error)) is not None:
         return failure
     if error.errno == errno.ECONNREFUSED:
@@ -129,7 +127,7 @@ def overdue(address: Address, failure: NexoError | None, timeout: float) -> Nexo
     if failure is None:
         return Timeout(
             f"the broker at {address} did not answer within {timeout:g} s",
-            "it is busy, or the network is: raise `timeout`",
+            "the broker or the network is busy: raise `timeout`",
         )
     if not isinstance(failure, (Unreachable, NotReady)):
         return failure

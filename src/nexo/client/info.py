@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 class QueueInfo(msgspec.Struct, frozen=True):
-    """A queue at one moment. `depth` = ready + scheduled + in flight + unreadable; ages in
-    seconds; the totals count since the queue was created."""
+    """A queue at one moment. `depth` = ready + scheduled + in flight + unreadable; ages are in
+    seconds; totals count since the queue was created."""
 
     name: str
     depth: int
@@ -43,7 +43,7 @@ class QueueInfo(msgspec.Struct, frozen=True):
 
 
 class TopicInfo(msgspec.Struct, frozen=True):
-    """A topic at one moment: offsets `start` to `end` (not included) can be read."""
+    """A topic at one moment. Offsets `start` to `end` (exclusive) can be read."""
 
     name: str
     start: int
@@ -58,7 +58,7 @@ class TopicInfo(msgspec.Struct, frozen=True):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far a redrive is. `skipped` messages have no queue to go back to, and stay."""
+    """The progress of a redrive. `skipped` messages have no source queue and stay."""
 
     moved: int
     total: int
@@ -81,7 +81,7 @@ class ConsumerInfo(msgspec.Struct, frozen=True):
 
 
 class ConnectionInfo(msgspec.Struct, frozen=True):
-    """A client that is connected."""
+    """A connected client."""
 
     number: int
     name: str

@@ -59,9 +59,9 @@ class Content:
     def json(self, kind: Any) -> Any: ...
 
     def json(self, kind: Any = Any) -> Any:
-        """The body as JSON; with a type as a value of it: a msgspec struct, a dataclass, an attrs
-        class, a pydantic model, or anything made of built-in types, such as `list[Order]`. A body
-        that is something else is an `InvalidBody`."""
+        """The body decoded from JSON. With a type, as a value of it: a msgspec struct, a dataclass,
+        an attrs class, a pydantic model, or anything made of built-in types, such as `list[Order]`.
+        Raises `InvalidBody` if the body does not match."""
         return decoded(self.body, kind)
 
 
@@ -99,7 +99,7 @@ class HeldMessage(Content):
 
     @property
     def id(self) -> str:
-        """The message keeps it for life, also when it moves to another queue."""
+        """It never changes, even if the message moves to another queue."""
         origin = self._part.batch.origins and self._part.batch.origins[self._at]
         return origin.id if origin else message_id(self._delivery.incarnation, self._seq)
 
@@ -117,7 +117,7 @@ class HeldMessage(Content):
 
     @property
     def attempts(self) -> int:
-        """Deliveries of this message, this one included: 1 on the first."""
+        """Number of deliveries, including this one: 1 on the first."""
         return self._part.attempts
 
     @property
@@ -131,12 +131,12 @@ class HeldMessage(Content):
 
     @property
     def visible_at(self) -> datetime:
-        """When it comes back to the queue if nothing is heard of it."""
+        """When it is delivered again if it is not acked."""
         return time_of(self._delivery.deadline_of(self._seq))
 
     @property
     def delayed_until(self) -> datetime | None:
-        """None: a message that was delivered waits for nothing. See `peek`."""
+        """Always None for a delivered message. See `peek`."""
         return None
 
     @property
@@ -161,7 +161,7 @@ class HeldMessage(Content):
 
     @property
     def dead_letter(self) -> DeadLetter | None:
-        """Why it is here, if this is a dead-letter queue."""
+        """Why it failed, if this is a dead-letter queue; else None."""
         origin = self._part.batch.origins and self._part.batch.origins[self._at]
         return DeadLetter(origin.dead_letter) if origin and origin.dead_letter else None
 
@@ -218,7 +218,7 @@ class PeekedMessage(Content):
 
     @property
     def state(self) -> State:
-        """Ready, scheduled, or in flight in one of its ways."""
+        """Ready, scheduled, or one of the states in flight."""
         return self._seen.state
 
     @property
@@ -227,7 +227,7 @@ class PeekedMessage(Content):
 
     @property
     def attempts(self) -> int:
-        """Deliveries so far."""
+        """Number of deliveries so far."""
         return self._seen.attempts
 
     @property
@@ -236,13 +236,12 @@ class PeekedMessage(Content):
 
     @property
     def visible_at(self) -> datetime | None:
-        """When a message in flight comes back if nothing is heard of it; None while it is in
-        line."""
+        """When a message in flight is delivered again if it is not acked; None otherwise."""
         return time_of(self._seen.visible_ms) if self._seen.visible_ms else None
 
     @property
     def delayed_until(self) -> datetime | None:
-        """Until when a scheduled message waits; None if it does not."""
+        """When a scheduled message becomes ready; None otherwise."""
         return time_of(self._seen.delayed_until_ms) if self._seen.delayed_until_ms else None
 
     @property
@@ -269,7 +268,7 @@ M = TypeVar("M", bound=HeldMessage)
 
 
 class Messages(Sequence[M], Generic[M]):
-    """What `pop_batch` and `subscribe_batches` give. `bodies()` is the quickest way through it,
+    """The result of `pop_batch` and `subscribe_batches`. `bodies()` is the fastest way to read it,
     and `ack_batch(messages)` acks all of it as one range."""
 
     __slots__ = ("_delivery", "_make", "_start", "_stop")
@@ -287,7 +286,7 @@ class Messages(Sequence[M], Generic[M]):
         self._make = make
 
     def bodies(self) -> list[bytes]:
-        """The bodies alone, without an object for each message."""
+        """Only the bodies, without creating an object for each message."""
         delivery = self._delivery
         if delivery is None:
             return []
@@ -415,7 +414,8 @@ def _held(queue: str, messages: Iterable[Any]) -> tuple[list[Range], dict[int, D
     for message in messages:
         if not isinstance(message, HeldMessage):
             raise InvalidArgument(
-                f"{message!r:.60} is not a message that was popped", "a peeked one cannot be acked"
+                f"{message!r:.60} is not a message that was popped",
+                "a peeked message cannot be acked",
             )
         delivery, seq = message._delivery, message._seq
         _check_queue(queue, delivery.queue)

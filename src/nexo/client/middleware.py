@@ -28,17 +28,17 @@ STEPS = ("before", "after", "failed")
 
 
 class Middleware:
-    """To be inherited from: what is not overridden does nothing. Any object that has some of these
-    methods will do as well."""
+    """A base class; methods that you do not override do nothing. Any object with some of these
+    methods works as well."""
 
     def before(self, message: Any) -> Any:
-        """The handler is about to be called, or its body to be decoded."""
+        """Called before the body is decoded and the handler is called."""
 
     def after(self, message: Any) -> Any:
-        """The handler has returned; the ack comes next."""
+        """Called after the handler has returned, before the ack."""
 
     def failed(self, message: Any, error: Exception) -> Any:
-        """Something failed; the nack comes next."""
+        """Called after a failure, before the nack."""
 
 
 class Layers:
@@ -49,7 +49,7 @@ class Layers:
         for each in self._layers:
             if isinstance(each, type) or not any(hasattr(each, step) for step in STEPS):
                 raise InvalidArgument(
-                    f"{each!r:.80} is no middleware", "give objects with before, after or failed"
+                    f"{each!r:.80} is not a middleware", "give objects with before, after or failed"
                 )
 
     def __len__(self) -> int:

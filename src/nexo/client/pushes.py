@@ -134,7 +134,7 @@ class Flight(Exchange):
         if not ranges:
             self.failed(
                 Timeout(
-                    "these messages were accepted long ago: their ids are no longer known",
+                    "these messages were accepted earlier, but their IDs are no longer known",
                     "nothing is lost; do not push them again",
                 )
             )
@@ -179,7 +179,7 @@ class Flight(Exchange):
         try:
             first, end = _read_offsets(answer.head)
         except msgspec.DecodeError as error:
-            raise ProtocolError(f"an answer that cannot be read: {error}") from None
+            raise ProtocolError(f"the broker's answer cannot be read: {error}") from None
         if isinstance(self.members, PushBatch):
             self.members.finish(list(range(first, end)))
         else:

@@ -317,7 +317,7 @@ def read_refused(answer: Frame) -> Refused:
     try:
         return _decode_refused(answer.head)
     except msgspec.DecodeError as error:
-        raise ProtocolError(f"an answer that cannot be read: {error}") from None
+        raise ProtocolError(f"the broker's answer cannot be read: {error}") from None
 
 
 def refusal_with(code: str) -> NexoError:

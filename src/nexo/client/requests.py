@@ -151,7 +151,9 @@ def push_batch(
 ) -> PushBatch | None:
     """None if there is nothing to push."""
     if isinstance(bodies, (str, bytes)):
-        raise InvalidArgument("push_batch takes a list of bodies", "push() takes one")
+        raise InvalidArgument(
+            "push_batch() takes a list of bodies", "use push() for a single message"
+        )
     listed = bodies if isinstance(bodies, list) else list(bodies)
     if {bytes}.issuperset(map(type, listed)):
         batch = batch_of(listed)
@@ -253,7 +255,8 @@ def attributes_of(attributes: dict[str, str] | None) -> bytes | None:
     for name, value in attributes.items():
         if {type(name), type(value)} != {str}:
             raise InvalidArgument(
-                f"attribute {name!r:.40} is {value!r:.40}", "names and values are texts"
+                f"attribute {name!r:.40} is {value!r:.40}",
+                "attribute names and values must be strings",
             )
     return encode_attributes(attributes)
 

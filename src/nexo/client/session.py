@@ -114,7 +114,7 @@ class Session(Traffic):
         if welcome.kind is Kind.GOODBYE or welcome.kind is Kind.ERROR:
             raise _reason(welcome)
         if welcome.kind is not Kind.WELCOME:
-            raise ProtocolError(f"the broker greets with {welcome.kind.name}")
+            raise ProtocolError(f"unexpected {welcome.kind.name} in the handshake")
         welcomed: commands.Welcome = commands.unpack(welcome.head, commands.Welcome)
         self.heartbeat_s = welcomed.heartbeat_ms / 1000
         self._begin_connection(welcomed.instance)
@@ -204,7 +204,7 @@ class Session(Traffic):
             self._heard = now  # it was this process that slept: what came meanwhile is not read yet
         silence = self.heartbeat_s * HEARTBEATS_MISSED_MAX
         if now - self._heard > silence:
-            raise Unreachable(f"nothing was heard of the broker for {silence:.1f} s")
+            raise Unreachable(f"no answer from the broker for {silence:.1f} s")
         if now - self._spoke >= self.heartbeat_s:
             self._out.append(frame(Kind.HEARTBEAT, 0))
         due_s = self.heartbeat_s / 2
@@ -231,7 +231,7 @@ class Session(Traffic):
 def _reason(arrived: Frame) -> NexoError:
     """Why the broker refused or left."""
     if not arrived.head:
-        return NotReady("the broker is closing", "it will be back, or another takes over")
+        return NotReady("the broker is shutting down", "the client reconnects when it is back")
     return error_of(commands.unpack(arrived.head, commands.Refusal))
 
 

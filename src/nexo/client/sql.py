@@ -26,11 +26,10 @@ _read_next = msgspec.msgpack.Decoder(int).decode
 
 
 def sql(client: Client, statement: str, *, lake: str | None = None) -> Any:
-    """The answer of a statement in DuckDB's SQL, as an Arrow table (`.to_pandas()` for more).
-
-    A queue is a table under its name, seen at one moment: `FROM orders_dlq`, or `"a-b.c"` in double
-    quotes. A topic is `topic('news')`, a table of the lake `lake('messages')`; where the lake is
-    says `lake`, or `$NEXO_LAKE`. Nothing is taken. Needs `nexo-broker[sql]`."""
+    """Run a statement in DuckDB's SQL; returns an Arrow table (with `.to_pandas()`). A queue is a
+    table with its name, as it is at one moment: `FROM orders_dlq`, or `"a-b.c"` in double quotes. A
+    topic is `topic('news')`, a table of the lake is `lake('messages')`; its location is `lake` or
+    `$NEXO_LAKE`. No message is taken. Needs `nexo-broker[sql]`."""
     with running(client, statement, lake) as run:
         return run.table()
 

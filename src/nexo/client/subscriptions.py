@@ -306,7 +306,7 @@ class Subscriptions:
     def disown(self) -> None:
         """In the child of a fork: all of these are the parent's."""
         error = InvalidArgument(
-            "this subscription is of the parent process", "subscribe after the fork"
+            "this subscription belongs to the parent process", "subscribe after the fork"
         )
         for state in self._open.values():
             state.number = 0

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class TokenInfo(msgspec.Struct, frozen=True):
-    """What is known of a token; its secret is not."""
+    """A token without its secret."""
 
     name: str
     allow: list[str]
@@ -32,8 +32,8 @@ class TokenInfo(msgspec.Struct, frozen=True):
 
 
 class NewToken(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A token that was just made. The secret in it is shown this once: `token`, or of an AWS
-    access key `secret_access_key`."""
+    """A new token. It is the only place with the secret: `token`, or `secret_access_key` of an AWS
+    access key."""
 
     name: str
     allow: list[str]

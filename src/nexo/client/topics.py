@@ -86,7 +86,7 @@ def _read_events(topic: str, answer: Frame) -> tuple[list[Event], int]:
     try:
         following = _read_next(answer.head)
     except msgspec.DecodeError as error:
-        raise ProtocolError(f"an answer that cannot be read: {error}") from None
+        raise ProtocolError(f"the broker's answer cannot be read: {error}") from None
     return _events(topic, answer.body), following
 
 
@@ -203,7 +203,8 @@ def start_of(start: StartAt) -> Start:
 def time_ms_of(moment: object) -> int:
     if not isinstance(moment, datetime) or moment.tzinfo is None:
         raise InvalidArgument(
-            f"{moment!r:.60} is not a moment", "give a datetime with a time zone: datetime.now(UTC)"
+            f"{moment!r:.60} has no time zone or is not a datetime",
+            "give a datetime with a time zone: datetime.now(UTC)",
         )
     return max(0, (moment - _EPOCH) // timedelta(milliseconds=1))
 
@@ -212,7 +213,8 @@ def group_queue(topic: str, group: str) -> str:
     """The queue of a consumer group: it is bound to the topic and named after both."""
     if is_pattern(topic):
         raise InvalidArgument(
-            f"a group follows one topic, not {topic!r:.80}", "bind a queue to each of them"
+            f"a consumer group reads one topic, not the pattern {topic!r:.80}",
+            "bind a queue to each of the topics",
         )
     if not _GROUP.fullmatch(str(group)):
         raise InvalidArgument(

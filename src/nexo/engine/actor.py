@@ -32,7 +32,9 @@ class PartOf(Generic[Whole]):
     def _actor(self) -> Whole:
         actor = self._whole()
         if actor is None:
-            raise NotReady("it was deleted meanwhile", "look whether it is still there")
+            raise NotReady(
+                "the queue or topic was deleted in the meantime", "check whether it still exists"
+            )
         return actor
 
 

@@ -33,7 +33,9 @@ def audit(path: str | os.PathLike[str], *, vfs: str | None = None) -> Report:
     """Check a data directory that no broker has open; nothing is changed."""
     fold = RecordFold()
     report = verify(path, fold, vfs=vfs)
-    return msgspec.structs.replace(report, latest_ms=fold.latest_ms)
+    return msgspec.structs.replace(
+        report, latest_ms=fold.latest_ms, queues=fold.queues, queued=fold.queued
+    )
 
 
 class RecordFold:
@@ -42,6 +44,8 @@ class RecordFold:
     def __init__(self) -> None:
         self._catalog = Catalog()
         self.latest_ms = 0
+        self.queues = 0
+        self.queued = 0  # messages in them; in topics there are more
 
     def rows_of(self, owner: int, stored: Stored) -> tuple[set[int], list[str]]:
         """The rows that the owner's state refers to, and complaints about that state."""
@@ -61,6 +65,8 @@ class RecordFold:
             queue = new_queue(defined, count(1), 1)
             load_queue(queue, stored)
             self.latest_ms = max(self.latest_ms, queue.now_ms)
+            self.queues += 1
+            self.queued += queue.depth
             invariants.check(queue)
             return {row for rows in rows_of(queue) for row in rows}, []
         if defined is not None:

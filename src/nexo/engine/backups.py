@@ -47,13 +47,13 @@ class Backups:
         running = self._running
         if self._beginning or (running is not None and not running.is_given_up):
             raise RateLimited(
-                "a backup is being taken already", "wait for it, and begin another one then"
+                "another backup is running", "wait until it has finished, then try again"
             )
         if running is not None:
             running.close()
         self._beginning = True
         try:
-            copy = await self._context.desk.call(self._context.journal.copy)
+            copy = await self._context.desk.call(self._context.journal.copy, is_long=True)
         finally:
             self._beginning = False
         self._number += 1
@@ -91,7 +91,7 @@ class Backups:
         if self._failed is not None and self._failed[0] == number:
             raise self._failed[1]
         if self._running is None or self._running.number != number:
-            raise InvalidArgument(f"there is no backup {number}", "begin one")
+            raise InvalidArgument(f"there is no backup {number}", "start a new one")
         self._running.touch()
         return self._running
 
@@ -126,16 +126,16 @@ class _Backup:
 
     async def _run(self) -> None:
         """Commits go first at the desk, so they only ever wait for one step."""
-        step = await self._context.desk.call(self._copy.step)
+        step = await self._context.desk.call(self._copy.step, is_long=True)
         while not step.done:
             self._now = BackupProgress(self.number, step.copied_bytes, step.total_bytes, False)
-            step = await self._context.desk.call(self._copy.step)
+            step = await self._context.desk.call(self._copy.step, is_long=True)
         digest = await asyncio.to_thread(_digest, self._copy)
         self._now = BackupProgress(self.number, step.total_bytes, step.total_bytes, True, digest)
 
     def progress(self) -> BackupProgress:
         if self._task.cancelled():
-            raise NotReady("the backup was ended", "begin another one")
+            raise NotReady("the backup was cancelled", "start a new one")
         if self._task.done() and (error := self._task.exception()) is not None:
             raise error
         return self._now
@@ -170,7 +170,7 @@ class _Backup:
         self._task.cancel()
         self._forget(self.number, error)
         # At the desk: a step may be running in its thread.
-        self._context.desk.submit(self._copy.close, lambda _, __: None)
+        self._context.desk.submit(self._copy.close, lambda _, __: None, is_long=True)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """What failed is let go of at once, and told to whoever asks for it next."""

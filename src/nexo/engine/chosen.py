@@ -386,7 +386,7 @@ class ChosenTask(Ending):
         rate: float | None = None,
     ) -> None:
         if rate is not None and not 0 < rate <= limits.RECEIVE_RATE_MAX:
-            raise InvalidArgument("a redrive's rate is a number of messages a second above 0")
+            raise InvalidArgument("rate must be a number of messages per second above 0")
         self.source = source
         self.verb = verb
         self.to = to

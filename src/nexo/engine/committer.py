@@ -163,12 +163,13 @@ class Committer:
         """Something of the actor changed that must be written now."""
         self._dirty[actor.rank][actor] = None
         self._urgent = True
-        self._schedule()
+        if self._scheduled is None:
+            self._schedule()
 
     def enlist_lazily(self, actor: Participant) -> None:
         """Something changed that may wait for the next commit, but not for ever."""
         self._dirty[actor.rank][actor] = None
-        if not self._running:  # else its end sees to it
+        if self._lazy is None and not self._running:  # else its end sees to it
             self._schedule_lazily()
 
     def when_durable(self, result: Any, actor: Participant | None = None) -> Durable:
@@ -176,7 +177,11 @@ class Committer:
         it is named: then the others' failures do not matter."""
         future = Durable(loop=self._loop)
         if self._stopped:
-            future.set_exception(ReadOnly("the journal has stopped", "try again"))
+            future.set_exception(
+                ReadOnly(
+                    "the broker has stopped writing to disk", "try again; see the broker's log"
+                )
+            )
         elif self._excluded and actor in self._excluded:
             future.set_exception(self._excluded[actor].anew())
         else:
@@ -189,7 +194,8 @@ class Committer:
         self.unsettled_bytes += size
         self._dirty[actor.rank][actor] = None
         self._urgent = True
-        self._schedule()
+        if self._scheduled is None:
+            self._schedule()
         return self.when_durable(result, actor)
 
     def tie(self, *actors: Participant) -> None:
@@ -232,7 +238,9 @@ class Committer:
         async def wait_and_push() -> Any:
             await self.room()
             if self._stopped:
-                raise ReadOnly("the journal has stopped", "try again")
+                raise ReadOnly(
+                    "the broker has stopped writing to disk", "try again; see the broker's log"
+                )
             return await push()
 
         return self._loop.create_task(wait_and_push())
@@ -365,7 +373,8 @@ class Committer:
             done(None, None)
         else:
             rows, size = len(commit.rows) + len(commit.dropped_rows), round_bytes
-            is_long = rows > LONG_COMMIT_ROWS or size + draft.snapshot_bytes > INLINE_COMMIT_BYTES
+            is_large = rows > LONG_COMMIT_ROWS or size + draft.snapshot_bytes > INLINE_COMMIT_BYTES
+            is_long = is_large or self._journal.next_is_long
             self._desk.submit(Writing(self._journal, commit), done, True, is_long)
 
     def _collect(self) -> tuple[Draft, list[_Mark], list[_Failed]]:

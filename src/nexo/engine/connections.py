@@ -79,7 +79,7 @@ class Connections:
         """End a connection; what its consumers hold goes back at once."""
         connection = self._open.get(number)
         if connection is None:
-            raise ConnectionNotFound(f"there is no connection {number}", "it has ended")
+            raise ConnectionNotFound(f"there is no connection {number}", "it may have ended")
         connection.close_by_operator()
 
 

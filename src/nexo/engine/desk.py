@@ -96,7 +96,7 @@ class Desk:
         else:
             self._waiting.append((job, done, is_long))
 
-    def call(self, job: Job) -> asyncio.Future[Any]:
+    def call(self, job: Job, is_long: bool = False) -> asyncio.Future[Any]:
         """The same for those who await."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
@@ -108,7 +108,7 @@ class Desk:
             else:
                 future.set_exception(error)
 
-        self.submit(job, done)
+        self.submit(job, done, is_long=is_long)
         return future
 
     @property

@@ -178,8 +178,8 @@ class Engine:
         overdue_ms = self._context.committer.overdue_ms
         if self._context.refusal is None and overdue_ms > COMMIT_OVERDUE_MS:
             return NotReady(
-                f"nothing was written for {overdue_ms // 1000} seconds, and calls wait for it",
-                "look at the disk and at the log of the broker",
+                f"no write to disk has finished for {overdue_ms // 1000} seconds",
+                "check the disk and the broker's log",
             )
         return self._context.refusal
 

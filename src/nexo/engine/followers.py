@@ -63,7 +63,8 @@ class Followers:
         """Hear of everything that is new in the topics of a pattern meanwhile."""
         if self._count >= FOLLOWERS_MAX:
             raise RateLimited(
-                f"{FOLLOWERS_MAX} followers of patterns wait already", "follow on fewer connections"
+                f"the limit of {FOLLOWERS_MAX} waiting pattern subscriptions is reached",
+                "use fewer connections",
             )
         waiting = Waiting()
         if pattern not in self._waiting:
@@ -256,8 +257,8 @@ async def _read(behind: list[_Behind], count: int, bytes_max: int) -> list[Found
 def _check_count(pattern: str, count: int) -> None:
     if count > FOLLOWED_TOPICS_MAX:
         raise InvalidArgument(
-            f"{pattern!r} stands for more than {FOLLOWED_TOPICS_MAX} topics",
-            "follow fewer at once, by narrower patterns",
+            f"{pattern!r} matches more than {FOLLOWED_TOPICS_MAX} topics",
+            "use a narrower pattern",
         )
 
 

@@ -78,7 +78,7 @@ class Hands:
         seq = await find(source, message)
         found = await peek.find(source, seq)
         if found is None:
-            raise MessageNotFound(f"message {message} has left queue {name!r} meanwhile")
+            raise MessageNotFound(f"message {message} is no longer in queue {name!r}")
         target = self._engine.queue(to) if to is not None else self._target(source, found)
         batch = _changed(found, changes, target)
         committer = self._context.committer
@@ -90,7 +90,7 @@ class Hands:
         if not rules.is_discardable(source.queue, seq):
             raise WrongState(
                 f"message {message} is held by a Spark query or a move, or is gone",
-                "look at its state again",
+                "check its state and try again",
             )
         committer.tie(source, target)
         now_ms = self._context.clock.now_ms()
@@ -119,7 +119,7 @@ class Hands:
         wanted = letter.source if letter is not None else source.name
         if wanted not in allowed:
             raise InvalidArgument(
-                f"message {found.id} does not say to which queue it goes back",
+                f"message {found.id} has no source queue to go back to",
                 "name one: --to QUEUE",
             )
         return self._engine.queue(wanted)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from nexo.engine.topic_actor import TopicActor
     from nexo.vocabulary.message import Message
 
-_AROUND = "around its birth, its deliveries and failures, and the newest"
+_AROUND = "around its push, its deliveries and failures, and the newest"
 
 
 class Timeline(msgspec.Struct, frozen=True):
@@ -63,12 +63,17 @@ async def timeline(
     lives = _lives(engine, queue, id_text, message, may_peek, seq)
     if not lives.known:
         if lives.hidden:
-            return Timeline([], "Your token may not peek into the queue in which it began.")
-        return Timeline([], "The queue in which this message began is gone, and with it its tale.")
+            return Timeline(
+                [], "Your token lacks the permission peek on the queue that it was first pushed to."
+            )
+        return Timeline(
+            [],
+            "The queue that this message was first pushed to is deleted, and its history with it.",
+        )
     if EVENTS_TOPIC not in engine.topics:
-        return Timeline([], "This broker does not keep nexo.events.")
+        return Timeline([], "This broker does not record events.")
     if not any(_tells(engine, name) for name, _ in lives.known):
-        return Timeline([], "This queue does not tell events: its setting `events` is off.")
+        return Timeline([], "This queue does not record events: its setting `events` is off.")
     topic = engine.topic(EVENTS_TOPIC)
     ranges = await _ranges(topic, message)
     found = []
@@ -76,7 +81,7 @@ async def timeline(
         found += await _read(topic, start, end, lives.known)
     why = _why(topic, message, ranges, found)
     if lives.hidden:
-        why += " Your token may not peek into the queue in which it began."
+        why += " Your token lacks the permission peek on the queue that it was first pushed to."
     return Timeline(found[:LIFE_EVENTS_SHOWN_MAX], why.strip())
 
 
@@ -162,13 +167,13 @@ def _why(
     read = sum(end - start for start, end in ranges)
     first = ranges[0][0] if ranges else info.end
     if message is None and first > info.start:
-        return f"Only the newest {read:,} events of all queues were looked at."
+        return f"Only the newest {read:,} events of all queues were searched."
     if message is not None and len(ranges) > 1:
         kept = ranges[-1][1] - first
-        return f"{read:,} of the {kept:,} events since its birth were looked at: {_AROUND}."
+        return f"{read:,} of the {kept:,} events since it was pushed were searched: {_AROUND}."
     begins = found and found[0].kind == "pushed"
     if not begins and info.start > 0:
-        return "What happened before is no longer kept in nexo.events."
+        return "Earlier events have expired from nexo.events."
     return ""
 
 

@@ -178,7 +178,7 @@ class MoveTasks:
     def find(self, number: int) -> Task:
         task = self._tasks.get(number)
         if task is None:
-            raise RedriveNotFound(f"there is no redrive {number}", "it ended long ago")
+            raise RedriveNotFound(f"there is no redrive {number}", "it may have ended long ago")
         return task
 
     # -- Inside -------------------------------------------------------------------------------

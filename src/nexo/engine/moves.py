@@ -176,7 +176,7 @@ class MoveTask(Ending):
         resumed: Resumed | None = None,
     ) -> None:
         if rate is not None and not 0 < rate <= RECEIVE_RATE_MAX:
-            raise InvalidArgument("a redrive's rate is a number of messages a second above 0")
+            raise InvalidArgument("rate must be a number of messages per second above 0")
         self._context = context
         self._source = source
         self._target_of = target_of
@@ -254,7 +254,7 @@ class MoveTask(Ending):
             if self._context.refusal is not None:
                 raise self._context.refusal.anew()
             if source.queue is not queue:  # what was picked is of a state that was given up
-                raise ReadOnly("the journal was loaded anew during the move", "try again")
+                raise ReadOnly("the broker reloaded its data during the move", "try again")
             self._context.committer.check(source)
             self._check_bodies(left)
             moved = 0

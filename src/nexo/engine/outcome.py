@@ -35,4 +35,4 @@ def refusal_of(error: BaseException) -> ReadOnly | NotReady:
         return NotReady(error.message, error.hint)
     if isinstance(error, NexoError):
         return ReadOnly(error.message, error.hint)
-    return ReadOnly(f"the journal failed: {error}", "see the log of the broker")
+    return ReadOnly(f"the journal failed: {error}", "see the broker's log")

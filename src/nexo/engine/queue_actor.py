@@ -158,7 +158,7 @@ class QueueActor(Actor):
             "visibility_ms": visibility_ms,
             "one_ack": one_ack,
         }
-        self.catch_up()
+        self.catch_up(self.now_ms())
         if one_ack:  # an SQS client that just gave something back expects to find it
             await self.groups_opened()
         while True:
@@ -191,11 +191,13 @@ class QueueActor(Actor):
     def receive_at_once(self, count: int, visibility_ms: int | None = None) -> Delivery | None:
         """What a pop with one ack finds without waiting for anything; None if there is something
         that it has to wait for, as `pop` does."""
-        self.catch_up()
+        now_ms = self.now_ms()
+        self.catch_up(now_ms)
         self.check_in_service()
-        if self._groups_are_opening():
+        queue = self.queue
+        if queue.busy is not None and self._groups_are_opening():
             return None
-        delivery = pop(self.queue, count, self.now_ms(), visibility_ms=visibility_ms, one_ack=True)
+        delivery = pop(queue, count, now_ms, visibility_ms=visibility_ms, one_ack=True)
         if delivery.parts:
             self.delivered(delivery)
         elif delivery.missing is not None:
@@ -392,10 +394,10 @@ class QueueActor(Actor):
         """The first messages, whatever their state; nothing is taken."""
         return await first_messages(self, limit)
 
-    def catch_up(self) -> None:
+    def catch_up(self, now_ms: int) -> None:
         """Do what time has made due, even if the timer has not got to it: whoever asks now must
         find the queue as it is now."""
-        queue, now_ms = self.queue, self.now_ms()
+        queue = self.queue
         deadline_ms, scheduled = queue.next_deadline_ms, queue.scheduled
         is_late = deadline_ms is not None and deadline_ms <= now_ms
         if is_late or (scheduled and scheduled[0][0] <= now_ms):

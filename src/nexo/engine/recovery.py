@@ -105,5 +105,5 @@ def rows_of(owner: Queue | Topic) -> Iterator[list[int] | PackedRows]:
 def _unreadable(what: str, error: Exception) -> DataCorrupt:
     return DataCorrupt(
         f"the journal's state of {what} cannot be read: {error}",
-        "restore a backup, or run the verifier to see what else is wrong",
+        "run nexo doctor --data DIR to see what else is wrong, or restore a backup",
     )

@@ -101,7 +101,9 @@ class Supervisor:
             return told  # it is being loaded already
         actor.suspend(told)
         if committer.is_tied(actor) or not self._loader.can_be_alone(actor):
-            committer.condemn(NotReady("the broker reloads after an internal error", "try again"))
+            committer.condemn(
+                NotReady("the broker is reloading after an internal error", "try again")
+            )
         else:
             committer.exclude(actor, told)
             self._load_alone(actor)
@@ -131,7 +133,7 @@ class Supervisor:
             del self._failures[owner]
             context.out_of_service[owner] = NotReady(
                 f"{actor.label} is out of service after {ACTOR_FAILURES_MAX} internal errors",
-                "it is tried again within a minute; the log of the broker has the errors",
+                "the broker tries again within a minute; see its log for the errors",
             )
             loop = asyncio.get_running_loop()
             loop.call_later(OUT_OF_SERVICE_MS / 1000, self._try_again, actor)
@@ -238,4 +240,4 @@ class Supervisor:
             if not self._closed:
                 self._tidy_later(TIDY_AGAIN_MS if more and error is None else TIDY_MS)
 
-        self._context.desk.submit(self._context.journal.tidy, done)
+        self._context.desk.submit(self._context.journal.tidy, done, is_long=True)

@@ -22,16 +22,17 @@ from nexo.machine.chunk import CHUNK_BYTES
 from nexo.machine.log import Place
 from nexo.machine.snapshot import TopicSnapshot
 from nexo.vocabulary.errors import DataCorrupt, InvalidArgument
-from nexo.vocabulary.limits import POP_BYTES_MAX
+from nexo.vocabulary.limits import FILTERED_STEP_WORK, POP_BYTES_MAX
 from nexo.vocabulary.settings import TopicSettings
 from nexo.vocabulary.start import check_start
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from nexo.engine.committer import Draft
     from nexo.engine.context import Context
     from nexo.engine.queue_actor import QueueActor
+    from nexo.machine.bind import Verdicts
     from nexo.machine.chunk import Chunk
     from nexo.machine.log import Log, Piece
     from nexo.machine.topic import Reading, Topic
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     from nexo.vocabulary.changes import Bound
     from nexo.vocabulary.errors import NexoError
     from nexo.vocabulary.start import Start
+
+_DONE = object()
+_Turn = asyncio.Task["asyncio.Future[tuple[int, int]]"]
 
 
 class TopicInfo(msgspec.Struct, frozen=True):
@@ -59,6 +63,9 @@ class TopicActor(Actor):
         self._contents = Contents(context.memory, self)
         self._recorder = Recorder(context.recorders, owner, self)
         self._listeners: set[Callable[[], None]] = set()
+        self._turn: _Turn | None = None  # the last publish that took long to judge
+        self._verdicts: Verdicts = {}  # of what the next commit gives to queues …
+        self._judged_work = 0  # … and what it took to come to them, so far
 
     @property
     def name(self) -> str:
@@ -74,24 +81,57 @@ class TopicActor(Actor):
         """The future has the range of the offsets once the batch is on disk."""
         if self.rank != TOPIC_RANK:
             raise InvalidArgument(
-                f"topic {self.name!r} belongs to the broker", "publish to a topic of your own"
+                f"topic {self.name!r} is a system topic", "publish to a topic of your own"
             )
         if self._context.refusal is not None:
             raise self._context.refusal.anew()
+        policies = self._context.catalog.catalog.policies_of(self.owner)
+        is_free = self._turn is None or self._turn.done()
+        if is_free and not policies:
+            return self._when_room(batch, {}, producer, number, checksum)
+        # A commit is one step, and filter policies may take long: they are asked now, and if that
+        # takes more than a step, in several. Nobody overtakes those who wait for that.
+        verdicts: Verdicts = {}
+        looks = Looks(batch, verdicts)
+        judging = looks.judge(policies, FILTERED_STEP_WORK - self._judged_work)
+        more = (batch, verdicts, producer, number, checksum)
+        if is_free:
+            is_done = next(judging, _DONE) is _DONE
+            self._judged_work += looks.work
+            if is_done:
+                return self._when_room(*more)
+        loop = asyncio.get_running_loop()
+        turn = self._turn = loop.create_task(self._judge(self._turn, judging, more))
+        return loop.create_task(_published(turn))
+
+    async def _judge(
+        self, previous: _Turn | None, judging: Iterator[None], more: tuple[Any, ...]
+    ) -> asyncio.Future[tuple[int, int]]:
+        if previous is not None:
+            await asyncio.wait((previous,))
+        for _ in judging:
+            await asyncio.sleep(0)
+        return self._when_room(*more)
+
+    def _when_room(
+        self, batch: Batch, verdicts: Verdicts, producer: str, number: int, checksum: int
+    ) -> asyncio.Future[tuple[int, int]]:
         if self._committer.congested:
             return self._committer.after_room(
-                lambda: self._publish(batch, producer, number, checksum)
+                lambda: self._publish(batch, verdicts, producer, number, checksum)
             )
-        return self._publish(batch, producer, number, checksum)
+        return self._publish(batch, verdicts, producer, number, checksum)
 
     def _publish(
-        self, batch: Batch, producer: str, number: int, checksum: int
+        self, batch: Batch, verdicts: Verdicts, producer: str, number: int, checksum: int
     ) -> asyncio.Future[tuple[int, int]]:
         self.check_in_service()
         if self._context.out_of_service:
             bound = self._context.queues.bound_to(self.owner)
             self._context.topics.check_fed(queue for queue, _ in bound)
         offsets = rules.publish(self.topic, batch, self._now_ms(), producer, number, checksum)
+        if verdicts:
+            self._verdicts.update(verdicts)
         self._committer.accept(batch.size)
         self._committer.enlist(self)
         return self._committer.when_durable(offsets, self)
@@ -233,13 +273,14 @@ class TopicActor(Actor):
         for queue, _ in bound:
             queue.check_in_service()  # all of them get it or none
         for flushed in rules.flush_topic(self.topic):
-            looks = Looks(flushed.batch)
+            looks = Looks(flushed.batch, self._verdicts)
             for queue, where in bound:
                 for start, stop in wanted_runs(flushed.batch, 0, where, looks):
                     self._committer.tie(self, queue)
                     self._context.rows.share(flushed.row)
                     place = Place(flushed.row, start, stop - start == flushed.batch.count)
                     queue.arrive(flushed.batch.slice(start, stop), place)
+        self._verdicts, self._judged_work = {}, 0
 
     def collect(self, draft: Draft) -> Any:
         self.fan_out()
@@ -265,7 +306,7 @@ class TopicActor(Actor):
 
     def adopt(self, topic: Topic) -> None:
         """The state was loaded anew from the journal; readers stay."""
-        seen, self.topic = self.topic.log.settled, topic
+        seen, self.topic, self._verdicts = self.topic.log.settled, topic, {}
         if topic.log.settled > seen:  # the commit that seemed to fail did not
             self._tell(seen)
         gone = self._renew()
@@ -315,3 +356,7 @@ class TopicActor(Actor):
             pass
         finally:
             stop()
+
+
+async def _published(turn: _Turn) -> tuple[int, int]:
+    return await (await turn)

@@ -183,7 +183,7 @@ class Topics:
 def check_bindable(topic: str) -> None:
     if topic.startswith(RESERVED_PREFIX):
         raise InvalidArgument(
-            f"{topic} belongs to the broker: archives and the events cannot be bound",
+            f"{topic} is a system topic: archives and nexo.events cannot be bound",
             "read it, or subscribe to it without a group",
         )
 
@@ -194,8 +194,8 @@ def check_deletable(topic: str, queues: dict[str, QueueActor]) -> None:
     is_fed = queue is not None and queue.settings.archive
     if topic == EVENTS_TOPIC or is_fed:
         raise InvalidArgument(
-            f"{topic} belongs to the broker and is in use",
-            "switch off `archive` or `events` of the queues that it tells of",
+            f"{topic} is a system topic and is in use",
+            "first switch off the setting `archive` or `events` of the queues that write to it",
         )
 
 
@@ -224,7 +224,7 @@ class Kept:
                         await self._actor.read_back(chunk)
                     self._look(chunk)
             if self._actor.topic is not self._topic:
-                raise ReadOnly("the journal was loaded anew during the binding", "try again")
+                raise ReadOnly("the broker reloaded its data during the binding", "try again")
 
     def hand_over(self, queue: QueueActor, share: Callable[[int], None]) -> None:
         """Everything arrives, in the step that binds. What was dropped since was not kept."""

@@ -167,8 +167,8 @@ class Views(PartOf["QueueActor"]):
 
     def _over(self, which: str) -> LeaseLost:
         return LeaseLost(
-            f"there is no snapshot {which} of queue {self._actor.name!r} any more",
-            "it was not read for too long, or the broker restarted: take a new one",
+            f"snapshot {which} of queue {self._actor.name!r} no longer exists",
+            "it was unused for too long, or the broker restarted: run the query again",
         )
 
     async def read(

@@ -128,7 +128,8 @@ class WaitingRoom:
             raise self._closed.anew()
         if len(self._turns) + len(self.subscriptions) >= WAITERS_MAX:
             raise RateLimited(
-                f"{WAITERS_MAX} consumers wait on this queue already", "wait on fewer connections"
+                f"the limit of {WAITERS_MAX} waiting consumers on this queue is reached",
+                "use fewer connections",
             )
         if waiter.standing:
             self.subscriptions.add(waiter)

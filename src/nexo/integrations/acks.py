@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 import os
-import queue
 import threading
 from typing import Any
 
@@ -13,6 +12,7 @@ import nexo
 
 _log = logging.getLogger("nexo.integrations")
 ACKED_MAX = 1_000  # together
+THREADS = 2  # one waits for the disk while the other gathers
 FLUSH_S = 30.0  # for what was said so far, at the end
 
 
@@ -26,46 +26,56 @@ def bury(client: nexo.Client, message: nexo.Message, reason: str) -> None:
     message.ack()
 
 
-class Acks(threading.Thread):
-    """Acks without keeping the consumer waiting for the disk: as many together as there are.
-    Should this process die before, the messages come again, as those do that were not acked."""
+class Acks:
+    """Acks without keeping the consumer waiting for the disk: as many together as there are, while
+    others are on their way. Should this process die before, the messages come again, as those do
+    that were not acked."""
 
     def __init__(self, client: nexo.Client) -> None:
-        super().__init__(name="nexo-acks", daemon=True)
         self._client = client
-        self._messages: queue.SimpleQueue[nexo.Message | threading.Event] = queue.SimpleQueue()
-        self._stopped = False
+        self._changed = threading.Condition()
+        self._waiting: list[nexo.Message] = []
+        self._on_their_way = 0  # calls
+        self._is_stopped = False
         self._started_by = 0
 
     def add(self, message: nexo.Message) -> None:
-        self._begin()
-        self._messages.put(message)
+        with self._changed:
+            if not self._started_by:
+                self._started_by = os.getpid()
+                for _ in range(THREADS):
+                    threading.Thread(target=self._run, name="nexo-acks", daemon=True).start()
+            self._waiting.append(message)
+            self._changed.notify()
 
     def flush(self) -> None:
-        """Wait until everything so far is acked."""
-        if self._started_by == os.getpid() and self.is_alive():
-            done = threading.Event()
-            self._messages.put(done)
-            done.wait(FLUSH_S)
+        """Wait until everything is acked."""
+        if self._started_by == os.getpid():
+            with self._changed:
+                self._changed.wait_for(self._is_done, FLUSH_S)
 
     def stop(self) -> None:
-        self._stopped = True
         self.flush()
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify_all()
 
-    def run(self) -> None:
-        while not self._stopped or not self._messages.empty():
-            taken = [self._messages.get()]
-            while len(taken) < ACKED_MAX and not self._messages.empty():
-                taken.append(self._messages.get())
-            self._ack([each for each in taken if not isinstance(each, threading.Event)])
-            for each in taken:
-                if isinstance(each, threading.Event):
-                    each.set()
+    def _is_done(self) -> bool:
+        return not (self._waiting or self._on_their_way)
 
-    def _begin(self) -> None:
-        if not self._started_by:
-            self._started_by = os.getpid()
-            self.start()
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._is_stopped)
+                if not self._waiting:
+                    return
+                taken = self._waiting[:ACKED_MAX]
+                del self._waiting[:ACKED_MAX]
+                self._on_their_way += 1
+            self._ack(taken)
+            with self._changed:
+                self._on_their_way -= 1
+                self._changed.notify_all()
 
     def _ack(self, messages: list[nexo.Message]) -> None:
         by_queue: dict[str, list[nexo.Message]] = {}
@@ -77,4 +87,8 @@ class Acks(threading.Thread):
             except nexo.NexoError as error:
                 refused = error
             if refused:
-                _log.warning("acks of queue %s were lost, so these come again: %s", name, refused)
+                _log.warning(
+                    "acks on queue %s were lost, these messages will be delivered again: %s",
+                    name,
+                    refused,
+                )

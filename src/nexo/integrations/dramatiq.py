@@ -17,7 +17,8 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Literal
+from collections import deque
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import dramatiq
 from dramatiq import errors
@@ -63,7 +64,7 @@ class NexoBroker(dramatiq.Broker):
         self._client: nexo.Client | None = None
         self._acks: Acks | None = None
         self._lock = threading.Lock()
-        self._created: set[str] = set()
+        self._opened: dict[str, nexo.Queue] = {}  # by dramatiq's name
         if retries == "nexo":
             self.middleware = [each for each in self.middleware if not isinstance(each, Retries)]
             self.add_middleware(_Failures())
@@ -85,14 +86,18 @@ class NexoBroker(dramatiq.Broker):
 
     def queue(self, name: str) -> nexo.Queue:
         """The queue of Nexo that stands behind one of dramatiq's; it is created if needed."""
-        full = f"{self._namespace}.{name}"
-        if full not in self._created:
-            settings: Any = self._settings
+        opened = self._opened.get(name)
+        if opened is None:
+            full, settings = f"{self._namespace}.{name}", cast("Any", self._settings)
             # It is there with settings of its own, or this token may only use it.
             with contextlib.suppress(nexo.QueueExists, nexo.Forbidden):
                 self.client.create_queue(full, **settings)
-            self._created.add(full)
-        return self.client.queue(full)
+            opened = self._opened[name] = self.client.queue(full)
+        return opened
+
+    def forget_queues(self) -> None:
+        """Somebody has deleted one: it is created again when it is needed."""
+        self._opened.clear()
 
     @property
     def actor_options(self) -> set[str]:
@@ -133,8 +138,8 @@ class NexoBroker(dramatiq.Broker):
         with _connection_errors():
             try:
                 self.queue(name).push(message.encode(), **options)
-            except nexo.QueueNotFound:  # somebody has deleted it
-                self._created.clear()
+            except nexo.QueueNotFound:
+                self.forget_queues()
                 self.queue(name).push(message.encode(), **options)
         self.emit_after("enqueue", message, delay)
         return message
@@ -184,7 +189,7 @@ class NexoBroker(dramatiq.Broker):
             acks.stop()
         if client is not None:
             client.close()
-        self._created.clear()
+        self.forget_queues()
 
 
 class _Failures(Middleware):
@@ -210,22 +215,26 @@ class _Consumer(dramatiq.Consumer):
         self._broker = broker
         self._queue = queue
         self._wait_s = wait_s
-        self._subscription = queue.subscribe(prefetch, auto_extend=True)
+        self._subscription = queue.subscribe_batches(prefetch, prefetch=prefetch, auto_extend=True)
+        self._arrived: deque[nexo.Message] = deque()
 
     def __next__(self) -> dramatiq.MessageProxy | None:
-        with _connection_errors():
-            try:
-                delivery = self._subscription.get(self._wait_s)
-            except nexo.QueueNotFound as error:  # it is created anew when dramatiq tries again
-                self._broker._created.clear()
-                raise errors.ConnectionClosed(str(error)) from error
-            if delivery is None:
-                return None
-            with contextlib.suppress(errors.DecodeError):
-                return _Proxy(dramatiq.Message.decode(delivery.body), delivery)
-            self._broker.logger.error("Message %r cannot be decoded.", delivery.id)
-            bury(self._broker.client, delivery, "invalid_body: no message of dramatiq")
+        if not self._arrived:
+            with _connection_errors():
+                try:
+                    self._arrived.extend(self._subscription.get(self._wait_s) or ())
+                except nexo.QueueNotFound as error:  # dramatiq tries again
+                    self._broker.forget_queues()
+                    raise errors.ConnectionClosed(str(error)) from error
+        if not self._arrived:
             return None
+        delivery = self._arrived.popleft()
+        with contextlib.suppress(errors.DecodeError):
+            return _Proxy(dramatiq.Message.decode(delivery.body), delivery)
+        self._broker.logger.error("Message %r cannot be decoded.", delivery.id)
+        with _connection_errors():
+            bury(self._broker.client, delivery, "invalid_body: no message of dramatiq")
+        return None
 
     def ack(self, message: Any) -> None:
         self._broker.ack(message.delivery)
@@ -248,6 +257,9 @@ class _Consumer(dramatiq.Consumer):
     def close(self) -> None:
         with contextlib.suppress(nexo.NexoError):
             self._subscription.close()
+            if self._arrived:
+                self._queue.give_back(list(self._arrived))
+                self._arrived.clear()
         self._broker.flush_acks()
 
 

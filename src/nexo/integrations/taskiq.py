@@ -154,7 +154,9 @@ class NexoBroker(AsyncBroker):
             kept = (await self.client.queue(name).info()).settings
             self._declared[name] = kept.max_attempts
             if kept.deduplication == "off":
-                _log.warning("queue %s has no deduplication: several schedulers may double", name)
+                _log.warning(
+                    "queue %s has no deduplication: several schedulers may send a task twice", name
+                )
 
     def failed(self, task: str, error: BaseException) -> bool:
         """A task has raised; returns whether it comes again."""
@@ -198,7 +200,7 @@ class _Delivery:
                 await self.message.ack()
         except nexo.NexoError as error:
             _log.warning(
-                "what became of task %s was lost, so it comes again: %s", self._task, error
+                "the result of task %s was lost, it will be delivered again: %s", self._task, error
             )
 
 

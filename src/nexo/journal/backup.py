@@ -52,9 +52,7 @@ class JournalCopy:
         try:
             make_private(self._file)
         except OSError as error:
-            raise ReadOnly(
-                f"{file} cannot be made: {error.strerror}", "look at the disk"
-            ) from error
+            raise ReadOnly(f"cannot create {file}: {error.strerror}", "check the disk") from error
         self._target = apsw.Connection(file)
         self._done = False
         try:
@@ -103,7 +101,7 @@ class JournalCopy:
             _synchronize(self._file)
         except (apsw.Error, OSError) as error:
             text = describe(error) if isinstance(error, apsw.Error) else str(error.strerror)
-            raise ReadOnly(f"copying to {self._file} failed: {text}", "look at the disk") from error
+            raise ReadOnly(f"copying to {self._file} failed: {text}", "check the disk") from error
         self._done = True
 
 
@@ -125,7 +123,7 @@ def restore(
     target = Path(directory) / journal_file
     if target.exists():
         raise InvalidArgument(
-            f"{directory} holds a journal already",
+            f"{directory} already holds the data of a broker",
             "restore into another directory with --data, or move the old one away first",
         )
     _require_journal(source)
@@ -140,7 +138,7 @@ def restore(
         unfinished.rename(target)  # only now it is there: a crash before leaves no half a journal
     except OSError as error:
         raise ReadOnly(
-            f"{unfinished} cannot be written: {error.strerror}", "check the disk and who may write"
+            f"cannot write {unfinished}: {error.strerror}", "check the disk and the permissions"
         ) from error
     finally:
         unfinished.unlink(missing_ok=True)
@@ -149,8 +147,10 @@ def restore(
 
 def _require_journal(file: Path) -> None:
     if not file.is_file():
-        raise InvalidArgument(f"there is no backup at {file}", "name the file of `nexo backup`")
-    foreign = InvalidArgument(f"{file} is not a backup", "name the file of `nexo backup`")
+        raise InvalidArgument(
+            f"there is no backup at {file}", "give a file written by `nexo backup`"
+        )
+    foreign = InvalidArgument(f"{file} is not a backup", "give a file written by `nexo backup`")
     try:
         connection, version = connect_to_read(str(file), apsw.vfs_names()[0], Layout())
     except apsw.NotADBError:

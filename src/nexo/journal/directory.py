@@ -45,8 +45,8 @@ class DataDirectory:
                 _synchronize(path.parent)
         except OSError as error:
             raise ReadOnly(
-                f"the data directory {self._path} cannot be made: {error.strerror}",
-                "check the path and who may write there",
+                f"cannot create the data directory {self._path}: {error.strerror}",
+                "check the path and its permissions",
             ) from error
 
     def exposure(self) -> str:
@@ -98,7 +98,7 @@ class DataDirectory:
         except OSError as error:
             raise ReadOnly(
                 f"the data directory {self._path} cannot be synchronized: {error.strerror}",
-                "look at the system log for disk errors",
+                "check the system log for disk errors",
             ) from error
 
     def free_bytes(self) -> int:

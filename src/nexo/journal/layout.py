@@ -59,7 +59,7 @@ def require_readable(version: int, layout: Layout, file: str) -> None:
     ):
         raise VersionMismatch(
             f"{file} has format version {version}, which this Nexo can no longer migrate",
-            "start a Nexo in between first",
+            "start a Nexo version in between first",
         )
 
 

@@ -51,6 +51,10 @@ class MemoryJournal:
     def last_row(self) -> int:
         return self._disk().last_row
 
+    @property
+    def next_is_long(self) -> bool:
+        return False
+
     def commit(self, commit: Commit) -> float:
         disk = self._disk()
         dropped = set(commit.dropped_rows)
@@ -99,7 +103,7 @@ class MemoryJournal:
     def copy(self) -> NoReturn:
         self._disk()
         raise InvalidArgument(
-            "this broker keeps everything in memory: there is nothing to back up",
+            "this broker keeps everything in memory and cannot be backed up",
             "start it with a data directory: nexo serve --data DIR",
         )
 

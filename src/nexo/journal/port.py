@@ -91,6 +91,11 @@ class Journal(Protocol):
     def last_row(self) -> int:
         """The highest row number ever committed, also if all rows are gone since; 0 at first."""
 
+    @property
+    def next_is_long(self) -> bool:
+        """Whether the next commit has work of the journal's own to do as well, which takes its
+        time however quick the disk is."""
+
     def commit(self, commit: Commit) -> float:
         """Make it durable: when this returns, it is on disk. Tells how many seconds the disk
         itself took."""

@@ -263,6 +263,10 @@ class PostgresqlJournal:
 
     # -- Writing ------------------------------------------------------------------------------
 
+    @property
+    def next_is_long(self) -> bool:
+        return False
+
     def commit(self, commit: Commit) -> float:
         connection = self._open_connection()
         draft = Draft(commit, self._numbers, self._last_row)

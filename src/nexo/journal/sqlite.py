@@ -208,8 +208,14 @@ class SqliteJournal:
 
     # -- Writing ------------------------------------------------------------------------------
 
+    @property
+    def next_is_long(self) -> bool:
+        """It folds the WAL: some 30 MB are written once more, and synced."""
+        return self._wal_pages >= self._checkpoint_at_pages
+
     def commit(self, commit: Commit) -> float:
         self._open_connection()
+        folds = self.next_is_long  # as whoever decided where this runs was told
         dropped = set(commit.dropped_rows)
         rows = [encode_row(row, batch) for row, batch in commit.rows]
         if rows and self._reserve.spent and not self._reserve.restore():
@@ -224,7 +230,7 @@ class SqliteJournal:
                 # become free: whoever asks in between would only meet the full disk again.
                 self._spend_reserve()
             raise self._failed(error) from error
-        if self._wal_pages >= self._checkpoint_at_pages:
+        if folds:
             self._checkpoint()
         return self._sync_s
 

@@ -51,7 +51,10 @@ class Report(msgspec.Struct, frozen=True):
     owners: int
     records: int
     findings: list[Finding]
-    latest_ms: int = 0  # the latest time that the records know of; 0 if nobody understood them
+    # Known where somebody understood the records: the latest time in them, and what queues hold.
+    latest_ms: int = 0
+    queues: int = 0
+    queued: int = 0
 
     @property
     def is_sound(self) -> bool:
@@ -76,7 +79,9 @@ def verify(
     while a broker has it open, `InvalidArgument` if there is none."""
     file = str(Path(path) / JOURNAL_FILE)
     if vfs is None and not Path(file).exists():
-        raise InvalidArgument(f"there is no journal at {file}", "name the broker's data directory")
+        raise InvalidArgument(
+            f"there is no broker data at {file}", "check the path of the data directory"
+        )
     check = _Check(file, fold)
     try:
         connection, check.version = connect_to_read(
@@ -95,7 +100,7 @@ def verify(
             check.run(connection)
         else:
             check.complain(
-                f"{file} has format version {check.version}: start the broker once to bring it up",
+                f"{file} has format version {check.version}: start the broker once to upgrade it",
                 Severity.WARNING,
             )
     finally:

@@ -86,7 +86,7 @@ def extend(
     """The work takes longer: the messages come back `timeout_ms` from now, not earlier."""
     now_ms = queue.advance(now_ms)
     if not 0 <= timeout_ms <= limits.TIMEOUT_MS_MAX:
-        raise InvalidArgument(f"an extension takes 0 to {limits.TIMEOUT_MS_MAX} ms")
+        raise InvalidArgument(f"a timeout must be 0 to {limits.TIMEOUT_MS_MAX} ms")
     chosen = holding(queue, lease, first, end, life.EXTENDABLE, "extend")
     _receive(queue, lease, chosen, now_ms + timeout_ms)
     return [bound for span in chosen for bound in (span.first, span.end)]
@@ -111,8 +111,8 @@ def holding(
     if not chosen:
         raise StaleReceipt(
             f"queue {queue.name!r} no longer holds this delivery: "
-            "it was acked, gave up waiting, or is from before a crash",
-            "do nothing: if the message is still there it is delivered again",
+            "it was acked, timed out, or was lost in a restart of the broker",
+            "nothing to do: a message that was not acked is delivered again",
         )
     return chosen
 
@@ -198,7 +198,7 @@ def _add_events(queue: Queue, kind: EventKind, spans: list[Span], now_ms: int) -
 def _wrong(queue: Queue, span: Span, action: str) -> WrongState:
     if span.state in life.RECEIVABLE:
         return WrongState(
-            f"{action} before the reception ack of a message of queue {queue.name!r}",
-            "call received() first, or pop with auto_received",
+            f"{action} before received() on a message of queue {queue.name!r}",
+            "call received() first, or pop with auto_received=True",
         )
-    return WrongState(f"a message that is {span.state.name} takes no {action}")
+    return WrongState(f"{action} is not possible for a message in the state {span.state.name}")

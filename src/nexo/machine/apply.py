@@ -305,7 +305,7 @@ def _checked(spans: list[Span], first: int, end: int) -> list[Span]:
     if sum(span.end - span.first for span in spans) != end - first:
         raise DataCorrupt(
             f"the journal tells of messages {first} to {end}, which are not where it says",
-            "restore a backup, or run the verifier to see what else is wrong",
+            "run nexo doctor --data DIR to see what else is wrong, or restore a backup",
         )
     return spans
 

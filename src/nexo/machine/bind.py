@@ -14,6 +14,7 @@ from nexo.machine.chunk import Growing
 from nexo.machine.events import add_pushed
 from nexo.machine.log import Piece
 from nexo.machine.push import place
+from nexo.vocabulary import limits
 from nexo.vocabulary.attributes import matches
 from nexo.vocabulary.batch import size_of
 from nexo.vocabulary.changes import Published, Pushed
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from nexo.vocabulary.changes import Bound
 
     Filter = dict[str, str] | Policy | None
+    Verdicts = dict[tuple[Policy, bytes | None], bool]
 
 
 class Run(NamedTuple):
@@ -58,8 +60,8 @@ def wanted_runs(
         return [(start, count)] if start < count else []
     column = content.attributes
     if isinstance(where, Policy):
-        look = (Looks(content) if looks is None else looks).at
-        chosen = [where.wants(look(index)) for index in range(start, count)]
+        looks = Looks(content) if looks is None else looks
+        chosen = [looks.wants(where, index) for index in range(start, count)]
     elif isinstance(column, list):
         chosen = [matches(where, column[index]) for index in range(start, count)]
     else:
@@ -75,21 +77,52 @@ def wanted_runs(
 
 
 class Looks:
-    """The messages of a batch as filter policies see them, each looked at once."""
+    """The messages of a batch as filter policies see them, each read once. `verdicts` are known
+    already: of a policy, and of the body or the attributes that it looks at."""
 
-    def __init__(self, content: Content) -> None:
+    def __init__(self, content: Content, verdicts: Verdicts | None = None) -> None:
         self._content = content
+        self._verdicts = {} if verdicts is None else verdicts
         self._looked: dict[int, Looked] = {}
+        self.work = 0  # what judging took, in the units of `Looked`
 
-    def at(self, index: int) -> Looked:
+    def wants(self, policy: Policy, index: int) -> bool:
+        verdict = self._verdicts.get((policy, self._seen_by(policy, index)))
+        return policy.wants(self._at(index)) if verdict is None else verdict
+
+    def judge(self, policies: list[Policy], room: int) -> Iterator[None]:
+        """Come to a verdict of every message by every policy, in steps of bounded work; the first
+        one has this much room."""
+        for index in range(self._content.count):
+            for policy in policies:
+                key = (policy, self._seen_by(policy, index))
+                if key not in self._verdicts:
+                    looked = self._at(index)
+                    before = looked.work
+                    self._verdicts[key] = policy.wants(looked)
+                    self.work += looked.work - before
+                self.work += 1
+                if self.work > room:
+                    yield
+                    room = self.work + limits.FILTERED_STEP_WORK
+            self._looked.pop(index, None)
+
+    def _at(self, index: int) -> Looked:
         looked = self._looked.get(index)
         if looked is None:
-            content = self._content
-            column, offsets = content.attributes, content.offsets
-            encoded = column[index] if isinstance(column, list) else column
-            body = bytes(content.payload[offsets[index] : offsets[index + 1]])
-            looked = self._looked[index] = Looked(body, encoded)
+            looked = self._looked[index] = Looked(self._body(index), self._attributes(index))
         return looked
+
+    def _seen_by(self, policy: Policy, index: int) -> bytes | None:
+        return self._body(index) if policy.is_on_body else self._attributes(index)
+
+    def _body(self, index: int) -> bytes:
+        content, offsets = self._content, self._content.offsets
+        return bytes(content.payload[offsets[index] : offsets[index + 1]])
+
+    def _attributes(self, index: int) -> bytes | None:
+        column = self._content.attributes
+        return column[index] if isinstance(column, list) else column
 
 
 def runs_of(chunk: Chunk, offset: int, where: Filter) -> list[Run]:

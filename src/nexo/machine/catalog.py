@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from nexo.machine.bind import filter_of
 from nexo.vocabulary import changes as c
 from nexo.vocabulary import limits
 from nexo.vocabulary.errors import (
@@ -20,6 +21,7 @@ from nexo.vocabulary.errors import (
     TopicExists,
     TopicNotFound,
 )
+from nexo.vocabulary.filter_policy import Policy
 from nexo.vocabulary.names import check_name
 from nexo.vocabulary.settings import (
     QueueSettings,
@@ -58,6 +60,7 @@ class Catalog:
 
     __slots__ = (
         "_names",
+        "_policies_of",
         "_queues_of",
         "_sources",
         "_topics_of",
@@ -89,6 +92,7 @@ class Catalog:
         self._names |= {each.owner: each.name for each in self.topics.values()}
         self._queues_of: dict[int, dict[int, c.Bound]] = {}  # topic → queue → how it is bound
         self._topics_of: dict[int, dict[int, None]] = {}  # queue → topics
+        self._policies_of: dict[int, list[Policy]] = {}  # by topic, of those that were asked for
         self.binding_count = 0
         for bound in image.bindings:
             self._bind(bound)
@@ -140,7 +144,7 @@ class Catalog:
             fields = settings.__struct_fields__
             other = [f for f in fields if getattr(settings, f) != getattr(known.settings, f)]
             raise QueueExists(
-                f"queue {name!r} exists with another {', '.join(other)}",
+                f"queue {name!r} already exists with a different {', '.join(other)}",
                 "use its settings, or edit the queue",
             )
         defined = c.QueueDefined(self.next_owner, name, incarnation, settings, now_ms, now_ms)
@@ -171,7 +175,8 @@ class Catalog:
             if known.settings == settings:
                 return known
             raise TopicExists(
-                f"topic {name!r} exists with other settings", "use its settings, or edit it"
+                f"topic {name!r} already exists with different settings",
+                "use its settings, or edit it",
             )
         defined = c.TopicDefined(self.next_owner, name, settings, now_ms, now_ms)
         self._define(defined)
@@ -225,6 +230,15 @@ class Catalog:
         """The bindings of a topic."""
         return list(self._queues_of.get(topic_owner, {}).values())
 
+    def policies_of(self, topic_owner: int) -> list[Policy]:
+        """The filter policies of a topic's bindings."""
+        found = self._policies_of.get(topic_owner)
+        if found is None:
+            filters = (filter_of(each) for each in self._queues_of.get(topic_owner, {}).values())
+            found = [each for each in filters if isinstance(each, Policy)]
+            self._policies_of[topic_owner] = found = list(dict.fromkeys(found))
+        return found
+
     def topics_of(self, queue: str) -> list[str]:
         """The topics that a queue is bound to."""
         return [self._names[topic] for topic in self._topics_of.get(self.queue(queue).owner, ())]
@@ -232,10 +246,12 @@ class Catalog:
     def define_token(self, defined: c.TokenDefined) -> None:
         if defined.name in self.tokens:
             raise TokenExists(
-                f"there is a token {defined.name!r} already", "revoke it, or choose another name"
+                f"token {defined.name!r} already exists", "revoke it, or choose another name"
             )
         if len(self.tokens) >= limits.TOKENS_MAX:
-            raise InvalidArgument(f"there are {limits.TOKENS_MAX} tokens already", "revoke some")
+            raise InvalidArgument(
+                f"the limit of {limits.TOKENS_MAX} tokens is reached", "revoke some"
+            )
         self._define(defined)
 
     def revoke_token(self, name: str) -> None:
@@ -327,12 +343,14 @@ class Catalog:
                 del self.moves[number]
         else:
             del self.topics[known.name]
+        self._policies_of.pop(owner, None)
         for queue in list(self._queues_of.get(owner, ())):
             self._unbind(owner, queue)
         for topic in list(self._topics_of.get(owner, ())):
             self._unbind(topic, owner)
 
     def _bind(self, bound: c.Bound) -> None:
+        self._policies_of.pop(bound.topic, None)
         self._queues_of.setdefault(bound.topic, {})[bound.queue] = bound
         self.binding_count += 1
         self._topics_of.setdefault(bound.queue, {})[bound.topic] = None
@@ -340,6 +358,7 @@ class Catalog:
     def _unbind(self, topic: int, queue: int) -> None:
         if self._queues_of.get(topic, {}).pop(queue, None) is None:
             return
+        self._policies_of.pop(topic, None)
         del self._topics_of[queue][topic]
         self.binding_count -= 1
         if not self._queues_of[topic]:

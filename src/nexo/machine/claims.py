@@ -108,8 +108,8 @@ def open_claims(queue: Queue, name: str, now_ms: int = 0) -> int:
             forget_claims(queue, other, now_ms)
     if name not in queue.claims and len(queue.claims) >= limits.CLAIM_CONSUMERS_MAX:
         raise InvalidArgument(
-            f"queue {queue.name!r} knows {limits.CLAIM_CONSUMERS_MAX} consumers already",
-            "use the checkpoint of an earlier query, or another queue",
+            f"queue {queue.name!r} has the maximum of {limits.CLAIM_CONSUMERS_MAX} Spark consumers",
+            "reuse the checkpoint of an earlier query, or use another queue",
         )
     consumer = queue.claims.setdefault(name, Consumer())
     consumer.epoch += 1
@@ -133,7 +133,7 @@ def claim(
     if after < consumer.acked_through:
         raise LeaseLost(
             f"batch {after + 1} of consumer {name!r} was acked already",
-            "the checkpoint is older than what was committed: start with a new one",
+            "the checkpoint is out of date: start with a new one",
         )
     if count < 1:
         raise InvalidArgument("a claim takes at least one message")
@@ -173,7 +173,7 @@ def seal(queue: Queue, name: str, epoch: int, number: int, now_ms: int) -> Claim
     if batch is None or batch.lapsed:
         raise LeaseLost(
             f"consumer {name!r} does not hold batch {number}",
-            "it was acked, or lapsed before it was planned: start with a new checkpoint",
+            "it was acked, or its claim expired: start with a new checkpoint",
         )
     spans = spans_of(queue, batch.lease)
     for span in spans:
@@ -424,7 +424,7 @@ def _fenced(queue: Queue, name: str, epoch: int) -> Consumer:
     consumer = queue.claims.get(name)
     if consumer is None or consumer.epoch != epoch:
         raise Fenced(
-            f"another driver has taken over consumer {name!r} of queue {queue.name!r}",
-            "run one query for each checkpoint",
+            f"another Spark driver has taken over consumer {name!r} of queue {queue.name!r}",
+            "run only one query per checkpoint",
         )
     return consumer

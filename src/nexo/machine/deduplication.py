@@ -75,7 +75,7 @@ class Recent:
             raise RateLimited(
                 f"{owner!r} remembers {len(self._entries)} deduplication ids, the most that one "
                 "queue or topic may",
-                "push again when their deduplication window is over, or make it shorter",
+                "try again after the deduplication window, or make the window shorter",
             )
 
     def forget(self, now_ms: int, keys_max: int = limits.DEDUPLICATION_KEYS_FORGOTTEN) -> None:

@@ -320,7 +320,7 @@ class GroupedLine:
         group = self._next(settled)
         assert group is not None, "take without a head"
         limit, order = settled, self._order
-        if order and order[0][1] is group:
+        if not group.aside:  # else what the order begins with may be an old entry of this group
             # Between quiet groups the order of arrival holds: a run ends where another is next.
             head, _ = heappop(order)
             if order:

@@ -68,6 +68,7 @@ class Leased(msgspec.Struct, array_like=True, gc=False):
     deadline_ms: int
     visibility_ms: int
     consumer: str
+    delivered_ms: int = 0  # 0 in snapshots of earlier versions
 
 
 class ClaimImage(msgspec.Struct, array_like=True):
@@ -186,6 +187,7 @@ def leased_image(span: Span, first: int, end: int) -> Leased:
         span.deadline_ms,
         span.visibility_ms,
         span.consumer,
+        span.delivered_ms,
     )
 
 
@@ -308,6 +310,7 @@ def _revive_lease(queue: Queue, finder: _Finder, lease: int, leased: list[Leased
             span.deadline_ms = each.deadline_ms
             span.visibility_ms = each.visibility_ms
             span.consumer = each.consumer
+            span.delivered_ms = each.delivered_ms
             spans.append(span)
             count = span.end - span.first
             queue.depth += count

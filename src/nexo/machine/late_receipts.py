@@ -54,7 +54,7 @@ def discard(queue: Queue, seq: int, now_ms: int) -> bool:
 
 def delivered_ms(queue: Queue, lease: int, seq: int) -> int | None:
     """When a delivery began of which the message is part. None if it is on this lease no more, or
-    if that was before the last start and is not known: then all that is known is the first one."""
+    if that is not known: snapshots of earlier versions have only the time of the first one."""
     held = queue.leases.get(lease)
     if not held:
         return None

@@ -120,7 +120,7 @@ class Producers:
         if known and known != checksum:
             raise NumberReused(
                 f"push {number} of producer {name!r:.100} was accepted before with other messages",
-                "nothing was added: push them under another number or producer name",
+                "nothing was added: use another number or producer name",
             )
         if answer is None and len(producer) >= PRODUCER_RESULTS_KEPT and number < producer.lowest:
             return []

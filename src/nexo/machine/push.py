@@ -321,8 +321,8 @@ def _check_delay(queue: Queue, batch: Batch) -> None:
         raise InvalidArgument(f"a delay must be between 0 and {limits.DELAY_MS_MAX} ms")
     if max(delays) >= queue.settings.retention_ms:
         raise InvalidArgument(
-            f"the delay is not shorter than the retention of queue {queue.name!r}",
-            "raise the queue's retention, or the message would expire unseen",
+            f"the delay must be shorter than the retention of queue {queue.name!r}",
+            "lower the delay or raise retention, or the message expires before delivery",
         )
 
 
@@ -363,6 +363,6 @@ def _too_large(queue: Queue, size: int) -> MessageTooLarge:
     return MessageTooLarge(
         f"a message of {size} bytes is larger than queue {queue.name!r} takes "
         f"({queue.settings.max_message_bytes})",
-        "body and attributes count: store them elsewhere and push a reference, "
+        "body and attributes count: store the data elsewhere and push a reference, "
         "or raise max_message_bytes",
     )

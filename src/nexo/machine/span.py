@@ -61,7 +61,7 @@ class Span:
         self.group = group
         self.state = READY
         self.deadline_ms = 0
-        self.delivered_ms = 0  # of the lease that it is on; 0 if that was before the last start
+        self.delivered_ms = 0  # of the lease that it is on
         self.visibility_ms = 0
         self.consumer = ""
         self.timed_out_lease = 0  # of a message in line: its last delivery, if that timed out

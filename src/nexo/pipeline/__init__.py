@@ -6,3 +6,9 @@ Never: puts a row into the lake twice, or takes a message that is not safe elsew
 Enter at: `archive.py`, then `commits.py`; `job.JOBS` lists the jobs; docs/pipeline.md.
 Tests: `tests/pipeline/`.
 """
+
+import os
+
+# Read by delta-rs when it is loaded: it logs to stderr what it tried in vain on the way, such as a
+# role of this machine, and what matters comes as an error that is told in one line.
+os.environ.setdefault("RUST_LOG", "error")

@@ -23,7 +23,7 @@ import msgspec
 
 from nexo.pipeline.commits import Commits
 from nexo.pipeline.compact import Housekeeping
-from nexo.pipeline.delta import EVENTS_TABLE, MESSAGES_TABLE, check_lake
+from nexo.pipeline.delta import EVENTS_TABLE, MESSAGES_TABLE, check_lake, make_folder
 from nexo.pipeline.files import ADDED, Added, file_writer, source_of
 from nexo.pipeline.job import trigger
 from nexo.pipeline.status import is_running
@@ -85,7 +85,8 @@ def chosen(job: JobRun, asked: Archive) -> dict[str, int]:
         for name in asked.queues:
             if not client.queue(name).info().settings.archive:
                 raise InvalidArgument(
-                    f"queue {name!r} keeps no archive", f"nexo queue edit {name} --archive"
+                    f"queue {name!r} has no archive",
+                    f"switch it on with nexo queue edit {name} --archive",
                 )
         named = [*asked.topics, *(archive_name(name) for name in asked.queues), EVENTS_TOPIC]
         for name in dict.fromkeys(named):
@@ -98,8 +99,8 @@ def chosen(job: JobRun, asked: Archive) -> dict[str, int]:
                     both += [info.name] if info.name in asked.queues else []
     if both:
         raise InvalidArgument(
-            f"{', '.join(both)} is named as a topic and as a queue",
-            "one lake has one source of a name: archive the other into a lake of its own",
+            f"{', '.join(both)} is given as a topic and as a queue",
+            "names must be unique in a lake: archive one of them into another lake",
         )
     return topics
 
@@ -111,8 +112,8 @@ def pattern(patterns: tuple[str, ...]) -> str:
             re.compile(each)
         except re.error as error:
             raise InvalidArgument(
-                f"--topic-pattern {each!r:.80} cannot be read: {error}",
-                "it is a regular expression that the whole name must match",
+                f"--topic-pattern {each!r:.80} is not a valid regular expression: {error}",
+                "it must match the whole topic name, as in 'shop\\..*'",
             ) from None
     return f"(?!{re.escape(RESERVED_PREFIX)})(?:{'|'.join(f'(?:{each})' for each in patterns)})"
 
@@ -168,8 +169,8 @@ class Archiving:
                 break
         else:
             raise OffsetExpired(
-                "another archive brings the same messages all the time",
-                "run one archive of a source at a time",
+                "another archive job keeps writing the same messages",
+                "run only one archive job per source at a time",
             )
         if self._housekeeping is not None:
             self._housekeeping.look()
@@ -223,8 +224,8 @@ class Archiving:
             is_another = ours == known or (ours is None and self._end(source) < known)
             if is_another and self._asked.fail_on_data_loss:
                 raise OffsetExpired(
-                    f"{source} is another topic than the one that the lake has up to {known}",
-                    "--allow-data-loss takes its messages too",
+                    f"{source} was recreated since the lake read it up to {known}",
+                    "add --allow-data-loss to archive the new topic too",
                 )
             if is_another:
                 anew.add(source)
@@ -263,7 +264,7 @@ class Archiving:
             if process.isdigit() and not is_running(int(process)):
                 shutil.rmtree(old, ignore_errors=True)
         self._checkpoints.append(place / name)
-        return str(place / name)
+        return make_folder(str(place / name))
 
 
 def written(batch: DataFrame, lake: Lake, floors: dict[str, int]) -> list[Added]:

@@ -80,7 +80,8 @@ class Commits:
             except CommitFailedError:  # somebody else has messages of the same source
                 continue
         raise NexoError(
-            f"{self._uri} is changed by others all the time", "run one archive of a source at once"
+            f"other writers keep changing {self._uri}",
+            "run only one archive job per source at a time",
         )
 
     def set_next_offset(self, source: str, offset: int) -> None:

@@ -59,7 +59,7 @@ class Compact(msgspec.Struct, frozen=True):
         if self.vacuum_s is not None and self.vacuum_s < VACUUM_S_MIN:
             raise InvalidArgument(
                 f"--vacuum {show_duration(self.vacuum_s)} is too short",
-                "1h is the least: a running job may be about to commit younger files",
+                "use at least 1h: a running job may be about to commit newer files",
             )
 
 

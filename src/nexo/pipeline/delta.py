@@ -10,6 +10,7 @@ import contextlib
 import errno
 import json
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from nexo.pipeline.lake import EVENTS, MESSAGES
 from nexo.vocabulary.errors import InvalidArgument, NexoError, ReadOnly, Unauthorized, Unreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from datetime import datetime
 
     from nexo.pipeline.lake import Lake
@@ -40,6 +41,12 @@ _REFUSED = (
         "credential",
     ),
 )
+_CREDENTIALS = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "gs": "GOOGLE_SERVICE_ACCOUNT to the file of a service account",
+    "abfss": "AZURE_STORAGE_ACCOUNT_KEY",
+    "az": "AZURE_STORAGE_ACCOUNT_KEY",
+}
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
 
 
@@ -157,18 +164,28 @@ def make_table(lake: Lake, kind: Kind) -> DeltaTable:
         return DeltaTable(uri, storage_options=lake.options)
 
 
-def check_lake(lake: Lake) -> None:
-    """Refuse a lake whose tables are not ours, before anything is done with it."""
+def make_folder(path: str) -> str:
+    """A folder for Spark, if it is one of this machine: Java tells in a hundred lines that it
+    cannot make it."""
+    if "://" not in path:
+        with store_errors(path):
+            Path(path).mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def check_lake(lake: Lake, more: Iterable[Kind] = ()) -> None:
+    """Refuse a lake whose tables are not ours, before anything is done with it; also those that a
+    job uses besides."""
     check_not_old(lake)
-    for kind in (MESSAGES_TABLE, EVENTS_TABLE):
+    for kind in (MESSAGES_TABLE, EVENTS_TABLE, *more):
         find_table(lake, kind)
 
 
 def check_not_old(lake: Lake) -> None:
     if is_old(lake):
         raise InvalidArgument(
-            f"{lake} is a lake of Parquet folders, from before lakes were Delta tables",
-            f"convert it, where it is: nexo pipeline migrate --lake {lake}",
+            f"{lake} was written by an older Nexo, as Parquet folders without Delta tables",
+            f"convert it in place: nexo pipeline migrate --lake {lake}",
         )
 
 
@@ -215,20 +232,22 @@ def _explained(uri: str, error: Exception) -> NexoError:
     text = ": ".join(line for line in lines if line)
     number = getattr(error, "errno", None)
     if number == errno.ENOSPC or "No space left" in text or "os error 28" in text:
-        return ReadOnly(f"the disk of {uri} is full", "make room, and run the job again")
+        return ReadOnly(f"the disk of {uri} is full", "free some space, then run the job again")
     if number in (errno.EACCES, errno.EROFS, errno.EPERM) or re.search(
         r"os error (1|13|30)\b|code: (1|13|30),|Read-only file|[Pp]ermission ?[Dd]enied", text
     ):
-        return ReadOnly(f"{uri} cannot be written", "the job needs to read and to write there")
+        return ReadOnly(
+            f"{uri} cannot be written", "the job needs permission to read and write there"
+        )
     if any(each in text for each in _NO_BUCKET):
         return InvalidArgument(
-            f"there is no bucket for {uri}", "create it first, or check its name"
+            f"the bucket of {uri} does not exist", "create it first, or check its name"
         )
     if any(each in text for each in _REFUSED):
+        scheme = uri.partition("://")[0]
         return Unauthorized(
             f"the object store refuses access to {uri}",
-            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or what your store asks for), or "
-            "--storage-option NAME=VALUE",
+            f"set {_CREDENTIALS.get(scheme, _CREDENTIALS['s3'])}, or --storage-option NAME=VALUE",
         )
     if "error sending request" in text or "Connect" in text:
         return Unreachable(f"the object store of {uri} does not answer: {text[-160:]}")
@@ -273,8 +292,8 @@ def _check_no_other(lake: Lake, kind: Kind) -> None:
         found = bool(lake.files().get_file_info(selector))
     if found:
         raise InvalidArgument(
-            f"{lake.table(*kind.path)} has files, and is no Delta table",
-            "name another --lake: nothing of others is written into",
+            f"{lake.table(*kind.path)} has files, but is not a Delta table",
+            "use another --lake: Nexo does not write into other files' folders",
         )
 
 
@@ -284,5 +303,5 @@ def _go_back(table: DeltaTable, version: int | datetime) -> None:
     except (DeltaError, OSError, ValueError) as error:
         raise InvalidArgument(
             f"{table.table_uri} cannot be read as of {version}",
-            f"its newest version is {table.version()}, and old ones are kept for 7 days",
+            f"the newest version is {table.version()}; old versions are kept for 7 days",
         ) from error

@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-unt
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 
 from nexo.vocabulary import errors
-from nexo.vocabulary.errors import InvalidArgument, NexoError
+from nexo.vocabulary.errors import InvalidArgument, NexoError, ReadOnly
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,10 +35,15 @@ def explained(error: BaseException) -> NexoError:
         hinted = _HINTED.match(message)
         kind = getattr(errors, name, NexoError)
         return kind(*hinted.groups()) if hinted else kind(message)
+    if "No space left on device" in text:
+        return ReadOnly(
+            "a disk that Spark writes to is full",
+            "make room in the lake, in --checkpoint and in spark.local.dir, and run the job again",
+        )
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     first = lines[0] if lines else type(error).__name__
     _log.error("%s", text)
-    return NexoError(f"Spark failed: {first:.500}", "the log above has the whole story")
+    return NexoError(f"Spark failed: {first:.500}", "see the log above for details")
 
 
 def is_ours(error: BaseException) -> bool:
@@ -50,7 +55,7 @@ def java_ended(code: int) -> NexoError:
     """What to say when Java is gone, whatever Spark's Python says of it then."""
     how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
     return NexoError(
-        f"Java, on which Spark runs, {how}",
+        f"the Java process of Spark {how}",
         "if it ran out of memory, give it more: --conf spark.driver.memory=4g",
     )
 
@@ -62,8 +67,8 @@ def checked_sql(flag: str, text: str, use: Callable[[str], object]) -> None:
     except (ParseException, AnalysisException) as error:
         said = " ".join(str(error).partition("== SQL")[0].partition(" SQLSTATE")[0].split())
         raise InvalidArgument(
-            f"{flag} {text!r:.120} cannot be used: {said:.400}",
-            "it sees the Spark columns of a message and text, its body as UTF-8",
+            f"{flag} {text!r:.120} is not valid: {said:.400}",
+            "it can use the Spark columns of a message, and text, the body as UTF-8",
         ) from None
 
 

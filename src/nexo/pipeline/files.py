@@ -9,6 +9,7 @@ twice, leaves at most a file that nobody reads and `compact --vacuum` removes.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import uuid
 from datetime import UTC, date, datetime, timedelta
@@ -81,15 +82,19 @@ def file_writer(
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         desk = _Desk(lake)
-        for batch in batches:
-            for topic in pc.unique(batch["source"]).to_pylist():
-                rows = batch.filter(pc.equal(batch["source"], topic))
-                floor = floors.get(source_of(topic), 0)
-                if floor:
-                    rows = rows.filter(pc.greater_equal(rows["offset"], floor))
-                if rows.num_rows:
-                    desk.take(topic, rows)
-        desk.close()
+        try:
+            for batch in batches:
+                for topic in pc.unique(batch["source"]).to_pylist():
+                    rows = batch.filter(pc.equal(batch["source"], topic))
+                    floor = floors.get(source_of(topic), 0)
+                    if floor:
+                        rows = rows.filter(pc.greater_equal(rows["offset"], floor))
+                    if rows.num_rows:
+                        desk.take(topic, rows)
+            desk.close()
+        except BaseException:
+            desk.discard()
+            raise
         added = [msgspec.json.encode(each) for each in desk.added]
         yield pa.RecordBatch.from_arrays([pa.array(added, pa.binary())], ["added"])
 
@@ -129,6 +134,12 @@ class _Desk:
     def close(self) -> None:
         self.added += [file.close() for file in self._open.values()]
         self._open.clear()
+
+    def discard(self) -> None:
+        """Leave nothing on a disk that may be full. What was closed is for `compact --vacuum`: it
+        may take many deletions, and a task that fails should end."""
+        for file in self._open.values():
+            file.discard()
 
 
 class TableFile:
@@ -185,6 +196,12 @@ class TableFile:
             last=self._highest.get("offset", -1),
             stats=self._stats(),
         )
+
+    def discard(self) -> None:
+        """Of a store that is no folder nothing is there before a file is closed."""
+        if self._lake.folder is not None:
+            with contextlib.suppress(OSError):
+                self._lake.folder.joinpath(*self._kind.path, self._path).unlink(missing_ok=True)
 
     def _flush(self) -> None:
         if not self._waiting:

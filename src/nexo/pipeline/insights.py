@@ -20,7 +20,7 @@ import msgspec
 import pyarrow.compute as pc
 from pyspark.sql import functions as f
 
-from nexo.pipeline.delta import EVENTS_TABLE, check_lake, open_table
+from nexo.pipeline.delta import EVENTS_TABLE, check_lake, make_folder, open_table
 from nexo.pipeline.job import trigger
 from nexo.pipeline.parts import parts_of, rows_of
 from nexo.pipeline.tables import Tables
@@ -167,7 +167,7 @@ def start(events: DataFrame, lake: Lake, asked: Insights) -> StreamingQuery:
         .writeStream.queryName(EVENTS_TOPIC)
         .outputMode("update")
         .foreachBatch(keep)
-        .option("checkpointLocation", lake.checkpoint("insights", asked.checkpoint))
+        .option("checkpointLocation", make_folder(lake.checkpoint("insights", asked.checkpoint)))
         .trigger(**trigger(asked.once, asked.every_s))
         .start()
     )

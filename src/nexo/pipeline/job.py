@@ -35,29 +35,29 @@ class Job(msgspec.Struct, frozen=True):
 JOBS = (
     Job(
         "archive",
-        "keeps topics, archived queues and the events in the lake",
+        "copies topics, archived queues and events into the lake",
         "topics, nexo.archive.<queue>, nexo.events",
         "LAKE/messages, LAKE/events",
     ),
     Job(
         "insights",
-        "figures of each queue and minute, from the events",
+        "computes statistics per queue and minute from the events",
         "nexo.events, or LAKE/events with --from-lake",
         "LAKE/insights",
     ),
     Job(
         "replay",
-        "pushes what the lake holds once more",
+        "pushes messages from the lake to a queue or topic again",
         "LAKE/messages",
         "a queue or a topic",
     ),
     Job(
         "redrive",
-        "sends dead letters back to work, chosen by SQL and repaired by SQL",
+        "redrives dead letters, selected by SQL and repaired by SQL",
         "a dead-letter queue",
-        "the queues that they came from",
+        "the source queues",
     ),
-    Job("compact", "makes few large files of many small ones", "the lake", "the lake"),
+    Job("compact", "merges many small files into few large ones", "the lake", "the lake"),
 )
 
 
@@ -65,10 +65,12 @@ def unknown_job(name: str) -> InvalidArgument:
     """What to say of a job that is not there."""
     names = [each.name for each in JOBS]
     if name.endswith(".py") or "/" in name:
-        return InvalidArgument(f"there is no file {name!r:.80}", "check the path of your job")
+        return InvalidArgument(
+            f"the file {name!r:.80} does not exist", "check the path of your job"
+        )
     near = difflib.get_close_matches(name, names, 1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}, or a file"
-    return InvalidArgument(f"there is no job {name!r:.80}", hint)
+    hint = f"did you mean {near[0]}?" if near else f"jobs: {', '.join(names)}, or a Python file"
+    return InvalidArgument(f"unknown job {name!r:.80}", hint)
 
 
 def is_file(name: str) -> bool:

@@ -10,6 +10,7 @@ A broker reads the status files, so nothing here loads Spark, Arrow or Delta bef
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,8 +55,8 @@ class Lake:
             return chosen
         if self.folder is None:
             raise InvalidArgument(
-                f"{job} keeps its state in a folder, and {self.uri} is an object store",
-                "name one with --checkpoint; on a cluster, one that every machine has",
+                f"{job} needs a checkpoint folder, and {self.uri} is an object store",
+                "name one with --checkpoint; on a cluster, a folder that every machine can reach",
             )
         return str(self.folder / _INTERNAL / "checkpoints" / job)
 
@@ -104,7 +105,7 @@ def _checked(text: str) -> str:
     scheme = _ALIASES.get(parts.scheme, parts.scheme)
     if scheme not in SCHEMES:
         raise InvalidArgument(
-            f"the lake {text!r:.80} is neither a folder nor an object store that is known",
+            f"the lake {text!r:.80} is neither a folder nor a supported object store",
             f"write a path, or one of {', '.join(f'{each}://' for each in SCHEMES)}",
         )
     if not parts.netloc:
@@ -116,9 +117,14 @@ def write_atomically(path: Path, content: bytes) -> None:
     """A small file that is there whole or not at all, also after a power failure."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    fresh.write_bytes(content)
-    sync(fresh)
-    fresh.replace(path)
+    try:
+        fresh.write_bytes(content)
+        sync(fresh)
+        fresh.replace(path)
+    except OSError:  # on a full disk not even an empty file is left
+        with contextlib.suppress(OSError):
+            fresh.unlink(missing_ok=True)
+        raise
     sync(path.parent)
 
 

@@ -63,7 +63,7 @@ def run(lake: Lake) -> Migrated:
     """How many tables were converted, with how many files, and the sources that are in them."""
     if lake.folder is None or not is_old(lake):
         raise InvalidArgument(
-            f"{lake} is not a lake of Parquet folders", "a lake of Delta tables stays as it is"
+            f"{lake} is not a lake of Parquet folders", "a lake of Delta tables needs no conversion"
         )
     done = Migrated()
     internal = lake.folder / "_nexo"

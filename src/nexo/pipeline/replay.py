@@ -25,12 +25,12 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as f
 
-from nexo.pipeline.delta import MESSAGES_TABLE, check_not_old, open_table
+from nexo.pipeline.delta import MESSAGES_TABLE, check_not_old, open_table, store_errors
 from nexo.pipeline.failures import checked_sql
 from nexo.pipeline.parts import Bounds, columns_of, parts_of, rows_of
 from nexo.spark.link import TIMEOUT_S, link_to, numbered_publish, numbered_push
 from nexo.spark.options import read_options
-from nexo.spark.writer import batch_of_rows, runs
+from nexo.spark.writer import batch_of_rows, check_fits, runs
 from nexo.vocabulary.errors import InvalidArgument, QueueFull, RateLimited, ReadOnly
 from nexo.vocabulary.names import check_name
 
@@ -54,6 +54,10 @@ _QUEUE_COLUMNS = ("priority", "group_id")
 SENT = "sent long"
 _NUMBER_BITS = 24  # pushes of one wave; its number stands above them
 _PAUSE_S = 0.2
+_WAS_LARGER = (
+    "it was larger when this replay began: set it to that again, or replay what is left under "
+    "another --replay-id, with --from"
+)
 
 
 class Replay(msgspec.Struct, frozen=True):
@@ -92,18 +96,16 @@ class Replay(msgspec.Struct, frozen=True):
     def check(self) -> None:
         if (self.to_queue is None) == (self.to_topic is None):
             raise InvalidArgument(
-                "it is not clear where to replay to", "give one of --to-queue and --to-topic"
+                "no target, or two targets, given", "give either --to-queue or --to-topic"
             )
         if self.since is not None and self.until is not None and self.since >= self.until:
-            raise InvalidArgument("--from is not before --until", "no message is in between")
+            raise InvalidArgument("--from must be before --until", "swap them")
         if self.version is not None and self.as_of is not None:
-            raise InvalidArgument(
-                "--version and --as-of name two states of the table", "give one of them"
-            )
+            raise InvalidArgument("--version and --as-of cannot be combined", "use one of them")
         ago = self.since_ago or self.until_ago
         if ago is not None and self.replay_id is None and not self.dry_run:
             raise InvalidArgument(
-                f"{ago} ago is another time at each run, and a replay happens once",
+                f"{ago} ago means another time at each run, but a replay runs once",
                 "name it with --replay-id, or write a time such as 2026-05-31T14:30",
             )
         check_name(self.name, "replay")
@@ -180,7 +182,7 @@ def run(job: JobRun, lake: Lake, asked: Replay) -> dict[str, int]:
     """How many messages match, and how many of them were added now."""
     asked.check()
     check_not_old(lake)
-    _check_target(job, asked)
+    depth_max = _check_target(job, asked)
     plan = _kept_plan(lake, asked)
     if plan is not None:
         since = plan.since if asked.since_ago else asked.since
@@ -190,7 +192,7 @@ def run(job: JobRun, lake: Lake, asked: Replay) -> dict[str, int]:
     if asked.dry_run:
         return {"matched": found.all().count(), "added": 0}
     if plan is None:
-        plan = _new_plan(asked, found)
+        plan = _new_plan(asked, found, depth_max)
         _keep_plan(lake, asked, plan)
     waves = _counted(found, plan)
     left = [wave for wave in waves if wave.number > plan.waves_done]
@@ -218,12 +220,14 @@ def jobs(waves: Iterable[Wave], messages_max: int) -> Iterator[list[Wave]]:
         yield together
 
 
-def _check_target(job: JobRun, asked: Replay) -> None:
+def _check_target(job: JobRun, asked: Replay) -> int | None:
+    """How many messages the target holds at most, if it says so."""
     with job.client() as client:
         if asked.to_queue is not None:
-            client.queue(asked.to_queue).info()
-        elif asked.to_topic is not None:
+            return client.queue(asked.to_queue).info().settings.max_depth
+        if asked.to_topic is not None:
             client.topic(asked.to_topic).info()
+    return None
 
 
 def _check_source(parts: list[Part], asked: Replay) -> None:
@@ -236,24 +240,29 @@ def _check_source(parts: list[Part], asked: Replay) -> None:
 
 def _kept_plan(lake: Lake, asked: Replay) -> Plan | None:
     """The plan of a replay that ran before."""
-    content = lake.read("replays", f"{asked.name}.json")
+    with store_errors(lake.uri):
+        content = lake.read("replays", f"{asked.name}.json")
     if content is None:
         return None
     plan = msgspec.json.decode(content, type=Plan)
     if plan.what != asked.what:
         raise InvalidArgument(
-            f"replay {asked.name} was something else: other messages, or another target",
-            "give this one another --replay-id",
+            f"replay {asked.name} was run before with other messages or another target",
+            "use another --replay-id",
         )
     return plan
 
 
 def _keep_plan(lake: Lake, asked: Replay, plan: Plan) -> None:
-    lake.write(msgspec.json.encode(plan), "replays", f"{asked.name}.json")
+    with store_errors(lake.uri):
+        lake.write(msgspec.json.encode(plan), "replays", f"{asked.name}.json")
 
 
-def _new_plan(asked: Replay, found: Found) -> Plan:
-    wave = WAVE_MESSAGES if asked.rate is None else max(1, min(WAVE_MESSAGES, int(asked.rate)))
+def _new_plan(asked: Replay, found: Found, depth_max: int | None) -> Plan:
+    """A wave is one push: a larger one than fits an empty queue would never be taken."""
+    wave = min(WAVE_MESSAGES, depth_max or WAVE_MESSAGES)
+    if asked.rate is not None:
+        wave = max(1, min(wave, int(asked.rate)))
     return Plan(asked.what, found.end(), wave, since=asked.since, until=asked.until)
 
 
@@ -351,8 +360,8 @@ def _push(options: Options, producer: str, number: int, rows: pa.Table) -> None:
 
 def _brought(options: Options, name: str, producer: str, number: int, rows: pa.Table) -> int | None:
     """How many messages the push had, now or when it was taken before. A queue that is full or
-    cannot write is waited for."""
-    link, until = link_to(options), time.monotonic() + TIMEOUT_S
+    cannot write is waited for, as long as for a broker that is away."""
+    link, until = link_to(options), time.monotonic() + (options.timeout_s or TIMEOUT_S)
     to_topic = options.queue is None
     ask = numbered_publish if to_topic else numbered_push
     while True:
@@ -360,7 +369,9 @@ def _brought(options: Options, name: str, producer: str, number: int, rows: pa.T
             request = ask(name, batch_of_rows(rows, to_topic), producer, number)
             brought: int | None = link.wait(link.begin(request))
             return brought
-        except (QueueFull, RateLimited, ReadOnly):
+        except (QueueFull, RateLimited, ReadOnly) as refused:
+            if isinstance(refused, QueueFull):
+                check_fits(link, name, rows.num_rows, _WAS_LARGER)
             if time.monotonic() > until:
                 raise
         time.sleep(_PAUSE_S)  # nobody tells when there is room

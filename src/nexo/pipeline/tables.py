@@ -146,8 +146,8 @@ class Tables:
             except CommitFailedError:
                 self._levels_of = -1
         raise NexoError(
-            f"{self._tables[name].table_uri} is changed by others all the time",
-            "run one job of insights at a time",
+            f"{self._tables[name].table_uri} keeps being changed by other writers",
+            "run only one insights job at a time",
         )
 
     def _merge(self, name: str, rows: pa.Table) -> None:

@@ -101,7 +101,7 @@ class Condition:
         except self._duckdb.Error as error:
             told = str(error).strip().splitlines()[0]
             raise InvalidArgument(
-                f"the condition cannot be evaluated: {told}",
+                f"the SQL condition is not valid: {told}",
                 "columns: id, body, text, priority, attempts, created_at, attributes, group_id, "
                 "source, offset, state, reason",
             ) from None

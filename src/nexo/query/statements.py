@@ -62,7 +62,7 @@ class Statement:
         try:
             relation = self._connection.sql(self._text)
             if relation is None:
-                raise InvalidArgument("the statement gives no rows", "write a SELECT")
+                raise InvalidArgument("the statement returns no rows", "write a SELECT")
             return relation.to_arrow_reader(_ROWS_AT_ONCE)
         except self._duckdb.Error as error:
             raise self.refusal(error) from None
@@ -100,7 +100,7 @@ class Statement:
         if unknown is not None:
             return InvalidArgument(
                 f"there is no queue {unknown['name']}",
-                "names with dots or dashes stand in double quotes; "
+                "put names with dots or dashes in double quotes; "
                 "a topic is topic('name'), the lake is lake('messages')",
             )
         told = str(error).strip().splitlines()
@@ -160,7 +160,7 @@ class _Messages:
 
 def _lake_table(lake: str | None, name: str) -> Any:
     if lake is None:
-        raise InvalidArgument("which lake is not said", "give --lake DIR, or set NEXO_LAKE")
+        raise InvalidArgument("no lake was given", "add --lake DIR, or set NEXO_LAKE")
     if name not in _TABLES:
         raise InvalidArgument(
             f"the lake has no table {name!r:.60}", f"its tables are {', '.join(_TABLES)}"

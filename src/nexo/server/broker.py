@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from nexo import __version__
+from nexo.doors.admin_http.app import api_document
 from nexo.doors.json_udp.door import UdpDoor
 from nexo.doors.rpc_tcp.door import RpcDoor
 from nexo.engine.desk import AdaptiveRunner
@@ -66,6 +67,7 @@ class Broker:
         self._rpc: RpcDoor | None = None
         self._udp: UdpDoor | None = None
         self._lag: LagTimer | None = None
+        self._surroundings: BrokerSurroundings | None = None
 
     @property
     def engine(self) -> Engine:
@@ -107,13 +109,16 @@ class Broker:
         self._mount_apps(engine, data)
         self._udp = UdpDoor(engine, security.guard) if configuration.udp == "on" else None
         try:
-            return Ports(
+            ports = Ports(
                 http=await self._open(self._http, configuration.http_port, "http"),
                 rpc=await self._open(self._rpc, configuration.rpc_port, "rpc"),
                 udp=await self._open(self._udp, configuration.udp_port, "udp")
                 if self._udp is not None
                 else None,
             )
+            assert self._surroundings is not None
+            self._surroundings.rpc_port = ports.rpc
+            return ports
         except BaseException:
             await self.stop()
             raise
@@ -137,7 +142,8 @@ class Broker:
         assert http is not None
         assert rpc is not None
         counted = {"http": lambda: http.connections, "rpc": lambda: len(rpc.connections)}
-        surroundings = BrokerSurroundings(data, counted)
+        surroundings = BrokerSurroundings(data, counted, self._configuration.region)
+        self._surroundings = surroundings
         http.show_metrics(engine, surroundings)
         http.open_admin(engine, surroundings)
         http.open_console(engine, surroundings)
@@ -153,11 +159,11 @@ class Broker:
                 who = await asyncio.to_thread(listener, port, protocol)
                 raise NotReady(
                     f"port {port} on {host} is taken by {who or 'another process'}",
-                    f"stop it, or choose another port with --{kind}-port (0: any free one)",
+                    f"stop it, or choose another port with --{kind}-port (0 means any free port)",
                 ) from error
             if isinstance(error, socket.gaierror):
                 raise InvalidArgument(
-                    f"there is no host {host!r:.80}", "check --host: a name or an address"
+                    f"unknown host {host!r:.80}", "check --host: a host name or an IP address"
                 ) from error
             reason = os.strerror(error.errno or 0)
             raise NotReady(
@@ -205,10 +211,21 @@ def journal_of(data: str, url: str | None = None) -> Journal:
 class BrokerSurroundings:
     """What is known of a broker outside of its engine: its version, its connections, its disk."""
 
-    def __init__(self, data: Path | None, connections: dict[str, Callable[[], int]]) -> None:
+    def __init__(
+        self,
+        data: Path | None,
+        connections: dict[str, Callable[[], int]],
+        region: str,
+    ) -> None:
         self.version = __version__
+        self.region = region
+        self.rpc_port = 0  # where native clients connect, once it is open
         self._data = data
         self._connections = connections
+
+    def api_document(self) -> bytes:
+        """The OpenAPI document of the admin API."""
+        return api_document(__version__)
 
     def connections(self) -> dict[str, int]:
         """Open connections by door."""

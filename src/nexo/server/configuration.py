@@ -44,12 +44,12 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`nexo serve` without any of these runs a broker on loopback with its data in ./nexo-data."""
 
     data: Annotated[
-        str, Meta(min_length=1, description="the data directory; `:memory:` keeps nothing")
+        str, Meta(min_length=1, description="data directory; `:memory:` stores nothing on disk")
     ] = "nexo-data"
     journal: Annotated[
         str | None,
         Meta(
-            description="keep everything in this PostgreSQL database instead of a data directory: "
+            description="store everything in this PostgreSQL database instead of a data directory: "
             "`postgresql://USER@HOST/DATABASE`",
         ),
     ] = None
@@ -61,69 +61,84 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Annotated[str, Meta(min_length=1)] | None,
         Meta(description="the host name at which other nodes reach this one; default: --host"),
     ] = None
-    host: Annotated[str, Meta(min_length=1, description="the address to listen on")] = "127.0.0.1"
+    host: Annotated[str, Meta(min_length=1, description="address to listen on")] = "127.0.0.1"
     http_port: Annotated[
-        Port, Meta(description="the port of the SQS API and all else over HTTP; 0: any free one")
+        Port,
+        Meta(
+            description="HTTP port: SQS and SNS APIs, console, admin API, metrics; 0: any free port"
+        ),
     ] = 9324
     rpc_port: Annotated[
-        Port, Meta(description="the port of the native protocol; 0: any free one")
+        Port, Meta(description="port for Nexo clients and Spark; 0: any free port")
     ] = 9325
-    udp_port: Annotated[Port, Meta(description="the port of JSON over UDP; 0: any free one")] = 9326
-    udp: Annotated[Literal["on", "off"], Meta(description="`off`: no JSON over UDP")] = "on"
+    udp_port: Annotated[Port, Meta(description="port for JSON over UDP; 0: any free port")] = 9326
+    udp: Annotated[Literal["on", "off"], Meta(description="JSON over UDP, `on` or `off`")] = "on"
     account: Annotated[
         str,
-        Meta(pattern=r"^\d{12}$", description="the AWS account that the queues of all belong to"),
+        Meta(pattern=r"^\d{12}$", description="AWS account ID used in queue URLs and ARNs"),
     ] = "000000000000"
     region: Annotated[
         str,
-        Meta(pattern=r"^[a-z0-9-]{1,32}$", description="the AWS region that they are in"),
+        Meta(pattern=r"^[a-z0-9-]{1,32}$", description="AWS region used in ARNs"),
     ] = "us-east-1"
     aws_pauses: Annotated[
         Literal["on", "off"],
-        Meta(description="`on`: as AWS, wait 60 s between purges and before a name is used again"),
+        Meta(
+            description="like AWS, refuse a second purge, or a queue with the name of a deleted "
+            "one, within 60 s: `on` or `off`"
+        ),
     ] = "off"
     access: Annotated[
         Literal["development", "required"],
-        Meta(description="`required`: a token for everything; `development`: anyone may"),
+        Meta(
+            description="whether calls need a token: `required`, or `development` (anyone may do "
+            "everything)"
+        ),
     ] = "development"
     insecure: Annotated[
-        bool, Meta(description="let anyone do everything also on an address that others reach")
+        bool,
+        Meta(description="allow `development` access on an address that other machines can reach"),
     ] = False
     tls_cert: Annotated[
         str | None,
-        Meta(description="the certificate for TLS, a PEM file; taken up anew if changed"),
+        Meta(description="TLS certificate, a PEM file; reloaded when the file changes"),
     ] = None
-    tls_key: Annotated[str | None, Meta(description="the key of the certificate, a PEM file")] = (
-        None
-    )
+    tls_key: Annotated[
+        str | None, Meta(description="private key of the TLS certificate, a PEM file")
+    ] = None
     ports_file: Annotated[
-        str | None, Meta(description="a file to write the chosen ports to, as JSON, once ready")
+        str | None,
+        Meta(description="file to write the ports in use to, as JSON, once the broker is ready"),
     ] = None
     memory_limit: Annotated[
         int,
         Meta(
             ge=4 * CHUNK_BYTES_MAX,
-            description="memory that queues and topics may take; payload beyond it leaves memory",
+            description="memory for queues and topics; message bodies beyond it stay on disk only",
         ),
     ] = MEMORY_LIMIT_BYTES
     events_retention: Annotated[
         float,
-        Meta(ge=1, le=RETENTION_MS_MAX / 1000, description="how long `nexo.events` is kept"),
+        Meta(
+            ge=1,
+            le=RETENTION_MS_MAX / 1000,
+            description="how long events are kept in `nexo.events`",
+        ),
     ] = EVENTS_RETENTION_MS / 1000
     events_retention_bytes: Annotated[
-        int, Meta(ge=1, description="how much of `nexo.events` is kept")
+        int, Meta(ge=1, description="maximum total size of the events kept in `nexo.events`")
     ] = EVENTS_RETENTION_BYTES
     lake: Annotated[
         str | None,
-        Meta(description="the lake of the pipeline, whose jobs and tables the console shows"),
+        Meta(description="lake of the pipeline; the console shows its jobs and tables"),
     ] = None
     log_format: Annotated[
         Literal["auto", "human", "json"],
-        Meta(description="`human` or `json`; `auto`: human in a terminal, JSON elsewhere"),
+        Meta(description="log format: `human`, `json` or `auto` (human in a terminal, else JSON)"),
     ] = "auto"
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
-        Meta(description="what is worth a line: `debug`, `info`, `warning` or `error`"),
+        Meta(description="lowest level to log: `debug`, `info`, `warning` or `error`"),
     ] = "info"
 
 
@@ -185,10 +200,10 @@ def _read(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidArgument(
-            f"the configuration {path} cannot be read: {error.strerror}", "check --config"
+            f"the configuration file {path} cannot be read: {error.strerror}", "check --config"
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"the configuration {path} is not TOML: {error}") from None
+        raise InvalidArgument(f"the configuration file {path} is not valid TOML: {error}") from None
 
 
 def _known(name: str, where: str) -> str:
@@ -197,7 +212,7 @@ def _known(name: str, where: str) -> str:
         return field
     near = difflib.get_close_matches(field, _FIELDS, 1)
     hint = f"did you mean {near[0]}?" if near else "the settings are " + ", ".join(_FIELDS)
-    raise InvalidArgument(f"{where}: there is no setting {name!r:.80}", hint)
+    raise InvalidArgument(f"{where}: unknown setting {name!r:.80}", hint)
 
 
 def _convert(name: str, value: Any, where: str) -> Any:

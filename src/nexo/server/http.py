@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from nexo.access.operations import OPERATIONS
 from nexo.doors.admin_http.app import AdminApp
 from nexo.doors.console.history import Sampler
-from nexo.doors.http.front import Front, Guarded, NoOtherSites
+from nexo.doors.http.front import Front, Guarded
 from nexo.doors.http.server import HttpDoor
 from nexo.doors.metrics_http.app import MetricsApp
 from nexo.doors.sns_http.app import SnsApi
@@ -91,9 +91,10 @@ class HttpService:
             guard=security.guard,
             others=[SnsApi(engine, security.guard, **place)],
         )
-        self.front = Front(self._sqs, {}, lambda: engine.trouble)
-        served = NoOtherSites(self.front) if security.is_for_this_machine else self.front
-        self._door = HttpDoor(served, security.tls)
+        self.front = Front(
+            self._sqs, {}, lambda: engine.trouble, no_other_sites=security.is_for_this_machine
+        )
+        self._door = HttpDoor(self.front, security.tls)
         self._console: LateConsole | None = None
         self._lake = configuration.lake
 

@@ -63,7 +63,7 @@ async def _open(data: str) -> Engine:
     """Raises `NotReady` if a broker has it open."""
     if data == IN_MEMORY:
         raise InvalidArgument(
-            "a broker that keeps nothing has no tokens to prepare", "name its data directory"
+            "a broker with --data :memory: stores no tokens", "name a data directory with --data"
         )
     draw = random.SystemRandom()
     url = data if is_postgresql(data) else None

@@ -60,12 +60,12 @@ class Security:
             tokens.guard_with(self.guard.adopt)
         if self.guard.is_required and tokens is not None and not tokens.all():
             logger.warning(
-                "access is required and there is no token: nobody gets in",
+                "access is required but there are no tokens: every call will be refused",
                 extra={"hint": "stop, then nexo token create admin --allow '*:*' --data DIR"},
             )
         if not self._is_loopback and self._tls is None:
             logger.warning(
-                "tokens and messages cross the network in the clear",
+                "tokens and messages are sent over the network unencrypted",
                 extra={"hint": "give --tls-cert and --tls-key"},
             )
         self._go_round()
@@ -90,9 +90,9 @@ def check_exposure(configuration: Configuration) -> None:
         return
     if not is_loopback(configuration.host):
         raise Forbidden(
-            f"on {configuration.host} anyone in the network could do everything",
-            "give --access required (and make tokens with nexo token create), "
-            "or --insecure if that is meant",
+            f"on {configuration.host} anyone on the network could read and change everything",
+            "add --access required (and create tokens with nexo token create), "
+            "or --insecure if you want that",
         )
 
 
@@ -126,6 +126,6 @@ def _tls(configuration: Configuration) -> ServerTls | None:
         return None
     if certificate is None or key is None:
         raise InvalidArgument(
-            "TLS takes a certificate and its key", "give both --tls-cert and --tls-key"
+            "TLS needs a certificate and its private key", "give both --tls-cert and --tls-key"
         )
     return ServerTls(Path(certificate), Path(key))

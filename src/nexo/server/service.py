@@ -107,7 +107,7 @@ def raise_descriptors() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     except (OSError, ValueError) as error:  # macOS allows less than it says
         logger.warning(
-            "the limit of open files stays",
+            "cannot raise the limit of open files",
             extra={"limit": soft, "reason": str(error), "hint": f"ulimit -n {wanted}"},
         )
 
@@ -186,9 +186,9 @@ async def _watch(broker: Broker, stopping: asyncio.Future[str]) -> None:
         said = refusal
         stall = _first(engine.trouble for engine in broker.engines) if refusal is None else None
         if stall is not None and stalled is None:
-            logger.error("commits do not come", extra={"reason": stall.message, "hint": stall.hint})
+            logger.error("commits are overdue", extra={"reason": stall.message, "hint": stall.hint})
         elif stall is None and stalled is not None:
-            logger.info("commits come again")
+            logger.info("commits work again")
         stalled = stall
         unreadable = _tell_unreadable(broker, unreadable)
         aheads_ms = [engine.clock_ahead_ms() for engine in broker.engines]

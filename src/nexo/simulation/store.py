@@ -201,6 +201,10 @@ class WatchedJournal:
         self._alone("last_row")
         return self._inner.last_row()
 
+    @property
+    def next_is_long(self) -> bool:
+        return self._inner.next_is_long
+
     def commit(self, commit: Commit) -> float:
         self._alone("commit")
         self.commits += 1

@@ -68,7 +68,7 @@ class Claims:
             # other messages now; if it was acked instead, this claim is refused.
             got = self.claim(number - 1, count, bytes_max)
             _log.warning(
-                "batch %d of consumer %s lapsed before it was planned: it now has %d messages",
+                "the claim of batch %d of consumer %s expired: the batch now has %d messages",
                 number,
                 self.consumer,
                 got.messages,
@@ -117,7 +117,7 @@ class Claims:
                 except Fenced:
                     return  # another driver keeps it; the next command tells Spark
                 except NexoError as error:  # the next command will meet it too, and tell Spark
-                    _log.warning("the claim of %s could not be kept: %s", self.consumer, error)
+                    _log.warning("could not renew the claim of %s: %s", self.consumer, error)
 
 
 def empty(number: int) -> Sealed:

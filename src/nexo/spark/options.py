@@ -34,110 +34,116 @@ class Described(NamedTuple):
 
 
 TABLE = (
+    Described("endpoint", "all", "`$NEXO_URL`, else `nexo://127.0.0.1:9325`", "URL of the broker"),
+    Described("queue", "all", "", "queue to read from or write to"),
     Described(
-        "endpoint", "all", "`$NEXO_URL`, else `nexo://127.0.0.1:9325`", "where the broker is"
+        "topic",
+        "all",
+        "",
+        "topic to read from or write to; for reading, several separated by commas",
     ),
-    Described("queue", "all", "", "the queue to read from or to write to"),
-    Described("topic", "all", "", "the topic; when reading, several with commas between them"),
     Described(
         "topicPattern",
         "read",
         "",
-        "a regular expression that the whole name of a topic must match; topics that come later "
-        "are read from their beginning",
+        "regular expression that must match the whole topic name; topics created later are read "
+        "from their first message",
     ),
     Described(
         "maxMessagesPerTrigger",
         "stream",
-        "all there is",
-        "messages in one micro-batch; `maxOffsetsPerTrigger` is another name for it",
+        "no limit",
+        "maximum messages per micro-batch; `maxOffsetsPerTrigger` is an alias",
     ),
     Described(
         "minMessagesPerTrigger",
         "stream",
         "1",
-        "wait until so many messages are there; `minOffsetsPerTrigger` is another name for it",
+        "wait until this many messages are available; `minOffsetsPerTrigger` is an alias",
     ),
     Described(
         "maxTriggerDelay",
         "stream",
         "`15m`",
-        "with `minMessagesPerTrigger`: how long after the last micro-batch fewer will do",
+        "with `minMessagesPerTrigger`: maximum time to wait for them after the last micro-batch",
     ),
-    Described("maxBytesPerTrigger", "stream", "all there is", "payload bytes in one micro-batch"),
-    Described("minPartitions", "read", "by size", "the least number of slices that are read"),
+    Described(
+        "maxBytesPerTrigger", "stream", "queues: 256 MiB", "maximum body bytes per micro-batch"
+    ),
+    Described("minPartitions", "read", "by size", "minimum number of partitions to read"),
     Described(
         "startingOffsets",
         "topics",
         "stream: `latest`, batch: `earliest`",
-        'where to begin: `earliest`, `latest`, or JSON such as `{"news": 12}`, where -2 is the '
-        "earliest and -1 the latest, and `*` stands for the topics that it does not name",
+        'where to start: `earliest`, `latest`, or JSON such as `{"news": 12}`; -2 means earliest, '
+        "-1 latest, and `*` all other topics",
     ),
     Described(
         "startingTimestamp",
         "topics",
         "",
-        "begin at the first message of this time or later: ISO 8601, or milliseconds since 1970",
+        "start at the first message of this time or later: ISO 8601, or milliseconds since 1970",
     ),
     Described(
         "startingOffsetsByTimestamp",
         "topics",
         "",
-        'the same for each topic, as JSON with milliseconds: `{"news": 1767225600000}`; topics '
-        "that it does not name begin as `startingOffsets` says",
+        'start time per topic, as JSON in milliseconds: `{"news": 1767225600000}`; other topics '
+        "use `startingOffsets`",
     ),
     Described(
         "endingTimestamp",
         "topics, batch",
         "",
-        "end at the first message of this time or later, not included; written like "
-        "`startingTimestamp`",
+        "end before the first message of this time or later; same format as `startingTimestamp`",
     ),
-    Described("endingOffsets", "topics, batch", "`latest`", "where to end, not included"),
+    Described("endingOffsets", "topics, batch", "`latest`", "where to end (exclusive)"),
     Described(
         "failOnDataLoss",
         "read",
         "`true`",
-        "whether to fail when messages that should be read are gone: passed by retention, or "
-        "acked already because the checkpoint is an older copy",
+        "fail if messages are missing: expired, or already acked because the checkpoint is an "
+        "older copy",
     ),
-    Described("mode", "queues, batch", "`peek`", "`peek` reads a view and takes nothing"),
+    Described(
+        "mode", "queues, batch", "`peek`", "`peek` reads a view of one moment and takes no messages"
+    ),
     Described(
         "writeId",
         "batch write",
         "",
-        "names a write: repeating it under the same name adds nothing, and other rows under that "
-        "name are refused. Inside `foreachBatch` leave it out: the write is named after the query, "
-        "the micro-batch and its place in it",
+        "name of the write: repeating it with the same name adds nothing, and other rows with that "
+        "name are refused. Leave it out inside `foreachBatch`: the write is named after "
+        "the query, the micro-batch and its position in it",
     ),
     Described(
         "verifyRepeats",
         "write",
         "`true`",
-        "whether a write that runs again must have the same rows. `false` is for rows that differ "
-        "by time or chance each time they are computed: those of the first run count",
+        "fail if a repeated write has other rows. Set `false` for rows that differ each time they "
+        "are computed, such as random values: the rows of the first run count",
     ),
     Described(
         "token",
         "all",
         "`$NEXO_TOKEN`",
-        "who you are, where the broker asks for it; `@FILE` is what stands in a file",
+        "access token, if the broker requires one; `@FILE` reads it from a file",
     ),
     Described(
         "tlsCa",
         "all",
         "`$NEXO_TLS_CA`, else the system's",
-        "the file with the certificates to trust, for an endpoint that begins with `nexos://`; it "
-        "must be there on every machine",
+        "PEM file with the CA certificates to trust, for `nexos://` endpoints; it must exist on "
+        "every machine",
     ),
     Described(
         "timeout",
         "all",
         "`$NEXO_BROKER_TIMEOUT`, else `10m` for streams, `1m` for batches",
-        "how long to wait for a broker that is away, or a queue that is full, before the query "
-        "fails: `90s`, `15m`",
+        "how long to wait while the broker is unreachable or the queue is full before the query "
+        "fails, such as `90s` or `15m`",
     ),
-    Described("tlsVerify", "all", "`true`", "whether the broker's certificate is checked"),
+    Described("tlsVerify", "all", "`true`", "verify the broker's certificate"),
 )
 _ALIASES = {
     "maxoffsetspertrigger": "maxMessagesPerTrigger",
@@ -247,13 +253,13 @@ def _check_together(values: dict[str, str]) -> None:
     named = [name for name in _TARGETS if values.get(name)]
     if len(named) > 1:
         raise InvalidArgument(
-            f"{' and '.join(named)} cannot be read or written together", "name exactly one of them"
+            f"{' and '.join(named)} cannot be combined", "name exactly one of them"
         )
     for name in _OF_TOPICS:
         if "queue" in named and name in values:
             raise InvalidArgument(
-                f"{name} is for topics: a queue has no offsets to start from",
-                "a queue is read from what is in line; read its archive to go back in time",
+                f"{name} works with topics only: a queue has no offsets",
+                "a queue gives the messages it holds; read its archive for earlier ones",
             )
     for one, other in (
         ("startingOffsets", "startingTimestamp"),
@@ -261,15 +267,15 @@ def _check_together(values: dict[str, str]) -> None:
         ("endingOffsets", "endingTimestamp"),
     ):
         if one in values and other in values:
-            raise InvalidArgument(f"{one} and {other} contradict each other")
+            raise InvalidArgument(f"{one} and {other} cannot be combined")
     if "maxTriggerDelay" in values and "minMessagesPerTrigger" not in values:
         raise InvalidArgument(
-            "maxTriggerDelay alone means nothing", "set minMessagesPerTrigger too, or leave it out"
+            "maxTriggerDelay needs minMessagesPerTrigger", "set both, or leave both out"
         )
     mode = values.get("mode", "peek")
     if mode != "peek":
         raise InvalidArgument(
-            f"there is no mode {mode!r}", "'peek' is the only one: it reads and takes nothing"
+            f"unknown mode {mode!r}", "the only mode is 'peek': it reads without taking messages"
         )
 
 

@@ -109,7 +109,7 @@ class ViewReader(DataSourceReader):
         """The queue is larger than the broker's memory, and these were acked meanwhile."""
         problem = f"{missing} messages of {self._queue!r} were acked before they were read"
         if self._options.fail_on_data_loss:
-            raise LeaseLost(problem, "set failOnDataLoss to false to do without them, or try again")
+            raise LeaseLost(problem, "set failOnDataLoss to false to skip them, or try again")
         _log.warning("%s", problem)
 
 

@@ -99,8 +99,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if count:
                 held_for = show_duration(info.claimed_age_ms.get(consumer, 0) // 1000)
                 _log.warning(
-                    "messages of queue %s that the query %s holds, which this one does not get: "
-                    "%d, for %s. If that query is gone, give them back: "
+                    "queue %s has messages claimed by the query %s, which this query does not get: "
+                    "%d, for %s. If that query is gone, release them: "
                     "nexo queue release %s --consumer %s",
                     self._queue,
                     consumer,
@@ -194,7 +194,9 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             sealed = empty(end["batch"])
         self._latest = end
         if not sealed.messages:
-            _log.warning("batch %s of queue %s was given back: it is empty", end, self._queue)
+            _log.warning(
+                "batch %s of queue %s was released by an operator: it is empty", end, self._queue
+            )
         parts = end.get("slices") or self._slices_of(sealed)  # older checkpoints do not say it
         return [
             QueueSlice(claims.consumer, claims.epoch, sealed.number, sealed.incarnation, *each)
@@ -213,7 +215,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _begin_anew(self, claims: Claims, count: int, bytes_max: int) -> Offset | None:
         """The checkpoint is an old copy, and what it would read again is gone: go on as another
         consumer with what is there."""
-        _log.warning("batches of consumer %s were acked before: skipping them", claims.consumer)
+        _log.warning("skipping batches of consumer %s that were already acked", claims.consumer)
         claims.abandon()
         anew = self._claims_of(f"spark-{uuid.uuid4()}")
         got = anew.claim(0, count, bytes_max)
@@ -262,14 +264,14 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             at = msgspec.msgpack.decode(answer.head)
             if at == came_to:
                 raise LeaseLost(
-                    f"batch {partition.number} of consumer {partition.consumer!r} was given back "
+                    f"batch {partition.number} of consumer {partition.consumer!r} was released "
                     "while it was read",
-                    "an operator released it: start the query again, the batch is empty then",
+                    "an operator released it: start the query again, which skips the batch",
                 )
             unread = at - came_to - sum(part.count for part in parts)
             if unread:
                 _log.warning(
-                    "%d messages of queue %s cannot be read: batch %d goes on without them, "
+                    "%d messages of queue %s cannot be read: batch %d continues without them, "
                     "and they stay in the queue",
                     unread,
                     self._queue,

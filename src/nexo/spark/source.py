@@ -81,14 +81,14 @@ class NexoDataSource(DataSource):
         if given.replace("bigint", "long") != ours:
             raise InvalidArgument(
                 f"the schema is fixed, and is not: {given:.200}",
-                f"leave .schema() out, and select() and cast() what was loaded; it is: {ours}",
+                f"leave .schema() out, and select() or cast() after load(); the schema is: {ours}",
             )
 
     def _check_readable(self) -> None:
         asked = self._asked
         if asked.queue is None and not asked.topics and asked.topic_pattern is None:
             raise InvalidArgument(
-                "nothing is named to read from",
+                "no source is given",
                 "set one of the options queue, topic and topicPattern",
             )
 
@@ -96,5 +96,5 @@ class NexoDataSource(DataSource):
 def _refuse_overwrite(overwrite: bool) -> None:
     if overwrite:
         raise InvalidArgument(
-            "what is in a queue or topic cannot be overwritten", "write with mode('append')"
+            "messages in a queue or topic cannot be overwritten", "write with mode('append')"
         )

@@ -96,7 +96,7 @@ def _check_read(named: Iterable[str], topics: dict[str, Kept], option: str) -> N
     strangers = sorted(set(named) - topics.keys())
     if strangers:
         raise InvalidArgument(
-            f"{option} names {', '.join(strangers)}, which is not read",
+            f"{option} names {', '.join(strangers)}, which this query does not read",
             f"it may name: {', '.join(sorted(topics))}",
         )
 

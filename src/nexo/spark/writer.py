@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from nexo.client.operation import Operation
+    from nexo.spark.link import Link
     from nexo.spark.options import Options
     from nexo.spark.write_names import MicroBatch
 
@@ -63,6 +64,10 @@ RUN_ROWS_WIDE = 10_000  # with attributes, which take room of their own
 RUN_BYTES_MAX = 32 * 1024 * 1024
 PUSHES_UNDER_WAY = 4  # to one broker by one task
 _PAUSE_S = 0.2
+_FEWER_ROWS = (
+    "write fewer rows to a partition: repartition(n) with {depth_max} rows or fewer in each; or "
+    "raise max_depth"
+)
 
 WRITE_COLUMNS = (
     "body",
@@ -159,26 +164,11 @@ class _Writing:
                 raise self._other_rows(name, rows.num_rows) from None
             except (QueueFull, RateLimited, ReadOnly) as refused:
                 if isinstance(refused, QueueFull):
-                    self._check_fits(name, rows.num_rows)
+                    check_fits(self._link, name, rows.num_rows, _FEWER_ROWS)
                 if time.monotonic() > until:
                     raise
             time.sleep(_PAUSE_S)  # nobody tells when there is room
             request = self._link.begin(self._request(name, rows, number))
-
-    def _check_fits(self, name: str, count: int) -> None:
-        """Waiting helps only if this push fits an empty queue. It cannot be cut: its number stands
-        for these rows."""
-        try:
-            depth_max = self._link.call(calls.DescribeQueue(name)).settings.get("max_depth")
-        except Forbidden:  # who may push need not be allowed to look
-            return
-        if depth_max is not None and count > depth_max:
-            raise InvalidArgument(
-                f"{count} rows are one push to queue {name!r}, which never holds more than "
-                f"{depth_max} messages (max_depth)",
-                f"write fewer rows to a partition: repartition(n) with {depth_max} rows or fewer "
-                "in each; or raise max_depth",
-            )
 
     def _other_rows(self, name: str, count: int) -> InvalidArgument:
         """The broker has other rows under this name; these are not written."""
@@ -238,11 +228,26 @@ class StreamWriter(DataSourceStreamArrowWriter):
         batch = micro_batch_of(context)
         if batch is None:
             raise NexoError(
-                "Spark does not say which query and micro-batch this is",
+                "Spark does not report the query and micro-batch of this write",
                 "use foreachBatch with option writeId, and report this",
             )
         producer = f"{batch.query}/{context.partitionId()}"
         return _write(_Writing(self._options, self._to_topic, producer, batch.first), iterator)
+
+
+def check_fits(link: Link, name: str, count: int, hint: str) -> None:
+    """Waiting for room helps only if this push fits an empty queue. It cannot be cut: its number
+    stands for these rows. `hint` may say {depth_max}."""
+    try:
+        depth_max = link.call(calls.DescribeQueue(name)).settings.get("max_depth")
+    except Forbidden:  # who may push need not be allowed to look
+        return
+    if depth_max is not None and count > depth_max:
+        raise InvalidArgument(
+            f"{count} messages are one push to queue {name!r}, which never holds more than "
+            f"{depth_max} (max_depth)",
+            hint.format(depth_max=depth_max),
+        )
 
 
 def _write(writing: _Writing, batches: Iterator[pa.RecordBatch]) -> Written:
@@ -298,8 +303,8 @@ def check_columns(columns: dict[str, str], options: Options) -> None:
             close = difflib.get_close_matches(name, WRITE_COLUMNS, n=1)
             hint = f"did you mean {close[0]!r}? else drop it" if close else "drop it"
             raise InvalidArgument(
-                f"column {name!r} means nothing to a queue",
-                f"{hint}; what is written: {', '.join(WRITE_COLUMNS)}",
+                f"unknown column {name!r}",
+                f"{hint}; the columns are: {', '.join(WRITE_COLUMNS)}",
             )
         allowed = _KINDS[name]
         if kind not in allowed and not kind.startswith("decimal"):
@@ -318,7 +323,7 @@ def _check_target(columns: dict[str, str], options: Options) -> None:
     set_here = options.queue is not None or bool(options.topics)
     if len(named) + set_here != 1:
         raise InvalidArgument(
-            "it is not clear where to write to" if named or set_here else "no target is named",
+            "more than one target is given" if named or set_here else "no target is given",
             "set exactly one of option queue, option topic, column queue and column topic",
         )
     to_topic = bool(options.topics) or "topic" in columns
@@ -417,6 +422,6 @@ def _attributes(column: pa.ChunkedArray) -> bytes | list[bytes | None] | None:
         named = sorted(pairs or ())
         own = {name: value for name, value in named if not name.startswith(RESERVED_PREFIX)}
         if None in own.values():
-            raise InvalidArgument("an attribute has no value", "attributes are texts")
+            raise InvalidArgument("an attribute has no value", "attribute values must be strings")
         encoded.append(encode_attributes(own) if own else None)
     return encoded[0] if len(set(encoded)) == 1 else encoded

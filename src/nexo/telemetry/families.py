@@ -26,76 +26,80 @@ class Family(msgspec.Struct, frozen=True):
 
 
 QUEUE_DEPTH = Family("nexo_queue_depth", "gauge", "Messages in the queue.", ("queue",))
-QUEUE_READY = Family("nexo_queue_ready", "gauge", "Messages that can be delivered.", ("queue",))
+QUEUE_READY = Family("nexo_queue_ready", "gauge", "Messages ready for delivery.", ("queue",))
 QUEUE_SCHEDULED = Family(
-    "nexo_queue_scheduled", "gauge", "Messages that wait for their time.", ("queue",)
+    "nexo_queue_scheduled", "gauge", "Messages that wait for a delay or a retry.", ("queue",)
 )
 QUEUE_IN_FLIGHT = Family(
-    "nexo_queue_in_flight", "gauge", "Messages that consumers hold.", ("queue",)
+    "nexo_queue_in_flight",
+    "gauge",
+    "Messages delivered to a consumer and not acked yet.",
+    ("queue",),
 )
 QUEUE_OLDEST_AGE = Family(
     "nexo_queue_oldest_age_seconds", "gauge", "Age of the oldest message.", ("queue",)
 )
 QUEUE_CONSUMERS = Family(
-    "nexo_queue_consumers", "gauge", "Subscriptions, and pops that wait.", ("queue",)
+    "nexo_queue_consumers", "gauge", "Subscriptions and waiting pops.", ("queue",)
 )
 QUEUE_CLAIMED = Family(
     "nexo_queue_claimed",
     "gauge",
-    "Messages that a consumer of Spark holds.",
+    "Messages claimed by a Spark query.",
     ("queue", "consumer"),
 )
 QUEUE_CLAIMED_AGE = Family(
     "nexo_queue_claimed_age_seconds",
     "gauge",
-    "How long a consumer of Spark has held the first of its messages.",
+    "Time since a Spark query claimed the first of its messages.",
     ("queue", "consumer"),
 )
 MESSAGES = Family(
     "nexo_messages_total",
     "counter",
-    "Messages by what happened to them: pushed, delivered, acked, nacked, timed_out, expired, "
-    "dead_lettered.",
+    "Messages by event: pushed, delivered, acked, nacked, timed_out, expired, dead_lettered.",
     ("queue", "event"),
 )
-RETRIES = Family(
-    "nexo_retries_total", "counter", "Deliveries of messages delivered before.", ("queue",)
-)
+RETRIES = Family("nexo_retries_total", "counter", "Deliveries after the first.", ("queue",))
 WAIT = Family(
-    "nexo_queue_wait_seconds", "histogram", "From push to the first delivery.", ("queue",)
+    "nexo_queue_wait_seconds", "histogram", "Time from push to first delivery.", ("queue",)
 )
-WORK = Family("nexo_queue_work_seconds", "histogram", "From delivery to the ack.", ("queue",))
-TOPIC_MESSAGES = Family("nexo_topic_messages", "gauge", "Messages that can be read.", ("topic",))
-TOPIC_BYTES = Family("nexo_topic_bytes", "gauge", "Payload that is kept.", ("topic",))
+WORK = Family("nexo_queue_work_seconds", "histogram", "Time from delivery to ack.", ("queue",))
+TOPIC_MESSAGES = Family("nexo_topic_messages", "gauge", "Messages kept in the topic.", ("topic",))
+TOPIC_BYTES = Family(
+    "nexo_topic_bytes", "gauge", "Bytes of the messages kept in the topic.", ("topic",)
+)
 PUBLISHED = Family("nexo_published_total", "counter", "Messages published.", ("topic",))
 UNSHOWN = Family(
-    "nexo_unshown_queues", "gauge", 'Queues beyond the limit, counted together as queue="".'
+    "nexo_unshown_queues",
+    "gauge",
+    'Queues beyond the limit of series, reported together as queue="".',
 )
 COMMIT = Family(
-    "nexo_commit_seconds", "histogram", "From the start of a commit until it is durable."
+    "nexo_commit_seconds", "histogram", "Time from the start of a commit until it is durable."
 )
 SYNC = Family(
-    "nexo_sync_seconds", "histogram", "What the disk took of a commit: the write and its fsync."
+    "nexo_sync_seconds", "histogram", "Time of the disk write of a commit, with its fsync."
 )
-UNSETTLED = Family("nexo_unsettled_bytes", "gauge", "Payload that waits for the disk.")
-LOOP_LAG = Family(
-    "nexo_loop_lag_seconds", "histogram", "How late the event loop came to what was due."
+UNSETTLED = Family(
+    "nexo_unsettled_bytes", "gauge", "Bytes of message bodies that wait for the disk."
 )
+LOOP_LAG = Family("nexo_loop_lag_seconds", "histogram", "Delay of the event loop.")
 CONNECTIONS = Family("nexo_connections", "gauge", "Open connections.", ("door",))
-PAYLOAD_MEMORY = Family("nexo_payload_memory_bytes", "gauge", "Payload in memory.")
+PAYLOAD_MEMORY = Family("nexo_payload_memory_bytes", "gauge", "Bytes of message bodies in memory.")
 BOOKKEEPING = Family(
     "nexo_bookkeeping_memory_bytes",
     "gauge",
-    "Memory for what queues and topics know of messages besides payload, estimated.",
+    "Estimated memory of queues and topics, without message bodies.",
 )
 PAYLOAD_LIMIT = Family(
-    "nexo_payload_memory_limit_bytes", "gauge", "How much payload may be in memory."
+    "nexo_payload_memory_limit_bytes", "gauge", "Limit for message bodies in memory."
 )
-STORED = Family("nexo_stored_bytes", "gauge", "Room that the journal takes.")
-DISK_FREE = Family("nexo_disk_free_bytes", "gauge", "Room left on the disk of the data directory.")
-READ_ONLY = Family("nexo_read_only", "gauge", "1 while nothing new is accepted.")
+STORED = Family("nexo_stored_bytes", "gauge", "Bytes that the stored data takes.")
+DISK_FREE = Family("nexo_disk_free_bytes", "gauge", "Free bytes on the disk of the data directory.")
+READ_ONLY = Family("nexo_read_only", "gauge", "1 while the broker refuses new messages.")
 OVERDUE = Family(
-    "nexo_commit_overdue_seconds", "gauge", "How long calls have waited without any commit."
+    "nexo_commit_overdue_seconds", "gauge", "Time that calls have waited without any commit."
 )
 OUT_OF_SERVICE = Family(
     "nexo_out_of_service",
@@ -103,20 +107,20 @@ OUT_OF_SERVICE = Family(
     "Queues and topics that refuse calls after repeated internal errors.",
 )
 UNREADABLE = Family(
-    "nexo_unreadable_messages", "gauge", "Messages that could not be read when last asked for."
+    "nexo_unreadable_messages", "gauge", "Messages that could not be read from disk."
 )
 EVENTS_WAITING = Family(
-    "nexo_events_waiting", "gauge", "Events that are true and not in nexo.events yet."
+    "nexo_events_waiting", "gauge", "Events that wait to be written to nexo.events."
 )
 EVENTS_DROPPED = Family(
     "nexo_events_dropped_total",
     "counter",
-    "Events that nexo.events will never tell, since too many waited.",
+    "Events dropped because too many were waiting.",
 )
 CLOCK_AHEAD = Family(
     "nexo_clock_ahead_seconds",
     "gauge",
-    "How far the clock of queues is ahead of the system clock; below 0: behind.",
+    "Seconds by which the clock of the queues is ahead of the system clock; negative if behind.",
 )
 BUILD = Family("nexo_build_info", "gauge", "Always 1; the version is a label.", ("version",))
 RESIDENT = Family("process_resident_memory_bytes", "gauge", "Memory of the process.")

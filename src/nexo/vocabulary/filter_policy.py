@@ -29,6 +29,9 @@ ATTRIBUTES: Scope = "MessageAttributes"
 BODY: Scope = "MessageBody"
 
 _EXACT_MAX, _DIGITS = 1e9, 1e6  # up to which numbers, and how exactly they are looked at
+# In the units of `Condition.work`: to look a value up, to compare an address, and to go on to an
+# element of a list.
+_PLAIN_WORK, _ADDRESS_WORK, _WALK_WORK = 4, 120, 4
 _OR = "$or"
 _ARRAY = "String.Array"
 _FIRST = ("<", "<=", "=", ">", ">=")
@@ -38,9 +41,11 @@ _decode = msgspec.json.Decoder().decode
 
 
 class Condition(NamedTuple):
-    """What a value has to be. `exists` asks for the key alone, and then nothing else counts."""
+    """What a value has to be. `exists` asks for the key alone, and then nothing else counts. `work`
+    is what the test of one value takes, in units of about 50 ns."""
 
     test: Callable[[Any], bool]
+    work: int = 8
     exists: bool | None = None
 
 
@@ -48,28 +53,36 @@ Branch = list[tuple[str, list[Condition]]]
 
 
 class Looked:
-    """A message as policies see it: read at the first look, however many policies there are."""
+    """A message as policies see it: read at the first look, however many policies there are. `work`
+    adds up what the looks took, in the units of conditions; to read a byte takes about one."""
 
-    __slots__ = ("_attributes", "_body", "_encoded", "_found", "_left")
+    __slots__ = ("_attributes", "_body", "_encoded", "_found", "_left", "_values", "work")
 
     def __init__(self, body: bytes, encoded: bytes | None) -> None:
         self._body: Any = body
         self._encoded = encoded
         self._attributes: dict[str, Typed] | None = None
+        self._values: dict[str, list[Any]] = {}  # of attributes
         self._found: dict[str, list[Any] | None] | None = None  # of the body, by the way to it
         self._left = limits.FILTERED_ELEMENTS_MAX
+        self.work: int = 0
 
     def attribute(self, name: str) -> list[Any] | None:
         """The values of an attribute; None: there is no such attribute."""
         if self._attributes is None:
             self._attributes = decode_typed(self._encoded)
-        typed = self._attributes.get(name)
-        return None if typed is None else _values_of(typed)
+            self.work += len(self._encoded or b"")
+        if name not in self._attributes:
+            return None
+        if name not in self._values:
+            self._values[name] = _values_of(self._attributes[name])
+        return self._values[name]
 
     def field(self, way: str) -> list[Any] | None:
         """The values of the body under a key; None: there is no such key."""
         if self._found is None:
             self._found = {}
+            self.work += len(self._body)
             try:
                 self._body = _decode(self._body)
             except _UNREADABLE:
@@ -92,6 +105,7 @@ class Looked:
                     left += [(value[key], stop) for key, stop in steps[at] if key in value]
             elif isinstance(value, list):
                 self._left -= len(value)
+                self.work += len(value) * _WALK_WORK
                 if self._left < 0:
                     return []
                 left += [(each, at) for each in value]
@@ -101,20 +115,32 @@ class Looked:
 
 
 class Policy:
-    """A compiled policy."""
+    """A compiled policy. With the scope `MessageBody` it depends on the body alone, else on the
+    attributes alone."""
 
-    __slots__ = ("_branches", "_scope")
+    __slots__ = ("_branches", "is_on_body")
 
     def __init__(self, branches: list[Branch], scope: str) -> None:
         self._branches = branches
-        self._scope = scope
+        self.is_on_body: bool = scope == BODY
 
     def wants(self, looked: Looked) -> bool:
-        values = looked.field if self._scope == BODY else looked.attribute
-        return any(
-            all(_meets(values(key), conditions) for key, conditions in branch)
-            for branch in self._branches
-        )
+        """Whether a message matches. What takes more work than a policy may does not."""
+        values = looked.field if self.is_on_body else looked.attribute
+        left = limits.FILTERED_WORK_MAX
+        for branch in self._branches:
+            for key, conditions in branch:
+                found = values(key)
+                work = len(found or ()) * sum([each.work for each in conditions])
+                looked.work += min(left, work)
+                left -= work
+                if left < 0:
+                    return False
+                if not _meets(found, conditions):
+                    break
+            else:
+                return True
+        return False
 
 
 def _meets(values: list[Any] | None, conditions: list[Condition]) -> bool:
@@ -231,18 +257,23 @@ def _branches(policy: dict[str, Any], branches: list[Branch], way: str) -> list[
         if isinstance(value, dict):
             branches = _branches(value, branches, whole)
         else:
-            conditions = [_condition(each) for each in value]
+            conditions = _conditions(value)
             branches = [[*branch, (whole, conditions)] for branch in branches]
     return branches
 
 
-def _condition(rule: Any) -> Condition:
-    if isinstance(rule, dict):
-        if len(rule) != 1:
-            raise InvalidArgument("FilterPolicy: Only one key allowed in match expression")
-        ((operator, value),) = rule.items()
-        return _operation(operator, value)
-    return Condition(_equal_to(rule))
+def _conditions(rules: list[Any]) -> list[Condition]:
+    """What a key asks for. Plain values are one condition, however many they are."""
+    plain = [each for each in rules if not isinstance(each, dict)]
+    conditions = [_condition(each) for each in rules if isinstance(each, dict)]
+    return [Condition(_one_of(plain), _PLAIN_WORK), *conditions] if plain else conditions
+
+
+def _condition(rule: dict[str, Any]) -> Condition:
+    if len(rule) != 1:
+        raise InvalidArgument("FilterPolicy: Only one key allowed in match expression")
+    ((operator, value),) = rule.items()
+    return _operation(operator, value)
 
 
 def _operation(operator: str, value: Any) -> Condition:
@@ -252,7 +283,7 @@ def _operation(operator: str, value: Any) -> Condition:
                 raise InvalidArgument(
                     "FilterPolicy: exists match pattern must be either true or false."
                 )
-            return Condition(bool, exists=value)
+            return Condition(bool, 0, exists=value)
         case "prefix":
             text = _text(operator, value)
             return Condition(lambda each: isinstance(each, str) and each.startswith(text))
@@ -267,7 +298,7 @@ def _operation(operator: str, value: Any) -> Condition:
         case "numeric":
             return Condition(_numeric(value))
         case "cidr":
-            return Condition(_within(value))
+            return Condition(_within(value), _ADDRESS_WORK)
     raise InvalidArgument(f"FilterPolicy: Unrecognized match type {operator:.256}")
 
 
@@ -277,15 +308,26 @@ def _text(operator: str, value: Any) -> str:
     return value
 
 
-def _equal_to(rule: Any) -> Callable[[Any], bool]:
-    """Numbers by their value; true is not 1."""
-    if isinstance(rule, list | dict):
+def _one_of(rules: list[Any]) -> Callable[[Any], bool]:
+    """Whether a value is one of these: numbers by their value, and true is not 1."""
+    if any(isinstance(each, list | dict) for each in rules):
         raise InvalidArgument(
             "FilterPolicy: Match value must be String, number, true, false, or null"
         )
-    if _is_number(rule):
-        return lambda each: _is_number(each) and _is_same(each, rule)
-    return lambda each: type(each) is type(rule) and each == rule
+    texts = {each for each in rules if isinstance(each, str)}
+    flags = {each for each in rules if each is None or isinstance(each, bool)}
+    numbers = {each for each in rules if _is_number(each)}
+    near = {int(each * _DIGITS) for each in numbers if abs(each) < 2 * _EXACT_MAX}
+
+    def is_one(value: Any) -> bool:
+        kind = type(value)
+        if kind is str:
+            return value in texts
+        if kind is int or kind is float:  # the same as `_is_same`, with all of them
+            return value in numbers or (abs(value) < _EXACT_MAX and int(value * _DIGITS) in near)
+        return (kind is bool or value is None) and value in flags
+
+    return is_one
 
 
 def _is_number(value: Any) -> bool:
@@ -306,10 +348,10 @@ def _anything_but(value: Any) -> Callable[[Any], bool]:
                 raise InvalidArgument(
                     f"FilterPolicy: Unsupported anything-but pattern: {operator:.256}"
                 )
-        excluded = [_condition(value).test]
+        excluded = _condition(value).test
     else:
-        excluded = [_equal_to(each) for each in (value if isinstance(value, list) else [value])]
-    return lambda each: not any(test(each) for test in excluded)
+        excluded = _one_of(value if isinstance(value, list) else [value])
+    return lambda each: not excluded(each)
 
 
 def _numeric(value: Any) -> Callable[[Any], bool]:

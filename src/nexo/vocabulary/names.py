@@ -26,7 +26,7 @@ def check_name(name: str, kind: str = "queue") -> None:
         )
     if (scoped[3] if scoped else name).startswith(RESERVED_PREFIX):
         raise InvalidArgument(
-            f"{name!r} is reserved: names that begin with {RESERVED_PREFIX!r} belong to the broker",
+            f"{name!r} is reserved: names that begin with {RESERVED_PREFIX!r} are for the broker",
             "choose another name",
         )
 

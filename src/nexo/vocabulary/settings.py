@@ -273,7 +273,7 @@ class TopicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = {}
     aws: Annotated[
         dict[str, str],
-        Rule("pairs", "attributes of SNS without effect here, kept for clients that read them"),
+        Rule("pairs", "SNS attributes that have no effect here, kept for clients that read them"),
     ] = {}
 
 
@@ -380,13 +380,13 @@ def check_queue_settings(name: str, settings: QueueSettings) -> None:
     _check_aws(settings.aws, "queue", "SQS")
     if settings.delay_ms >= settings.retention_ms:
         raise InvalidArgument(
-            "the delay is not shorter than the retention: messages would expire unseen",
+            "delay must be shorter than retention, or messages expire before they are delivered",
             "raise retention or lower delay",
         )
     if settings.backoff is not None:
         _check_ranges(settings.backoff)
         if settings.backoff.max_ms >= settings.retention_ms:
-            raise InvalidArgument("backoff's max is not shorter than the retention")
+            raise InvalidArgument("backoff's max must be shorter than retention")
     if settings.max_attempts is None and settings.dead_letter == QueueSettings().dead_letter:
         return  # nothing becomes a dead letter by itself; a long name may have no room for "_dlq"
     check_dead_letter(name, settings)
@@ -420,7 +420,7 @@ def check_filter(where: dict[str, str] | None) -> None:
         return
     if len(where) > limits.FILTER_ATTRIBUTES_MAX:
         most = limits.FILTER_ATTRIBUTES_MAX
-        raise InvalidArgument(f"a filter names at most {most} attributes, not {len(where)}")
+        raise InvalidArgument(f"a filter has at most {most} attributes, not {len(where)}")
     if any(len(text) > limits.FILTER_CHARS_MAX for pair in where.items() for text in pair):
         raise InvalidArgument(
             f"a name or value of a filter has at most {limits.FILTER_CHARS_MAX} characters"
@@ -551,7 +551,7 @@ def _params(options: dict[str, Any], settings: tuple[Setting, ...], kind: str) -
         setting = known.get(name)
         if setting is None:
             raise InvalidArgument(
-                f"{name!r:.60} is not a setting of a {kind}", f"they are {', '.join(known)}"
+                f"{name!r:.60} is not a setting of a {kind}", f"settings: {', '.join(known)}"
             )
         is_time = setting.kind == "duration" and value is not None
         params[setting.field] = milliseconds(value, name) if is_time else value

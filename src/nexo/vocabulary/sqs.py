@@ -7,7 +7,7 @@ from binascii import Error as NotBase64
 from binascii import a2b_base64, b2a_base64, crc32
 from hashlib import md5
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from nexo.vocabulary.attributes import SYSTEM_PREFIX
 
@@ -25,14 +25,9 @@ _SEQUENCE_FIRST = 18_000_000_000_000_000_000  # so that all sequence numbers hav
 _TEXT, _BINARY = b"\x01", b"\x02"
 _RECEIPT = Struct(">QQQ")  # incarnation, lease, sequence number; their checksum follows
 _CHECKSUM_BYTES = 4
-
-
-class Receipt(NamedTuple):
-    """What a receipt handle says: which delivery of which message of which life of a queue."""
-
-    incarnation: int
-    lease: int
-    seq: int
+# What a receipt handle says: which delivery of which message of which life of a queue. A plain
+# tuple: one is made for every message that is deleted.
+Receipt = tuple[int, int, int]
 
 
 def handle_of(incarnation: int, lease: int, seq: int) -> str:
@@ -52,7 +47,8 @@ def read_handle(text: str) -> Receipt | None:
     parts, checksum = packed[: _RECEIPT.size], packed[_RECEIPT.size :]
     if crc32(parts) != int.from_bytes(checksum, "big"):
         return None
-    return Receipt(*_RECEIPT.unpack(parts))
+    incarnation, lease, seq = _RECEIPT.unpack(parts)
+    return incarnation, lease, seq
 
 
 def sequence_number(seq: int) -> str:

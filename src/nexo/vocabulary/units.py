@@ -74,6 +74,11 @@ def milliseconds(seconds: float, name: str, ms_max: int = _MS_MAX) -> int:
     return round(seconds * 1000)
 
 
+def count_of(count: int, noun: str = "message") -> str:
+    """A number with its noun: 1 message, 2 messages."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def _short(number: float) -> str:
     return f"{number:.1f}".removesuffix(".0")
 

@@ -247,5 +247,7 @@ class GivenTopicSettings(Struct, frozen=True, forbid_unknown_fields=True):
     ] = UNSET
     aws: Annotated[
         dict[str, str] | UnsetType,
-        Meta(description="attributes of SNS without effect here, kept for clients that read them"),
+        Meta(
+            description="SNS attributes that have no effect here, kept for clients that read them"
+        ),
     ] = UNSET

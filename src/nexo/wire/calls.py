@@ -582,7 +582,7 @@ def read(wanted: type[Request[Reply]], answer: Frame) -> Reply:
     try:
         reply: Reply = _decoder(wanted).decode(told)
     except msgspec.DecodeError as error:
-        raise ProtocolError(f"an answer that cannot be read: {error}") from None
+        raise ProtocolError(f"the broker's answer cannot be read: {error}") from None
     return reply
 
 

@@ -167,7 +167,7 @@ class FrameReader:
             most = self._body_bytes_max + _AFTER_SIZE
             return ProtocolError(
                 f"a frame of {size} bytes is not valid: {_AFTER_SIZE} to {most}",
-                "is the other side a Nexo client, and not an HTTP one?",
+                "check the port: this one is for Nexo clients, not for HTTP",
             )
         return ProtocolError(
             f"a frame of {size} bytes and kind {described & 0xFF} with a head of "

@@ -76,7 +76,7 @@ def test_only_so_many_consumers(queue: Queue, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(limits, "CLAIM_CONSUMERS_MAX", 2)
     for name in ("one", "two", "one"):
         claims.open_claims(queue, name)
-    with pytest.raises(InvalidArgument, match="knows 2 consumers"):
+    with pytest.raises(InvalidArgument, match="maximum of 2 Spark consumers"):
         claims.open_claims(queue, "three")
     assert set(queue.claims) == {"one", "two"}
 

@@ -126,6 +126,19 @@ def test_quiet_tenant_goes_before_a_noisy_one() -> None:
     assert bodies(queue, take(queue)) == [b"quiet", b"loud", b"loud"]
 
 
+def test_a_noisy_tenant_gets_nothing_that_is_not_on_disk() -> None:
+    """What came last was first in line until a message before it was due."""
+    queue = orders()
+    put(queue, *[b"loud"] * NOISY_IN_FLIGHT_MIN, groups="loud")
+    take(queue, NOISY_IN_FLIGHT_MIN)
+    put(queue, b"later", groups="loud", delay_ms=500)
+    push(queue, batch(b"new", b"quiet", groups=["loud", "quiet"]), 1_000)
+    run_due(queue, 1_500)
+    assert bodies(queue, take(queue, now_ms=1_500)) == [b"later"]
+    commit(queue)
+    assert bodies(queue, take(queue, now_ms=1_500)) == [b"quiet", b"new"]
+
+
 def test_tenant_that_has_calmed_down_waits_in_order_again() -> None:
     queue = orders()
     loud = [b"loud"] * (NOISY_IN_FLIGHT_MIN + 1)

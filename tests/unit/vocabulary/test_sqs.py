@@ -4,9 +4,9 @@ up. The expected digests are from AWS's own answers."""
 import pytest
 
 from nexo.vocabulary.attributes import Typed
-from nexo.vocabulary.sqs import Receipt, attributes_digest, digest, handle_of, read_handle
+from nexo.vocabulary.sqs import attributes_digest, digest, handle_of, read_handle
 
-RECEIPT = Receipt(incarnation=2**64 - 1, lease=3 << 44 | 9, seq=255 << 48 | 7)
+RECEIPT = (2**64 - 1, 3 << 44 | 9, 255 << 48 | 7)  # incarnation, lease, sequence number
 
 OBSERVED: list[tuple[dict[str, Typed], str]] = [
     ({"Foo": ("String", "Bar")}, "ae7155c6026991b6d54b11589678bf9c"),

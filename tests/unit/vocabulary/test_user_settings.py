@@ -38,7 +38,7 @@ def test_the_module_is_what_the_declaration_gives() -> None:
 def test_every_setting_says_what_it_does(setting: settings.Setting) -> None:
     """In half a line that goes on from a label: no capital, no full stop, no other's name."""
     assert 15 < len(setting.about) < 80
-    assert setting.about[0].islower() or setting.about.startswith("SQS")
+    assert setting.about[0].islower() or setting.about.startswith(("SNS", "SQS"))
     assert not setting.about.endswith(".")
 
 

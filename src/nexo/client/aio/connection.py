@@ -133,7 +133,7 @@ class Connection:
         if self._loop is not loop:
             if self._loop is not None and not self._loop.is_closed():
                 raise InvalidArgument(
-                    "this client belongs to another event loop", "connect in each loop"
+                    "this client belongs to another event loop", "connect once in each event loop"
                 )
             self._loop = loop
         if self.session.closed is not None:
@@ -368,12 +368,12 @@ class Channel(asyncio.Protocol):
         self._transport = None
         if not self._ended.done():
             self._ended.set_result(None)
-        reason = Unreachable(f"the broker hung up{f': {error}' if error else ''}")
+        reason = Unreachable(f"the broker closed the connection{f': {error}' if error else ''}")
         if not self.greeted.done():
             self.greeted.set_exception(
                 Unreachable(
-                    "the broker hung up during the greeting",
-                    "is it the RPC port, and does it speak TLS (nexos://)?",
+                    "the broker closed the connection during the handshake",
+                    "check that this is the RPC port, and use nexos:// for TLS",
                 )
             )
             self.greeted.exception()  # nobody may be waiting for it any more

@@ -30,10 +30,9 @@ if TYPE_CHECKING:
 
 
 class Client:
-    """A client of one broker, on one connection that any number of threads share.
-
-    Calls are retried while the broker is away, for `timeout` seconds; a retried push is never
-    doubled. `connect` makes one."""
+    """A client of one broker. Any number of threads can share its one connection. While the broker
+    is unreachable, calls are retried for `timeout` seconds; a retried push is never duplicated.
+    Create one with `connect`."""
 
     def __init__(
         self,
@@ -57,24 +56,25 @@ class Client:
 
     @property
     def connected(self) -> bool:
-        """Whether there is a connection now. One that is lost comes back by itself while anybody
-        waits or is subscribed, else with the next call; the log `nexo.client` tells of both."""
+        """Whether there is a connection now. A lost connection is opened again while a call
+        waits or a subscription is open, else with the next call. The logger `nexo.client`
+        reports both."""
         return self._connection.session.connected
 
     def queue(self, name: str, create: bool = False) -> Queue:
-        """A queue by name, without asking the broker: a name that does not exist fails at first
-        use, or with `create` is created then."""
+        """A queue by name. This does not contact the broker: a name that does not exist fails at
+        first use, or is created then with `create`."""
         return Queue(self._connection, name, create)
 
     def create_queue(self, name: str, **settings: Unpack[QueueOptions]) -> Queue:
-        """Create a queue. The same name with the same settings is the same queue; with others it
-        is refused (`queue_exists`)."""
+        """Create a queue. If it exists with the same settings, that queue is returned; with other
+        settings the call fails with `queue_exists`."""
         given: Any = queue_params(settings)  # the broker knows the defaults of the others
         self._connection.run(requests.call(calls.CreateQueue(name, given)))
         return Queue(self._connection, name)
 
     def queues(self) -> list[QueueInfo]:
-        """All queues with their figures, by name."""
+        """All queues with their message counts, sorted by name."""
         found: list[QueueInfo] = []
         while True:
             page = self._connection.run(requests.queues_behind(found))
@@ -83,17 +83,17 @@ class Client:
                 return found
 
     def topic(self, name: str) -> Topic:
-        """A topic by name, without asking the broker."""
+        """A topic by name. This does not contact the broker."""
         return Topic(self._connection, name)
 
     def create_topic(self, name: str, **settings: Unpack[TopicOptions]) -> Topic:
-        """Create a topic; the same name with the same settings is the same topic."""
+        """Create a topic. If it exists with the same settings, that topic is returned."""
         given: Any = topic_params(settings)
         self._connection.run(requests.call(calls.CreateTopic(name, given)))
         return Topic(self._connection, name)
 
     def topics(self) -> list[TopicInfo]:
-        """All topics with their figures, by name."""
+        """All topics with their message counts, sorted by name."""
         found: list[TopicInfo] = []
         while True:
             page = self._connection.run(requests.topics_behind(found))
@@ -108,9 +108,8 @@ class Client:
         replace: bool = False,
         progress: Callable[[str, int, int], None] | None = None,
     ) -> int:
-        """Copy everything that the broker holds into a local file, while it goes on working;
-        returns its size. `progress` is called with what is being done, the bytes so far and in
-        all."""
+        """Copy all data of the running broker into a local file; returns its size. `progress` is
+        called with the current step, the bytes so far and the total bytes."""
         from nexo.client.backup import take_backup  # hashing has no place in every start
 
         steps = take_backup(file, progress, replace)
@@ -127,7 +126,7 @@ class Client:
             return int(done.value)
 
     def connections(self) -> list[ConnectionInfo]:
-        """Who is connected, and who consumes what. Only admins may."""
+        """All connections with their consumers. Needs the permission `admin`."""
         found: list[ConnectionInfo] = []
         while True:
             after = found[-1].number if found else 0
@@ -138,13 +137,13 @@ class Client:
                 return found
 
     def audit(self, limit: int = 50) -> list[AuditLine]:
-        """Who changed what, the newest first. Only admins may."""
+        """The audit log, newest first. Needs the permission `admin`."""
         found: list[AuditLine] = self._connection.run(requests.call(calls.ReadAudit(limit)))
         return found
 
     def close_connection(self, number: int) -> None:
-        """End a connection: what its consumers hold goes back at once. A client that is well comes
-        back by itself. Only admins may."""
+        """Close a connection. The messages of its consumers return to their queues at once; its
+        client reconnects by itself. Needs the permission `admin`."""
         self._connection.run(requests.call(calls.CloseConnection(number)))
 
     def cluster(self) -> ClusterFigures:
@@ -163,37 +162,39 @@ class Client:
     def create_token(
         self, name: str, allow: Iterable[str], expires: float | None = None, aws: bool = False
     ) -> NewToken:
-        """Make a token that allows this, such as `["orders.*:push,pop"]`, for so many seconds or
-        for ever; with `aws` an access key for the SQS API. Only admins may."""
+        """Create a token with permissions such as `["orders.*:push,pop"]`, which expires after
+        `expires` seconds or never. With `aws`, create an access key for the SQS API. Needs the
+        permission `admin`."""
         made: NewToken = self._connection.run(tokens.create(name, allow, expires, aws))
         return made
 
     def tokens(self) -> list[TokenInfo]:
-        """All tokens by name, without their secrets."""
+        """All tokens, sorted by name, without their secrets."""
         found: list[TokenInfo] = self._connection.run(tokens.listing())
         return found
 
     def revoke_token(self, name: str) -> None:
-        """From now on nobody gets anything with this token, on open connections either."""
+        """Revoke a token. It stops working at once, also on open connections."""
         self._connection.run(tokens.revoke(name))
 
     def export_definitions(self) -> Definitions:
-        """Queues, topics and bindings with all their settings, as one document. Only admins
-        may."""
+        """Queues, topics and bindings with all their settings, as one document. Needs the
+        permission `admin`."""
         found: Definitions = self._connection.run(requests.export_definitions())
         return found
 
     def import_definitions(
         self, document: Definitions | dict[str, Any], *, dry_run: bool = False
     ) -> list[Imported]:
-        """Create and change what a document of definitions says, and say what was done with each.
-        All is checked first, and a dry run does no more. Only admins may."""
+        """Create and change the definitions of a document; returns what was done with each. The
+        whole document is checked first; with `dry_run` nothing is changed. Needs the permission
+        `admin`."""
         asked = requests.import_definitions(document, dry_run)
         done: list[Imported] = self._connection.run(asked)
         return done
 
     def close(self) -> None:
-        """Close subscriptions and the connection; calls under way fail."""
+        """Close all subscriptions and the connection. Calls that are under way fail."""
         self._connection.close()
 
     def __enter__(self) -> Self:

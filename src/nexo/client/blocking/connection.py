@@ -308,7 +308,9 @@ class Connection:
                 return
             session = self.session
             if not count:
-                self._lose(sock, Unreachable(f"the broker at {self._address} hung up"))
+                self._lose(
+                    sock, Unreachable(f"the broker at {self._address} closed the connection")
+                )
                 return
             try:
                 session.receive(bytes(self._view[:count]))

@@ -24,11 +24,10 @@ _log = logging.getLogger("nexo.client")
 
 
 class Message(HeldMessage):
-    """One message. Finish it with `ack` or `nack`, or work in `with message:`, where leaving
-    acks and an exception nacks with its text as the reason. Any thread may do so.
-
-    The exception goes on, but for one: in a loop over a subscription a body that `json` cannot read
-    is nacked and logged, and the loop goes on."""
+    """One message. Finish it with `ack` or `nack`, or work in `with message:`, which acks
+    at the end and nacks if an exception is raised, with its text as the reason. Any thread may
+    finish it. The exception is raised again, except for one case: in a loop over a subscription, a
+    body that `json` cannot decode is nacked and logged, and the loop continues."""
 
     __slots__ = ("_connection", "_handling")
 
@@ -39,23 +38,26 @@ class Message(HeldMessage):
         self._at = at
 
     def received(self) -> None:
-        """Say that it has arrived. Only needed with `auto_received=False`; twice is no error."""
+        """Confirm receipt. Only needed with `auto_received=False`. Calling it twice is not an
+        error."""
         self._settle(self._settling(Kind.RECEIVED))
         self._extended(self._connection.session.now_ms(), self._delivery.visibility_ms / 1000)
 
     def ack(self) -> None:
-        """The work is done. Returns when that is on disk: the message never comes again."""
+        """Confirm that the message was processed. Returns when this is on disk; the message is not
+        delivered again."""
         refused: Any = self._connection.ack(self._acking())
         if refused:
             raise refusal_with(refused[0][3])
 
     def nack(self, delay: float | None = None, reason: str = "") -> None:
-        """The work failed: the message comes again, after `delay` seconds (0: at once) or as the
-        queue's backoff says; out of attempts it goes to the dead letters with the reason."""
+        """Report a failure. The message is delivered again after `delay` seconds (0: at once), or
+        after the queue's backoff. After its last attempt it moves to the dead-letter queue with the
+        reason."""
         self._settle(self._nacking(delay, reason))
 
     def extend(self, seconds: float) -> None:
-        """The work takes longer: the message comes back `seconds` from now, not earlier."""
+        """Ask for more time: the message is delivered again `seconds` from now at the earliest."""
         self._settle(self._extending(seconds))
         self._extended(self._connection.session.now_ms(), seconds)
 

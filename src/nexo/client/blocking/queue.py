@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 class Queue(QueueHandle):
-    """A handle; making one does no I/O. Any number of threads may share it."""
+    """A queue. Creating this object does no I/O, and any number of threads can share it."""
 
     # -- Producers ----------------------------------------------------------------------------
 
@@ -67,7 +67,7 @@ class Queue(QueueHandle):
         deduplication_id: str | None = None,
         group_id: str | None = None,
     ) -> str:
-        """Push one message (bytes, text, or anything JSON); returns its id once it is on disk."""
+        """Push one message (bytes, text, or anything JSON). Returns its ID once it is on disk."""
         asked = requests.push(
             self._name, body, priority, delay, attributes, deduplication_id, group_id
         )
@@ -84,8 +84,8 @@ class Queue(QueueHandle):
         deduplication_ids: list[str | None] | None = None,
         group_id: str | list[str | None] | None = None,
     ) -> Sequence[str]:
-        """Push many messages as one: all of them are accepted, or none. Returns their ids, which
-        are made when you look at them."""
+        """Push many messages at once: all of them are accepted, or none. Returns their IDs, which
+        are computed when you read them."""
         asked = requests.push_batch(
             self._name, bodies, priority, delay, attributes, deduplication_ids, group_id
         )
@@ -100,7 +100,7 @@ class Queue(QueueHandle):
         visibility_timeout: float | None = None,
         auto_received: bool = True,
     ) -> Message | None:
-        """Take one message; None when nothing came within `wait` seconds."""
+        """Take one message. Returns None if none arrives within `wait` seconds."""
         delivery = self._pop(wait, visibility_timeout, auto_received)
         return None if delivery is None else self._make(delivery, delivery.parts[0], 0)
 
@@ -120,23 +120,23 @@ class Queue(QueueHandle):
         return Messages(delivery, 0, stop, self._make)
 
     def ack_batch(self, messages: Iterable[Message]) -> list[tuple[str, str]]:
-        """Ack what can be acked; returns the id and the error code of what was refused."""
+        """Ack many messages. Returns the ID and error code of each message that could not be acked;
+        the others are acked."""
         return self._settle(acking(self._name, messages))
 
     def nack_batch(
         self, messages: Iterable[Message], *, delay: float | None = None, reason: str = ""
     ) -> list[tuple[str, str]]:
-        """Nack what can be nacked, as `nack` does with one; returns what was refused."""
+        """Nack many messages, like `nack`. Returns those that could not be nacked."""
         return self._settle(nacking(self._name, messages, delay, reason))
 
     def extend_batch(self, messages: Iterable[Message], seconds: float) -> list[tuple[str, str]]:
-        """Extend what can be extended: it comes back `seconds` from now; returns what was
-        refused."""
+        """Extend many messages, like `extend`. Returns those that could not be extended."""
         return self._settle(extending(self._name, messages, seconds))
 
     def give_back(self, messages: Iterable[Message]) -> list[tuple[str, str]]:
-        """Return messages that were not worked on: they are ready again at once, and this
-        delivery does not count as an attempt. Returns what was refused."""
+        """Return messages that were not processed. They are ready again at once, and this delivery
+        does not count as an attempt. Returns those that could not be returned."""
         return self._settle(giving_back(self._name, messages))
 
     def subscribe(
@@ -147,10 +147,10 @@ class Queue(QueueHandle):
         auto_extend: bool = False,
         visibility_timeout: float | None = None,
     ) -> Subscription[Message]:
-        """Messages for ever, through reconnects. At most `prefetch` of them are unfinished here at
-        a time; those that wait keep their lease, and begin with all of their visibility timeout
-        when you get them. With `auto_extend` those that you work on are extended too, also after
-        the end of the subscription, so finish every one of them."""
+        """An endless stream of messages that reconnects by itself. At most `prefetch` unfinished
+        messages are held here. Waiting messages keep their lease, and their whole visibility
+        timeout starts when you get them. With `auto_extend` the messages you work on are extended
+        too, even after the subscription ends, so finish every one of them."""
         return self._subscription(
             self._one, 1, prefetch, auto_received, auto_extend, visibility_timeout
         )
@@ -164,8 +164,8 @@ class Queue(QueueHandle):
         auto_extend: bool = False,
         visibility_timeout: float | None = None,
     ) -> Subscription[Messages[Message]]:
-        """The same in batches of up to `count` as they arrive, for those who want many messages a
-        second: they stay columns, and `ack_batch` acks each batch as one range."""
+        """Like `subscribe`, but in batches of up to `count` messages as they arrive. Use it for
+        high rates: the batch is not split into objects, and `ack_batch` acks it as one range."""
         return self._subscription(
             self._many,
             count,
@@ -185,17 +185,18 @@ class Queue(QueueHandle):
         middleware: Iterable[Any] = (),
         signals: bool = True,
     ) -> None:
-        """Call `handler` with each message, for ever: returning acks, an exception
-        nacks with its text as the reason, is logged, and the loop goes on. With `concurrency`, in
-        that many threads.
+        """Call `handler` with each message, endlessly. If it returns, the message is
+        acked. If it raises, the message is nacked with the text of the exception as the reason, the
+        exception is logged, and the loop continues. With `concurrency`, in that many threads.
 
-        A handler whose parameter is annotated with a type gets the body as a value of it, such as
-        `def handler(order: Order)`; with `nexo.Message`, or nothing, the message. It may have one
-        of each. `middleware` runs around it: see `nexo.Middleware`.
+        The annotation of the handler's parameter decides what it receives: a type, as in
+        `def handler(order: Order)`, is decoded from the body; `nexo.Message` or no annotation is
+        the message. A handler can take one of each. `middleware` runs around the handler: see
+        `nexo.Middleware`.
 
-        It ends with the queue, when it is interrupted, or in the main thread at SIGTERM and Ctrl-C:
-        handlers under way are finished, and what was prefetched goes back. Signals that the program
-        handles itself, and all with `signals=False`, are left to it."""
+        The loop ends with the queue, when it is interrupted, or in the main thread on SIGTERM and
+        Ctrl-C: running handlers finish, and prefetched messages return to the queue. Signals that
+        your program handles itself are not changed, and none are with `signals=False`."""
         wanted = max(2 * concurrency, 10) if prefetch is None else prefetch
         subscription = self.subscribe(wanted, auto_extend=auto_extend)
         consume(subscription, handler, concurrency, middleware, signals)
@@ -203,7 +204,7 @@ class Queue(QueueHandle):
     # -- Operators ----------------------------------------------------------------------------
 
     def peek(self, limit: int = 10) -> list[PeekedMessage]:
-        """The first messages, whatever their state; nothing is taken."""
+        """The first messages in any state, without taking them."""
         seen: list[PeekedMessage] = self._run(requests.peek(self._name, limit))
         return seen
 
@@ -213,19 +214,19 @@ class Queue(QueueHandle):
         return info
 
     def edit(self, **settings: Unpack[QueueOptions]) -> QueueInfo:
-        """Change some settings; the others stay as they are."""
+        """Change some settings; the others keep their value."""
         params = queue_params(settings)
         asked = requests.call(calls.EditQueue(self._name, params), read_queue)
         info: QueueInfo = self._run(asked)
         return info
 
     def purge(self) -> int:
-        """Remove everything, in flight included; returns how many messages that were."""
+        """Delete all messages, including those in flight. Returns their number."""
         purged: int = self._run(requests.call(calls.Purge(self._name)))
         return purged
 
     def pause(self) -> None:
-        """Stop deliveries, not pushes."""
+        """Stop deliveries. The queue still accepts pushes."""
         self._run(requests.call(calls.Pause(self._name)))
 
     def resume(self) -> None:
@@ -268,12 +269,11 @@ class Queue(QueueHandle):
         reason: str | None = None,
         source: str | None = None,
     ) -> int | Redrive:
-        """On a dead-letter queue: move each message to where it came from, or to the queue `to`,
-        with its attempts reset; at most `rate` a second. Returns how many were moved, or with
-        `wait=False` the task under way.
-
-        All of them, or those that are chosen by `ids`, by `reason` (numbers and ids in it do not
-        count), by the queue they came from (`source`), or by `where`, a condition in SQL."""
+        """On a dead-letter queue: move each message back to the queue it came from, or to the queue
+        `to`, and reset its attempts; at most `rate` messages per second. Returns the number of
+        moved messages, or the running task with `wait=False`. Select messages by `ids`, by `reason`
+        (numbers and IDs in it are ignored), by the queue they came from (`source`), or by `where`,
+        an SQL condition; without any of these all are moved."""
         choice = choice_of(ids, reason, where, source=source)
         if choice is not None and choice.where is not None and wait and rate is None:
             return int(self._drive(redriving(self._name, choice, to)))
@@ -289,8 +289,8 @@ class Queue(QueueHandle):
         reason: str | None = None,
         source: str | None = None,
     ) -> int:
-        """Remove chosen messages for good, wherever they are, except those that a Spark query
-        holds; returns how many there were. They are chosen as `redrive` does."""
+        """Permanently delete the selected messages in any state, except those claimed by a Spark
+        query. Returns their number. Select messages as in `redrive`."""
         choice = choice_of(ids, reason, where, source=source)
         return int(self._drive(discarding(self._name, choice)))
 
@@ -304,8 +304,8 @@ class Queue(QueueHandle):
         reason: str | None = None,
         source: str | None = None,
     ) -> list[PeekedMessage]:
-        """The first messages that say `text` in their body, their attributes or their reason, and
-        for which the rest holds; nothing is taken."""
+        """The first messages that contain `text` in their body, attributes or failure reason and
+        match the other conditions, without taking them."""
         choice = choice_of(ids, reason, where, text, source) or Choice()
         found: list[PeekedMessage] = self._drive(searching(self._name, choice, limit))
         return found
@@ -319,12 +319,12 @@ class Queue(QueueHandle):
         reason: str | None = None,
         source: str | None = None,
     ) -> int:
-        """How many messages `search` would find."""
+        """The number of messages that `search` would find."""
         choice = choice_of(ids, reason, where, text, source) or Choice()
         return int(self._drive(counting(self._name, choice)))
 
     def message(self, id: str) -> MessageDetails:
-        """One message by its id, with its life so far; nothing is taken."""
+        """One message by its ID, with its history, without taking it."""
         found: MessageDetails = self._drive(details(self._name, id))
         return found
 
@@ -336,17 +336,17 @@ class Queue(QueueHandle):
         attributes: dict[str, str | None] | None = None,
         to: str | None = None,
     ) -> str:
-        """Send a message again with another body or other attributes (None leaves one out), and
-        remove the one it was, in one step; returns the id of the new one, which has the old id in
-        its attribute `nexo.original_id`. A dead letter goes to the queue it came from, any other
-        to the same queue, if `to` names none."""
+        """Send a copy of a message with another body or other attributes (None removes one), and
+        delete the original in one step. Returns the ID of the new message, whose attribute
+        `nexo.original_id` holds the old ID. Without `to`, a dead letter goes to the queue it came
+        from, any other message to the same queue."""
         asked = resending(self._name, id, body, attributes, to)
         sent: str = self._run(asked)
         return sent
 
     def why(self) -> list[ReasonGroup]:
-        """The dead letters of this queue by their reason, the most frequent first: those in its
-        dead-letter queue, or in this one if it is such a queue."""
+        """The dead letters of this queue by reason, most frequent first. If this is a dead-letter
+        queue, its own messages."""
         template = (self.info()).settings.dead_letter
         refusal: Forbidden | None = None
         try:
@@ -364,14 +364,14 @@ class Queue(QueueHandle):
         return here
 
     def release(self, consumer: str, dead_letter: bool = False, forget: bool = False) -> int:
-        """Give back what a Spark consumer holds, or send it to the dead letters. With `forget` the
-        consumer is not listed any more."""
+        """Return the messages claimed by a Spark consumer, or move them to the dead-letter queue.
+        With `forget` the consumer is also removed from the lists."""
         asked = requests.call(calls.Release(self._name, consumer, dead_letter, forget))
         released: int = self._run(asked)
         return released
 
     def delete(self) -> None:
-        """Remove the queue with all its messages."""
+        """Delete the queue and all its messages."""
         self._run(requests.delete(calls.DeleteQueue(self._name)))
 
     def __repr__(self) -> str:
@@ -426,25 +426,25 @@ class Queue(QueueHandle):
 
 
 class Redrive:
-    """A redrive under way."""
+    """A running redrive."""
 
     def __init__(self, connection: Connection, task: int) -> None:
         self._connection = connection
         self._task = task
 
     def progress(self) -> Progress:
-        """How far it is. Raises what stopped it."""
+        """The progress so far. Raises the error that stopped the redrive, if any."""
         progress: Progress = self._connection.run(requests.redrive_progress(self._task, 0))
         return progress
 
     def cancel(self) -> Progress:
-        """Stop after the step under way; what was moved stays moved."""
+        """Stop after the current step. Messages that were already moved stay where they are."""
         asked = requests.call(calls.CancelRedrive(self._task), read_progress)
         progress: Progress = self._connection.run(asked)
         return progress
 
     def wait(self) -> int:
-        """Wait for its end; returns how many messages were moved."""
+        """Wait until it has finished. Returns the number of moved messages."""
         while True:
             asked = requests.redrive_progress(self._task, CLIENT_TASK_WAIT_MS)
             progress: Progress = self._connection.run(asked)

@@ -57,7 +57,9 @@ class SecureSocket:
                 self._flush()
                 data = self._plain.recv(CLIENT_RECORD_BYTES)
                 if not data:
-                    raise ConnectionResetError("the broker hung up during the handshake") from None
+                    raise ConnectionResetError(
+                        "the broker closed the connection during the handshake"
+                    ) from None
                 self._incoming.write(data)
             except ssl.SSLError:
                 self._flush()  # the alert that tells the other side why
@@ -192,8 +194,8 @@ def dial(address: Address, seconds: float, session: Session) -> tuple[Channel, l
             data = sock.recv(CLIENT_BUFFER_BYTES)
             if not data:
                 raise Unreachable(
-                    f"the broker at {address} hung up during the greeting",
-                    "does the URL name the RPC port, and speak TLS (nexos://) where it does?",
+                    f"the broker at {address} closed the connection during the handshake",
+                    "check that this is the RPC port, and use nexos:// for TLS",
                 )
             frames = session.read(data)
         _make_blocking(plain)

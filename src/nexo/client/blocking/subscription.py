@@ -139,7 +139,11 @@ class _Loop(Generic[Item]):
         return self
 
     def __next__(self) -> Item:
-        item = self._subscription._next(math.inf)
+        try:
+            item = self._subscription._next(math.inf)
+        except KeyboardInterrupt as interrupt:
+            # Whoever pressed Ctrl-C wants to see the line of the loop, not the way of the wait.
+            raise interrupt.with_traceback(None) from None
         if item is None:
             raise StopIteration
         return item

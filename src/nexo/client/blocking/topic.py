@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 
 class GroupMessage(GroupContent, Message):
-    """An event that a consumer group works on: finish it as a message of a queue."""
+    """An event for a consumer group. Finish it like a message of a queue."""
 
     __slots__ = ()
 
 
 class Topic:
-    """A handle; making one does no I/O. Any number of threads may share it."""
+    """A topic. Creating this object does no I/O, and any number of threads can share it."""
 
     def __init__(self, connection: Connection, name: str) -> None:
         self._connection = connection
@@ -47,14 +47,15 @@ class Topic:
         return self._name
 
     def publish(self, body: Any, *, attributes: dict[str, str] | None = None) -> int:
-        """Publish one event (bytes, text, or anything JSON); returns its offset once on disk."""
+        """Publish one event (bytes, text, or anything JSON). Returns its offset once it is on
+        disk."""
         offset: int = self._connection.run(topics.publish(self._name, body, attributes))
         return offset
 
     def publish_batch(
         self, bodies: Iterable[Any], *, attributes: dict[str, str] | None = None
     ) -> list[int]:
-        """Publish many events as one; returns their offsets."""
+        """Publish many events at once. Returns their offsets."""
         asked = topics.publish_batch(self._name, bodies, attributes)
         return self._connection.run(asked) if asked is not None else []
 
@@ -67,8 +68,8 @@ class Topic:
         strict: bool = False,
         wait: float = 0.0,
     ) -> list[Event]:
-        """Events from `offset` on, or those published at or after a time; nothing is removed. Below
-        what is kept it goes on at the oldest, or with `strict` is refused. Waits up to `wait`
+        """Events from `offset`, or from a time. Reading does not remove them. If the offset was
+        deleted, the read starts at the oldest event, or fails with `strict`. Waits up to `wait`
         seconds if there is none yet."""
         time_ms = None if time is None else time_ms_of(time)
         wait_ms = milliseconds(wait, "wait", WAIT_MS_MAX)
@@ -83,10 +84,10 @@ class Topic:
         start: StartAt = "latest",
         where: dict[str, str] | None = None,
     ) -> None:
-        """From now on what is published also goes to a queue, which is created if it is not there;
-        with `where` only what has these attributes. With a start in the past ("earliest", an
-        offset, a datetime) what the topic has kept since then is in the queue at once. Bound again,
-        a queue only gets another filter."""
+        """Bind a queue, so that it also receives every event published from now on. The queue is
+        created if it does not exist. With `where`, it receives only events with these attributes.
+        With a start in the past ("earliest", an offset, a datetime) it also receives the events
+        that the topic has kept since then. Binding a queue again only replaces its filter."""
         name = queue.name if isinstance(queue, Queue) else queue
         self._connection.run(topics.bind(self._name, name, start_of(start), where))
 
@@ -105,12 +106,11 @@ class Topic:
     def subscribe(
         self, group: str | None = None, start: StartAt = "latest", *, prefetch: int = 100
     ) -> TopicSubscription | Subscription[GroupMessage]:
-        """Events for ever, through reconnects: from now on, from the earliest that is kept, from an
-        offset or from a time. A topic named by a pattern stands for all that match (`*` is one word
-        between dots, `>` the rest), also those that are created later.
-
-        With a group the events are shared among all who name it, and each is to be acked: the group
-        is the queue `<topic>.<group>`, which begins at `start` when it is first named."""
+        """An endless stream of events that reconnects by itself. It starts now, at the earliest
+        event, at an offset or at a time. A topic name with a pattern matches many topics (`*` is
+        one word between dots, `>` the rest), also those created later. With a group, its members
+        share the events and ack each of them: the group is the queue `<topic>.<group>`, which
+        starts at `start` when it is first used."""
         if group is None:
             return TopicSubscription(self._connection, TopicReader(self._name, start))
         start_of(start)  # a wrong one is refused before anything is done
@@ -124,7 +124,7 @@ class Topic:
         return info
 
     def delete(self) -> None:
-        """Remove the topic with all that it keeps."""
+        """Delete the topic and all its events."""
         self._connection.run(requests.delete(calls.DeleteTopic(self._name)))
 
     def __repr__(self) -> str:
@@ -146,7 +146,7 @@ class GroupQueue(Queue):
 
 
 class TopicSubscription:
-    """Iterate over it; it reads on from where it is, also after a broken connection."""
+    """Iterate over it. After a lost connection it continues where it was."""
 
     def __init__(self, connection: Connection, reader: TopicReader) -> None:
         self._connection = connection
@@ -156,7 +156,8 @@ class TopicSubscription:
         connection.if_blocking(self._open)
 
     def get(self, timeout: float | None = None) -> Event | None:
-        """The next event; None if none came for `timeout` seconds, or it was closed."""
+        """The next event. Returns None if none arrives for `timeout` seconds, or if the
+        subscription was closed."""
         events = self._reader.events
         if not events:
             self._wait(timeout)

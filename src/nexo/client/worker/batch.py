@@ -116,11 +116,13 @@ def settle(queue: Queue, batch: list[Message], verdict: Verdict, fifo: bool) -> 
                 _log.warning("messages failed", extra=facts)
         returned = len(found.behind) - len(queue.give_back(found.behind))
     except NexoError as error:
-        _log.warning("the broker could not be told of a batch", extra={"reason": str(error)})
+        _log.warning(
+            "the result of a batch could not be sent to the broker", extra={"reason": str(error)}
+        )
     lost = len(batch) - handled - failed - returned
     if lost:
         facts = {"messages": lost, "queue": queue.name}
-        _log.warning("messages were too late and come again", extra=facts)
+        _log.warning("messages were acked too late and will be delivered again", extra=facts)
     return Settled(handled, failed, returned, lost)
 
 

@@ -71,7 +71,7 @@ def check_handler(handler: Any, name: str) -> Callable[..., Any]:
     """Refuse what cannot be called as `handler(event, context)`."""
     if not callable(handler):
         raise InvalidArgument(
-            f"{name} is no function but {type(handler).__name__}",
+            f"{name} is not a function but {type(handler).__name__}",
             "a handler is called as handler(event, context)",
         )
     try:

@@ -45,7 +45,7 @@ def check_picklable(task: Task) -> None:
         pickle.dumps(task)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise InvalidArgument(
-            f"this handler cannot be given to a process: {error}",
+            f"this handler cannot be sent to another process: {error}",
             "define it at the top of a module",
         ) from None
 
@@ -92,7 +92,7 @@ class ProcessInvoker:
         status = self._end(kill=True)
         raise NotReady(
             f"a process for the handler could not start (exit code {status})",
-            "what it printed says why",
+            "see its output above",
         )
 
     def _end(self, kill: bool = False) -> int | None:

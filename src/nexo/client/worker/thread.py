@@ -46,7 +46,9 @@ class Stuck:
         with self._changed:
             if self._count >= WORKER_STUCK_MAX and not self._ending:
                 facts = {"stuck": self._count}
-                _log.error("no more is taken until handlers that hang come back", extra=facts)
+                _log.error(
+                    "too many handlers hang, taking no more messages until one returns", extra=facts
+                )
                 self._changed.wait_for(lambda: self._count < WORKER_STUCK_MAX or self._ending)
 
     def end(self) -> None:

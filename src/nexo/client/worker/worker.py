@@ -48,16 +48,15 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Worker:
-    """`handler` is called as `handler(event, context)`, with batches of up to `batch_size`
-    messages, or after `batch_window` seconds with fewer. Returning acks them, raising gives all
-    back, and `{"batchItemFailures": [{"itemIdentifier": id}]}` gives those back. It may be
-    `async def`, or a text `"module:handler"`.
-
-    `concurrency` batches are worked on at once: in threads, for coroutines in one event loop, or
-    with `processes=True` in processes, each of which first calls `initializer`. After `timeout`
-    seconds a batch counts as failed. `prefetch` messages, by default two batches for each slot,
-    are here or being worked on. Of several queues each has slots and a prefetch of its own, so that
-    a busy one does not keep the others waiting; a batch is of one queue."""
+    """Calls `handler(event, context)` with batches of up to `batch_size` messages, or fewer after
+    `batch_window` seconds. If it returns, they are acked; if it raises, all are retried;
+    `{"batchItemFailures": [{"itemIdentifier": id}]}` retries those. The handler may be `async def`,
+    or a string `"module:handler"`. `concurrency` batches are processed at the same time: in
+    threads, coroutines in one event loop, or with `processes=True` in processes, each of which
+    first calls `initializer`. After `timeout` seconds a batch has failed. `prefetch` messages are
+    held in the worker, by default two batches for each concurrent call. With several queues, each
+    has its own concurrency and prefetch, so that a busy queue does not block the others; a batch
+    belongs to one queue."""
 
     def __init__(
         self,
@@ -84,7 +83,7 @@ class Worker:
         _check("prefetch", wanted, 1, PREFETCH_MAX)
         names = [queue] if isinstance(queue, str) else list(dict.fromkeys(queue))
         if not names:
-            raise InvalidArgument("a worker needs a queue", "name one or more")
+            raise InvalidArgument("a worker needs at least one queue", "pass the name of a queue")
         self._sources = [_Source(client.queue(name)) for name in names]
         self._handler = _handler(handler)
         name = function_name or _name_of(handler)
@@ -108,7 +107,7 @@ class Worker:
 
     @property
     def figures(self) -> Figures:
-        """What it has done so far."""
+        """Statistics so far."""
         return self._totals.figures
 
     @property
@@ -116,9 +115,9 @@ class Worker:
         return self._function.name
 
     def run(self, *, idle: float | None = None, signals: bool = True) -> Figures:
-        """Work until `stop()`, or until nothing came for `idle` seconds. Batches under way are
-        finished, what was prefetched goes back at once. With `signals`, in the main thread,
-        SIGTERM and Ctrl-C are such a stop, and a second one interrupts."""
+        """Work until `stop()`, or until no message arrives for `idle` seconds. Running batches
+        finish, and prefetched messages return at once. With `signals`, in the main thread, SIGTERM
+        and Ctrl-C stop the worker in the same way, and a second one interrupts."""
         for source in self._sources:
             source.fifo = source.queue.info().settings.fifo
         takings = [taking for source in self._sources for taking in self._takings(source)]
@@ -149,7 +148,7 @@ class Worker:
         return self.figures
 
     def stop(self) -> None:
-        """Begin to end; any thread may call it, and a signal handler too."""
+        """Start to shut down. Any thread and any signal handler may call it."""
         self._news.put(None)
 
     # -- Inside -------------------------------------------------------------------------------

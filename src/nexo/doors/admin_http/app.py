@@ -170,6 +170,11 @@ class _Resource:
         await response(scope, receive, send)
 
 
+def api_document(version: str) -> bytes:
+    """The OpenAPI document as JSON, for this door and for the console's page of it."""
+    return encode(openapi_document(OPERATIONS, version))
+
+
 class _Document:
     """The OpenAPI document, made when somebody first asks: a start does without its 30 ms."""
 
@@ -178,7 +183,7 @@ class _Document:
 
     @cached_property
     def _document(self) -> Response:
-        return Response(encode(openapi_document(OPERATIONS, self._version)), media_type=JSON)
+        return Response(api_document(self._version), media_type=JSON)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] in ("GET", "HEAD"):

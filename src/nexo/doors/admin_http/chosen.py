@@ -49,16 +49,16 @@ MessageId = Annotated[str, Meta(min_length=1, max_length=MESSAGE_ID_CHARS_MAX)]
 Ids = Annotated[list[MessageId], Meta(min_length=1, max_length=CHOSEN_IDS_MAX)]
 Reason = Annotated[
     str,
-    Meta(max_length=REASON_CHARS_MAX, description="Numbers and ids in it do not count."),
+    Meta(max_length=REASON_CHARS_MAX, description="Failure reason; numbers and IDs are ignored."),
 ]
 Text = Annotated[
     str,
     Meta(
         max_length=SEARCH_TEXT_CHARS_MAX,
-        description="What the body, an attribute or the reason contains.",
+        description="Text in the body, an attribute or the reason.",
     ),
 ]
-After = Annotated[int, Meta(ge=0, le=2**62, description="Go on behind this number: see `next`.")]
+After = Annotated[int, Meta(ge=0, le=2**62, description="Continue after this number: see `next`.")]
 
 
 class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -81,8 +81,8 @@ class Search(Choice, frozen=True, forbid_unknown_fields=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """What was found in the part of the queue that was looked at. `next` is what `after` takes for
-    the rest; null: that was all."""
+    """Messages found in the searched part of the queue. Pass `next` as `after` to search the rest;
+    it is null if that was all."""
 
     messages: list[ShownMessage]
     matched: Count
@@ -96,8 +96,8 @@ class ReasonsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ReasonGroup(msgspec.Struct, frozen=True):
-    """Dead letters of one reason, in which a `#` stands for each number and id: when the first and
-    the last of them failed, who had that one, and one of them with the beginning of its body."""
+    """Dead letters with the same reason, in which `#` stands for each number and ID: when the first
+    and the last failed, the consumer of the last, and an example with the start of its body."""
 
     reason: str
     count: Count
@@ -109,7 +109,7 @@ class ReasonGroup(msgspec.Struct, frozen=True):
 
 
 class Reasons(msgspec.Struct, frozen=True):
-    """The most frequent first, of the part of the queue that was looked at."""
+    """Most frequent first, in the searched part of the queue."""
 
     reasons: list[ReasonGroup]
     looked_at: Count
@@ -131,7 +131,7 @@ class LifeEvent(msgspec.Struct, frozen=True):
 
 
 class MessageLife(msgspec.Struct, frozen=True):
-    """`message` is null if it is gone; `note` says what may be missing of its life."""
+    """`message` is null if it is gone; `note` says what may be missing from the history `life`."""
 
     message: ShownMessage | None
     life: list[LifeEvent]
@@ -143,9 +143,8 @@ class MessageQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Resend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is to be different: another body, attributes that are set, or left out where the value
-    is null. `to`: the queue it goes to; else a dead letter goes to where it came from, any other
-    to the same queue."""
+    """The changes: a new body, and attributes to set, or to remove if the value is null. `to`:
+    target queue, by default the source of a dead letter, else the same queue."""
 
     body: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     encoding: Encoding | None = None
@@ -226,7 +225,7 @@ async def _resend(call: Call) -> Resent:
     wanted = call.body
     is_same = isinstance(wanted.body, msgspec.UnsetType)
     if is_same and wanted.encoding is not None:
-        raise InvalidArgument("there is an encoding and no body", "give both, or none")
+        raise InvalidArgument("encoding was given without a body", "give both, or neither")
     body = None if is_same else body_of(wanted.body, wanted.encoding)
     changes = Changes(body, wanted.attributes)
     hands = call.engine.hands
@@ -245,7 +244,7 @@ CHOSEN = (
         "search",
         "POST",
         f"{_QUEUE}/search",
-        "Find messages by ids, reason or text; nothing is taken",
+        "Find messages by IDs, reason or text, without taking them",
         _search,
         Found,
         parameters=AtQueue,
@@ -267,7 +266,7 @@ CHOSEN = (
         "message",
         "GET",
         _ONE,
-        "One message with its life so far",
+        "One message and its history",
         _message,
         MessageLife,
         parameters=AtMessage,
@@ -278,7 +277,7 @@ CHOSEN = (
         "resend",
         "POST",
         f"{_ONE}/resend",
-        "Send a message again with changes, in place of the original",
+        "Send a changed copy of a message and delete the original",
         _resend,
         Resent,
         status=201,

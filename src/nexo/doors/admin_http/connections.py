@@ -49,7 +49,7 @@ class Connection(msgspec.Struct, frozen=True):
 
 
 class ConnectionPage(msgspec.Struct, frozen=True):
-    """`next` is what `after` takes for the following page; null: there is none."""
+    """Pass `next` as `after` to get the following page; it is null on the last page."""
 
     connections: list[Connection]
     next: int | None
@@ -97,7 +97,7 @@ CONNECTIONS = (
         "list_connections",
         "GET",
         _ALL,
-        "Who is connected over RPC, and who consumes what",
+        "Connected Nexo clients and their consumers",
         _list,
         ConnectionPage,
         query=ConnectionsQuery,
@@ -106,7 +106,7 @@ CONNECTIONS = (
         "close_connection",
         "DELETE",
         _ONE,
-        "Close a connection; what its consumers hold goes back at once",
+        "Close a connection; the messages of its consumers return at once",
         _close,
         status=204,
         parameters=AtConnection,

@@ -25,7 +25,7 @@ _PATH = "/api/v1/definitions"
 
 class ImportQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dry_run: Annotated[
-        bool, Meta(description="Check everything and say what would be done; do nothing.")
+        bool, Meta(description="Only check the document and report what would change.")
     ] = False
 
 
@@ -56,7 +56,7 @@ DEFINITIONS = (
         "import_definitions",
         "PUT",
         _PATH,
-        "Create and change what a document says; what it does not name stays",
+        "Create and change definitions as in the document; others stay",
         _import,
         Import,
         query=ImportQuery,

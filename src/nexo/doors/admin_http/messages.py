@@ -67,7 +67,7 @@ BodyBytes = Annotated[
     Meta(
         ge=1,
         le=MESSAGE_BYTES_CEILING,
-        description="Of longer bodies only the beginning is shown, as text or base64.",
+        description="Longer bodies are cut to this size, and shown as text or base64.",
     ),
 ]
 
@@ -93,7 +93,10 @@ def body_of(given: msgspec.Raw, encoding: Encoding | None) -> bytes:
     if encoding == "json" or (encoding is None and not isinstance(value, str)):
         return raw
     if not isinstance(value, str):
-        raise InvalidArgument(f"a body in {encoding} is a string", "or say encoding: json")
+        raise InvalidArgument(
+            f"with encoding {encoding} the body must be a string",
+            "for other values use encoding json",
+        )
     if encoding != "base64":
         return value.encode()
     try:
@@ -148,7 +151,9 @@ def _raw(text: str) -> msgspec.Raw:
 
 
 class PeekQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    limit: Annotated[int, Meta(ge=1, le=PEEK_MESSAGES_MAX, description="How many, at most.")] = 10
+    limit: Annotated[
+        int, Meta(ge=1, le=PEEK_MESSAGES_MAX, description="Maximum number of messages.")
+    ] = 10
     body_bytes: BodyBytes = ADMIN_SHOWN_BYTES
 
 
@@ -285,7 +290,11 @@ def _message_batch(messages: list[NewMessage], settings: QueueSettings) -> Batch
 class ReadQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     offset: Annotated[
         int,
-        Meta(ge=0, le=2**53, description="Where to begin; below what is kept it is the oldest."),
+        Meta(
+            ge=0,
+            le=2**53,
+            description="First offset to read; if it was deleted, the oldest message.",
+        ),
     ] = 0
     limit: Limit = 100
     body_bytes: BodyBytes = ADMIN_SHOWN_BYTES
@@ -305,7 +314,7 @@ class ShownEvent(msgspec.Struct, frozen=True):
 
 
 class ReadEvents(msgspec.Struct, frozen=True):
-    """`next` is the offset to go on at; behind the last message it is that of the one to come."""
+    """`next` is the offset to continue at; at the end it is the offset of the next message."""
 
     messages: list[ShownEvent]
     next: Count
@@ -378,7 +387,7 @@ QUEUE_MESSAGES = (
         "peek",
         "GET",
         _OF_QUEUE,
-        "The first messages, whatever their state; nothing is taken",
+        "The first messages in any state, without taking them",
         _peek,
         Peeked,
         parameters=AtQueue,
@@ -389,7 +398,7 @@ QUEUE_MESSAGES = (
         "push",
         "POST",
         _OF_QUEUE,
-        "Push one message or several; the answer comes when they are on disk",
+        "Push one or more messages; answers when they are on disk",
         _push,
         Pushed,
         status=201,
@@ -404,7 +413,7 @@ TOPIC_MESSAGES = (
         "read",
         "GET",
         _OF_TOPIC,
-        "Messages of a topic from an offset on; nothing is removed",
+        "Read messages of a topic from an offset",
         _read,
         ReadEvents,
         parameters=AtTopic,
@@ -415,7 +424,7 @@ TOPIC_MESSAGES = (
         "publish",
         "POST",
         _OF_TOPIC,
-        "Publish one message or several; the answer comes when they are on disk",
+        "Publish one or more messages; answers when they are on disk",
         _publish,
         Published,
         status=201,

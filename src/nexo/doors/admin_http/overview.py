@@ -32,8 +32,8 @@ class Disk(msgspec.Struct, frozen=True):
 
 
 class Overview(msgspec.Struct, frozen=True):
-    """`refusal` is why nothing new is accepted now; null while all is well. Figures of messages
-    are of all queues together; the totals are of those that are there."""
+    """`refusal` is the reason why the broker refuses new messages, or null. Message counts are sums
+    over all queues that exist now."""
 
     version: str
     at: Moment

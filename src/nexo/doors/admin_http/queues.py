@@ -57,7 +57,7 @@ class QueueFigures(msgspec.Struct, frozen=True):
 
 
 class QueuePage(msgspec.Struct, frozen=True):
-    """`next` is what `after` takes for the following page; null: there is none."""
+    """Pass `next` as `after` to get the following page; it is null on the last page."""
 
     queues: list[QueueFigures]
     next: str | None
@@ -69,7 +69,7 @@ class NewQueue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class QueueEdit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Only what is to change."""
+    """Only the settings to change."""
 
     settings: GivenQueueSettings
 
@@ -79,8 +79,8 @@ class Purged(msgspec.Struct, frozen=True):
 
 
 class Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whose messages are taken back; with `dead_letter` they become dead letters, with `forget`
-    the consumer is not listed any more."""
+    """The consumer whose messages to return; with `dead_letter` they move to the dead-letter
+    queue, with `forget` the consumer is removed from the list."""
 
     consumer: Annotated[str, Meta(min_length=1, max_length=CONSUMER_CHARS_MAX)]
     dead_letter: bool = False
@@ -185,7 +185,7 @@ QUEUES = (
         "list_queues",
         "GET",
         _ALL,
-        "Queues with their figures and settings, by name",
+        "List queues with their counts and settings, by name",
         _list,
         QueuePage,
         query=Paging,
@@ -194,7 +194,7 @@ QUEUES = (
         "create_queue",
         "POST",
         _ALL,
-        "Create a queue; 200 if it is there with these settings",
+        "Create a queue; 200 if it exists with these settings",
         _create,
         QueueFigures,
         status=201,
@@ -207,7 +207,7 @@ QUEUES = (
         "queue_info",
         "GET",
         _ONE,
-        "A queue with its figures and settings",
+        "A queue with its counts and settings",
         _info,
         QueueFigures,
         parameters=AtQueue,
@@ -228,7 +228,7 @@ QUEUES = (
         "delete_queue",
         "DELETE",
         _ONE,
-        "Delete a queue with all its messages",
+        "Delete a queue and all its messages",
         _delete,
         status=204,
         **_CHANGE,
@@ -237,7 +237,7 @@ QUEUES = (
         "purge",
         "POST",
         f"{_ONE}/purge",
-        "Remove all messages, in flight included",
+        "Delete all messages, including those in flight",
         _purge,
         Purged,
         **_CHANGE,
@@ -246,7 +246,7 @@ QUEUES = (
         "pause",
         "POST",
         f"{_ONE}/pause",
-        "Stop deliveries; pushes go on",
+        "Stop deliveries; pushes are still accepted",
         _pause,
         QueueFigures,
         **_CHANGE,
@@ -264,7 +264,7 @@ QUEUES = (
         "release",
         "POST",
         f"{_ONE}/release",
-        "Take messages back from a Spark query that keeps failing",
+        "Return messages claimed by a Spark query that keeps failing or is gone",
         _release,
         Released,
         body=Release,

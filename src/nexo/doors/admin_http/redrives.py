@@ -36,8 +36,8 @@ _STATES: dict[str, Literal["running", "cancelling", "cancelled", "completed", "f
 
 
 class NewRedrive(Choice, frozen=True, forbid_unknown_fields=True):
-    """All messages, or those that are chosen. `to`: a queue for all of them, else each goes to
-    where it came from; `rate`: messages a second, at most."""
+    """All messages, or the selected ones. `to`: target queue, by default the source of each
+    message; `rate`: maximum messages per second."""
 
     to: QueueName | None = None
     rate: Annotated[float, Meta(gt=0, le=RECEIVE_RATE_MAX)] | None = None
@@ -48,8 +48,8 @@ class AtTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Redrive(msgspec.Struct, frozen=True):
-    """How far a redrive or a discard is. `skipped` messages stay: they have no queue to go back
-    to, or a Spark query holds them. `total` grows while chosen messages are looked for."""
+    """Progress of a redrive or a discard. `skipped` messages stay: they have no source queue, or
+    are claimed by a Spark query. `total` grows while messages are being selected."""
 
     task: int
     action: Literal["redrive", "discard"]
@@ -96,7 +96,9 @@ async def _begin(call: Call) -> Redrive:
 async def _discard(call: Call) -> Redrive:
     choice = choice_of(call.body)
     if choice.is_all:
-        raise InvalidArgument("a discard has to say which messages", "purge removes all of them")
+        raise InvalidArgument(
+            "no messages selected", "give ids, reason or text; purge deletes all messages"
+        )
     task = await call.engine.hands.discard(call.path.name, choice)
     return _described(call, call.engine.tasks.keep(task))
 
@@ -125,7 +127,7 @@ REDRIVES = (
         "redrive",
         "POST",
         "/api/v1/queues/{name}/redrive",
-        "Move messages of a dead-letter queue back to where they came from",
+        "Move dead letters back to the queues they came from",
         _begin,
         Redrive,
         status=202,
@@ -138,7 +140,7 @@ REDRIVES = (
         "discard",
         "POST",
         "/api/v1/queues/{name}/discard",
-        "Remove chosen messages for good; asked about like a redrive",
+        "Permanently delete selected messages; its progress is that of a redrive",
         _discard,
         Redrive,
         status=202,
@@ -150,7 +152,7 @@ REDRIVES = (
         "redrive_progress",
         "GET",
         _ONE,
-        "How far a redrive or a discard is",
+        "Progress of a redrive or a discard",
         _progress,
         Redrive,
         parameters=AtTask,
@@ -161,7 +163,7 @@ REDRIVES = (
         "redrive_cancel",
         "DELETE",
         _ONE,
-        "Stop a redrive or a discard; what was done stays done",
+        "Cancel a redrive or a discard; finished steps stay",
         _cancel,
         Redrive,
         parameters=AtTask,

@@ -41,14 +41,14 @@ QueueName = Annotated[
     str,
     Meta(
         pattern=rf"^([0-9]{{12}}/[a-z0-9-]{{1,32}}/)?{_PLAIN}$",
-        description="The name of a queue; in a path its slashes are written %2F.",
+        description="Name of a queue; in a path write its slashes as %2F.",
     ),
 ]
 TopicName = Annotated[
     str,
     Meta(
         pattern=rf"^[A-Za-z0-9_./-]{{1,{ADMIN_TOPIC_CHARS_MAX}}}$",
-        description="The name of a topic, also one of the broker's own.",
+        description="Name of a topic, also of a system topic.",
     ),
 ]
 NewTopicName = Annotated[str, Meta(pattern=rf"^{_PLAIN}$")]
@@ -75,7 +75,7 @@ class Paging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why nothing was done: the code for programs, the message for people, and what to do."""
+    """An error: the code for programs, the message for people, and a hint what to do."""
 
     code: str
     message: str
@@ -114,7 +114,7 @@ def check_origin(request: Request) -> None:
         host = None
     if host != request.headers.get("host", "").lower():
         raise Forbidden(
-            f"a page of {origin!r:.100} may not change anything here", "call the API from a program"
+            f"web pages from {origin!r:.100} may not make changes", "call the API from a program"
         )
 
 

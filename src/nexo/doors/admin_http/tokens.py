@@ -38,7 +38,7 @@ class AtToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TokenInfo(msgspec.Struct, frozen=True):
-    """What is known of a token; its secret is not."""
+    """A token without its secret."""
 
     name: str
     allow: list[str]
@@ -48,7 +48,7 @@ class TokenInfo(msgspec.Struct, frozen=True):
 
 
 class TokenPage(msgspec.Struct, frozen=True):
-    """`next` is what `after` takes for the following page; null: there is none."""
+    """Pass `next` as `after` to get the following page; it is null on the last page."""
 
     tokens: list[TokenInfo]
     next: str | None
@@ -58,8 +58,8 @@ Permitted = Annotated[str, Meta(min_length=1, max_length=ADMIN_PERMISSION_CHARS_
 
 
 class NewToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`allow`: permissions such as `orders.*:push,pop`; `expires`: after so many seconds; `aws`:
-    an access key pair for the SQS API instead."""
+    """`allow`: permissions such as `orders.*:push,pop`; `expires`: lifetime in seconds; `aws`:
+    create an access key pair for the SQS API instead."""
 
     name: TokenName
     allow: Annotated[list[Permitted], Meta(min_length=1, max_length=TOKEN_PERMISSIONS_MAX)]
@@ -85,8 +85,8 @@ class AuditQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AuditLine(msgspec.Struct, frozen=True):
-    """Who did what through which door, and how it ended: `done`, or the code of what stopped
-    it. `count` is how many refusals that are alike the entry stands for."""
+    """Who did what. `door` is the protocol, `peer` the address, `outcome` is `done` or the code
+    of the error. `count` is the number of equal refusals in this entry."""
 
     at: Moment
     who: str
@@ -174,7 +174,7 @@ TOKENS = (
         "list_tokens",
         "GET",
         _ALL,
-        "Tokens by name, without their secrets",
+        "List tokens by name, without their secrets",
         _list,
         TokenPage,
         query=Paging,
@@ -183,7 +183,7 @@ TOKENS = (
         "create_token",
         "POST",
         _ALL,
-        "Make a token; its secret is in this answer and nowhere else",
+        "Create a token; its secret is only in this answer",
         _create,
         MadeToken,
         status=201,
@@ -194,7 +194,7 @@ TOKENS = (
         "revoke_token",
         "DELETE",
         "/api/v1/tokens/{name}",
-        "Revoke a token: at once, on open connections too",
+        "Revoke a token, at once and also on open connections",
         _revoke,
         status=204,
         parameters=AtToken,
@@ -204,7 +204,7 @@ TOKENS = (
         "audit",
         "GET",
         "/api/v1/audit",
-        "Who changed what, the newest first",
+        "The audit log, newest first",
         _audit,
         AuditLines,
         query=AuditQuery,

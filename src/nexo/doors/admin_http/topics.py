@@ -44,7 +44,7 @@ class TopicFigures(msgspec.Struct, frozen=True):
 
 
 class TopicPage(msgspec.Struct, frozen=True):
-    """`next` is what `after` takes for the following page; null: there is none."""
+    """Pass `next` as `after` to get the following page; it is null on the last page."""
 
     topics: list[TopicFigures]
     next: str | None
@@ -56,7 +56,7 @@ class NewTopic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TopicEdit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Only what is to change."""
+    """Only the settings to change."""
 
     settings: GivenTopicSettings
 
@@ -164,7 +164,7 @@ TOPICS = (
         "list_topics",
         "GET",
         _ALL,
-        "Topics with their figures and settings, by name",
+        "List topics with their counts and settings, by name",
         _list,
         TopicPage,
         query=Paging,
@@ -173,7 +173,7 @@ TOPICS = (
         "create_topic",
         "POST",
         _ALL,
-        "Create a topic; 200 if it is there with these settings",
+        "Create a topic; 200 if it exists with these settings",
         _create,
         TopicFigures,
         status=201,
@@ -186,7 +186,7 @@ TOPICS = (
         "topic_info",
         "GET",
         _ONE,
-        "A topic with its figures and settings",
+        "A topic with its counts and settings",
         _info,
         TopicFigures,
         parameters=AtTopic,
@@ -206,7 +206,7 @@ TOPICS = (
         "delete_topic",
         "DELETE",
         _ONE,
-        "Delete a topic with all that it keeps",
+        "Delete a topic and its messages",
         _delete,
         status=204,
         **_CHANGE,
@@ -215,7 +215,7 @@ TOPICS = (
         "list_bindings",
         "GET",
         _BINDINGS,
-        "The queues that are bound to a topic",
+        "Queues bound to a topic",
         _bindings,
         Bindings,
         parameters=AtTopic,
@@ -225,7 +225,7 @@ TOPICS = (
         "bind",
         "POST",
         _BINDINGS,
-        "Bind a queue: what is published from now on arrives there too",
+        "Bind a queue, so that it receives messages published from now on",
         _bind,
         Bindings,
         body=NewBinding,
@@ -236,7 +236,7 @@ TOPICS = (
         "unbind",
         "DELETE",
         _BINDINGS,
-        "Unbind a queue; what arrived stays",
+        "Unbind a queue; it keeps the messages it received",
         _unbind,
         status=204,
         query=BoundQueue,

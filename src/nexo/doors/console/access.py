@@ -76,7 +76,7 @@ async def revoke_token(call: Call) -> Response:
     name = call.field("name")
     with call.told():
         await call.engine.tokens.revoke(name)
-    return call.back(at("access"), f"Token {name} is revoked.")
+    return call.back(at("access"), f"Revoked token {name}.")
 
 
 async def login(call: Call) -> Response:

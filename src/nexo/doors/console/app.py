@@ -115,7 +115,10 @@ class ConsoleApp:
         self._sessions.check_origin(request)
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/x-www-form-urlencoded":
-            raise Forbidden("this is not a form of the console", "open the console and do it there")
+            raise Forbidden(
+                "this request does not come from the console",
+                "open the console and try again there",
+            )
         headers = request.scope["headers"]
         body = await read_body(request.receive, headers, bytes_max, seconds)
         fields = fields_of(body, CONSOLE_FORM_FIELDS_MAX)
@@ -184,7 +187,7 @@ class ConsoleApp:
         return self._files.answer(request, str(request.path_params["name"]))
 
     async def _nowhere(self, scope: Scope, receive: Receive, send: Send) -> None:
-        error = _NoSuchPage("there is no such page", "follow the links above")
+        error = _NoSuchPage("this page does not exist", "use the links above")
         request, caller = Request(scope), ANYONE
         with contextlib.suppress(NexoError):
             caller = self._sessions.caller(request)
@@ -208,7 +211,7 @@ class _Address:
         route = self._methods.get("GET" if request.method == "HEAD" else request.method)
         if route is None:
             headers = {**HEADERS, "allow": ", ".join(sorted(self._methods))}
-            response = Response("that cannot be done here", 405, headers=headers)
+            response = Response("method not allowed", 405, headers=headers)
         else:
             response = await self._app.answer(route, request)
         await response(scope, receive, send)

@@ -99,4 +99,4 @@ async def close(call: Call) -> Response:
     number = whole_number(call.field("number"), 0, 0, 2**53)
     with call.told():
         call.engine.connections.close(number)
-    return call.back(at("consumers"), f"Connection {number} is closed; its client may come back.")
+    return call.back(at("consumers"), f"Closed connection {number}. Its client may reconnect.")

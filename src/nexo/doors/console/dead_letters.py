@@ -35,6 +35,7 @@ from nexo.vocabulary.limits import (
     SEARCH_TEXT_CHARS_MAX,
 )
 from nexo.vocabulary.reasons import folded
+from nexo.vocabulary.units import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -260,7 +261,7 @@ async def redrive(call: Call) -> Response:
     to = call.field("to") or None
     with call.told():
         rate = as_number(call.field("rate"), "the rate")
-        notice = "The redrive has begun; its progress is below."
+        notice = "Started the redrive. Its progress is shown below."
         if which == "all":
             await call.engine.tasks.begin(name, to, rate)
         elif which == "filtered":
@@ -270,7 +271,7 @@ async def redrive(call: Call) -> Response:
         else:
             seqs, count = _selected(call, name)
             task = await call.engine.hands.redrive(name, to, None, seqs)
-            notice = _told_of(await task.finished, count, "went back", _NOWHERE)
+            notice = _told_of(await task.finished, count, "Redrove", _NOWHERE)
     return call.back(at("dead-letters", name), notice)
 
 
@@ -282,23 +283,22 @@ async def discard(call: Call) -> Response:
             wanted = _filter_of_form(call)
             task = await call.engine.hands.discard(name, wanted.choice)
             call.engine.tasks.keep(task)
-            notice = "The discard has begun; its progress is below."
+            notice = "Started the discard. Its progress is shown below."
         else:
             seqs, count = _selected(call, name)
             task = await call.engine.hands.discard(name, seqs)
-            verb = "is" if count == 1 else "are"
-            notice = _told_of(await task.finished, count, f"{verb} gone for good", _HELD)
+            notice = _told_of(await task.finished, count, "Discarded", _HELD)
     return call.back(at("dead-letters", name), notice)
 
 
-_NOWHERE = "The others have no queue to go back to, or are gone."
-_HELD = "The others are gone already, or a Spark query holds them."
+_NOWHERE = "The others have no source queue, or no longer exist."
+_HELD = "The others no longer exist, or are claimed by a Spark query."
 
 
 def _filter_of_form(call: Call) -> Filter:
     wanted = filter_of({key: values[0] for key, values in call.form.items() if values})
     if not wanted.is_set:  # else all would be meant, and nobody was asked about that
-        raise InvalidArgument("no reason and no text is given", "filter the list first")
+        raise InvalidArgument("no filter is set", "filter by reason or text first")
     return wanted
 
 
@@ -306,7 +306,7 @@ def _selected(call: Call, name: str) -> tuple[list[int], int]:
     """The numbers of the messages that were marked, and how many that were."""
     wanted = set(call.form.get("id", []))
     if not wanted:
-        raise InvalidArgument("no message is selected", "mark some first")
+        raise InvalidArgument("no message is selected", "select at least one")
     incarnation = call.engine.queue(name).incarnation
     named = [parse_message_id(each) for each in wanted]
     # What is not of this queue is passed over: it was created anew since the page was opened.
@@ -314,7 +314,7 @@ def _selected(call: Call, name: str) -> tuple[list[int], int]:
 
 
 def _told_of(done: int, count: int, what: str, others: str) -> str:
-    told = f"{done:,} of {count:,} message{'' if count == 1 else 's'} {what}."
+    told = f"{what} {done:,} of {count_of(count)}."
     return f"{told} {others}" if done < count else told
 
 
@@ -322,4 +322,5 @@ async def cancel_redrive(call: Call) -> Response:
     name = call.path["name"]
     with call.told():
         call.engine.tasks.cancel(call.task)
-    return call.back(at("dead-letters", name), "It stops; what was done stays done.")
+    notice = "Cancelled. Messages that were already processed are not restored."
+    return call.back(at("dead-letters", name), notice)

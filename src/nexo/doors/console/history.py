@@ -164,12 +164,42 @@ class Ages:
             self._known = {name: kept for name, kept in self._known.items() if name in queues}
 
 
+class Rates:
+    """How fast each queue fills and empties, since the look before."""
+
+    def __init__(self) -> None:
+        # When, pushed and acked until then, in/s, out/s: changed in place, as there are thousands.
+        self._known: dict[str, list[float]] = {}
+
+    def see(self, name: str, seen: Traffic, now_ms: int) -> None:
+        known = self._known.get(name)
+        if known is None:
+            self._known[name] = [now_ms, seen.pushed, seen.acked, 0.0, 0.0]
+            return
+        passed_s = (now_ms - known[0]) / 1000
+        if passed_s >= CONSOLE_RATE_S_MIN:
+            # A queue that was created anew counts from zero; a rate does not go below it.
+            known[3] = max(0.0, seen.pushed - known[1]) / passed_s
+            known[4] = max(0.0, seen.acked - known[2]) / passed_s
+            known[0], known[1], known[2] = now_ms, seen.pushed, seen.acked
+
+    def of(self, name: str) -> tuple[float, float]:
+        """Messages in and out a second."""
+        known = self._known.get(name)
+        return (known[3], known[4]) if known is not None else (0.0, 0.0)
+
+    def forget_all_but(self, queues: dict[str, QueueActor]) -> None:
+        if len(self._known) > 2 * len(queues) + 100:
+            self._known = {name: kept for name, kept in self._known.items() if name in queues}
+
+
 class _Walk:
     """A look at all queues, some at a time."""
 
-    def __init__(self, engine: Engine, ages: Ages, letters: DeadLetterQueues) -> None:
+    def __init__(self, engine: Engine, ages: Ages, rates: Rates, letters: DeadLetterQueues) -> None:
         self._engine = engine
         self._ages = ages
+        self._rates = rates
         self._letters = letters
         self._now_ms = engine.now_ms()
         self._pushed = self._acked = self._depth = self._in_flight = 0
@@ -186,11 +216,11 @@ class _Walk:
         since_ms = self._ages.since_ms
         busy = []
         for actor in actors:
-            seen = traffic(actor)
+            seen, name = traffic(actor), actor.name
             self._pushed += seen.pushed
             self._acked += seen.acked
+            self._rates.see(name, seen, self._now_ms)
             if seen.depth:
-                name = actor.name
                 busy.append((-seen.depth, name, actor))
                 self._depth += seen.depth
                 self._in_flight += seen.in_flight
@@ -223,6 +253,7 @@ class Sampler:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._ages = Ages()
+        self.rates = Rates()
         self.dead_letter_queues = DeadLetterQueues(engine)
         # time, in/s, out/s, depth, oldest age s, in flight, dead letters, stored bytes
         self.points = Points(8)
@@ -237,7 +268,7 @@ class Sampler:
 
     def take(self) -> Totals:
         """All queues as they are now, in one step: for few of them."""
-        walk = _Walk(self._engine, self._ages, self.dead_letter_queues)
+        walk = _Walk(self._engine, self._ages, self.rates, self.dead_letter_queues)
         walk.see(self._engine.queues.values())
         return self._learn(walk)
 
@@ -245,7 +276,7 @@ class Sampler:
         """The same in several steps, between which others have their turn."""
         if len(self._engine.queues) <= CONSOLE_STEP_QUEUES:
             return self.take()
-        walk = _Walk(self._engine, self._ages, self.dead_letter_queues)
+        walk = _Walk(self._engine, self._ages, self.rates, self.dead_letter_queues)
         async for actors in steps(self._engine.queues):
             walk.see(actors)
         return self._learn(walk)
@@ -267,6 +298,7 @@ class Sampler:
 
     def _learn(self, walk: _Walk) -> Totals:
         self._ages.forget_all_but(self._engine.queues)
+        self.rates.forget_all_but(self._engine.queues)
         self.dead_letter_queues.learn(walk.sources)
         self.deepest = walk.deepest
         self.totals = walk.totals()

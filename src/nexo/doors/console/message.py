@@ -89,7 +89,7 @@ async def resend(call: Call) -> Response:
         to = call.field("to") or None
         queue, fresh = await call.engine.hands.resend(name, found.id, changes, to)
     return call.back(
-        at("queues", queue), f"Message {fresh} is in {queue}, in place of the old one."
+        at("queues", queue), f"Sent message {fresh} to {queue} and deleted the original."
     )
 
 

@@ -33,7 +33,7 @@ async def overview(call: Call) -> Response:
         deepest=deepest,
         deepest_made_of=_made_of(deepest),
         has_queues=bool(call.engine.queues),
-        host=call.request.headers.get("host", "localhost:9324"),
+        place=call.place,
     )
 
 

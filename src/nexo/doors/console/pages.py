@@ -127,7 +127,7 @@ class Files:
     def answer(self, request: Request, name: str) -> Response:
         file = self._files.get(name)
         if file is None:
-            return Response("there is no such file", 404, media_type="text/plain")
+            return Response("file not found", 404, media_type="text/plain")
         headers = {
             "cache-control": _KEPT,
             "x-content-type-options": "nosniff",

@@ -36,6 +36,7 @@ from nexo.vocabulary.limits import (
 )
 from nexo.vocabulary.message import Message
 from nexo.vocabulary.settings import queue_settings_of
+from nexo.vocabulary.units import count_of
 from nexo.vocabulary.user_settings import GivenQueueSettings
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
     from starlette.responses import Response
 
+    from nexo.doors.console.history import Rates
     from nexo.doors.console.request import Call
     from nexo.engine.engine import Engine
     from nexo.vocabulary.errors import NexoError
@@ -61,6 +63,8 @@ class Row(msgspec.Struct, frozen=True):
     pushed: int
     acked: int
     dead_lettered: int
+    in_rate: float
+    out_rate: float
     paused: bool
     fifo: bool
     dead_letters: str  # the queue that gets its dead letters, if it is there
@@ -71,6 +75,8 @@ class Row(msgspec.Struct, frozen=True):
         prefix = f"q.{self.name}."
         told = {
             "oldest": formatting.span(self.oldest_age_ms) if self.depth else formatting.NOTHING,
+            "in": formatting.rate(self.in_rate),
+            "out": formatting.rate(self.out_rate),
             "state": "paused" if self.paused else "",
         }
         for field in _COUNTS:
@@ -89,17 +95,17 @@ _COUNTS = (
     "dead_lettered",
 )
 # What the table can be sorted by: its heading, and what is compared.
-SORTS: dict[str, tuple[str, Callable[[QueueActor], Any]]] = {
-    "name": ("Queue", lambda actor: actor.name),
-    "depth": ("Depth", lambda actor: counts(actor).depth),
-    "oldest": ("Oldest", lambda actor: actor.info().oldest_age_ms if counts(actor).depth else 0),
-    "ready": ("Ready", lambda actor: counts(actor).ready),
-    "in_flight": ("In flight", lambda actor: counts(actor).in_flight),
-    "scheduled": ("Scheduled", lambda actor: counts(actor).scheduled),
-    "consumers": ("Consumers", lambda actor: counts(actor).consumers),
-    "pushed": ("Pushed", lambda actor: counts(actor).pushed),
-    "acked": ("Acked", lambda actor: counts(actor).acked),
-    "dead_lettered": ("Dead-lettered", lambda actor: counts(actor).dead_lettered),
+SORTS: dict[str, tuple[str, Callable[[QueueActor, Rates], Any]]] = {
+    "name": ("Queue", lambda actor, _: actor.name),
+    "depth": ("Depth", lambda actor, _: counts(actor).depth),
+    "oldest": ("Oldest", lambda actor, _: actor.info().oldest_age_ms if counts(actor).depth else 0),
+    "in": ("In/s", lambda actor, rates: rates.of(actor.name)[0]),
+    "out": ("Out/s", lambda actor, rates: rates.of(actor.name)[1]),
+    "ready": ("Ready", lambda actor, _: counts(actor).ready),
+    "in_flight": ("In flight", lambda actor, _: counts(actor).in_flight),
+    "scheduled": ("Scheduled", lambda actor, _: counts(actor).scheduled),
+    "consumers": ("Consumers", lambda actor, _: counts(actor).consumers),
+    "dead_lettered": ("Dead-lettered", lambda actor, _: counts(actor).dead_lettered),
 }
 
 
@@ -110,6 +116,7 @@ def rows_of(call: Call, actors: list[QueueActor]) -> list[Row]:
     for actor in actors:
         info, settings = actor.info(), actor.settings
         target = letters.target_of(actor.name, settings)
+        in_rate, out_rate = call.shared.sampler.rates.of(actor.name)
         rows.append(
             Row(
                 name=actor.name,
@@ -122,6 +129,8 @@ def rows_of(call: Call, actors: list[QueueActor]) -> list[Row]:
                 pushed=info.pushed,
                 acked=info.acked,
                 dead_lettered=info.dead_lettered,
+                in_rate=in_rate,
+                out_rate=out_rate,
                 paused=info.paused,
                 fifo=settings.fifo,
                 dead_letters=target if call.leads_to(target) else "",
@@ -156,6 +165,7 @@ async def choose(call: Call) -> Chosen:
     sort = sort if sort in SORTS else "name"
     descending = wanted.startswith("-")
     is_by_name = sort == "name" and not descending
+    rates = call.shared.sampler.rates
     known, found, matching = 0, list[QueueActor](), 0
     async for actors in steps(call.engine.queues):
         of_these = [each for each in actors if call.caller.knows(each.name)]
@@ -165,18 +175,20 @@ async def choose(call: Call) -> Chosen:
         found += of_these
         matching += len(of_these)
         if not is_by_name and len(found) >= 2 * CONSOLE_SORTED_MAX:
-            found = _first(found, sort, descending)
+            found = _first(found, sort, descending, rates)
     if not is_by_name:
-        found = _first(found, sort, descending)
+        found = _first(found, sort, descending, rates)
     pages = max(1, -(-len(found) // CONSOLE_ROWS_SHOWN))
     page = whole_number(call.query("page"), 1, 1, pages)
     shown = found[(page - 1) * CONSOLE_ROWS_SHOWN : page * CONSOLE_ROWS_SHOWN]
     return Chosen(shown, matching, known, sort, descending, text, page, pages)
 
 
-def _first(found: list[QueueActor], sort: str, descending: bool) -> list[QueueActor]:
+def _first(found: list[QueueActor], sort: str, descending: bool, rates: Rates) -> list[QueueActor]:
     """The first by a figure; equal ones stay in the order of their names."""
-    return sorted(found, key=SORTS[sort][1], reverse=descending)[:CONSOLE_SORTED_MAX]
+    figure = SORTS[sort][1]
+    ranked = sorted(found, key=lambda actor: figure(actor, rates), reverse=descending)
+    return ranked[:CONSOLE_SORTED_MAX]
 
 
 async def queues(call: Call) -> Response:
@@ -188,7 +200,7 @@ async def queues(call: Call) -> Response:
         rows=rows_of(call, chosen.actors),
         sorts={key: heading for key, (heading, _) in SORTS.items()},
         live=f"{at('live', 'queues')}?{call.query_string}",
-        host=call.request.headers.get("host", "localhost:9324"),
+        place=call.place,
     )
 
 
@@ -217,7 +229,7 @@ async def create_queue(call: Call) -> Response:
     with call.told():
         given = GivenQueueSettings(fifo=True) if call.field("fifo") else GivenQueueSettings()
         await call.engine.create_queue(name, queue_settings_of(given))
-    return call.back(at("queues", name), f"Queue {name} is there.")
+    return call.back(at("queues", name), f"Created queue {name}.")
 
 
 # -- One queue -----------------------------------------------------------------------------------
@@ -304,6 +316,7 @@ async def _page(call: Call, refused: NexoError | None = None) -> Response:
         claimed=actor.info().claimed,
         claims_made_of=_claimed(actor),
         now_ms=call.engine.now_ms(),
+        place=call.place,
     )
 
 
@@ -367,8 +380,9 @@ async def send(call: Call) -> Response:
         columns["deduplication_ids"] = [call.field("deduplication")]
     accepted = await actor.push(batch_of_form(call, **columns))
     (seq,) = accepted.seqs()
-    told = "was there already" if accepted.duplicates else "is in the queue, on disk"
-    return call.back(at("queues", name), f"Message {message_id(actor.incarnation, seq)} {told}.")
+    id = message_id(actor.incarnation, seq)
+    told = f"Message {id} is a duplicate" if accepted.duplicates else f"Sent message {id}"
+    return call.back(at("queues", name), f"{told}.")
 
 
 async def edit(call: Call) -> Response:
@@ -380,15 +394,15 @@ async def edit(call: Call) -> Response:
             await call.engine.edit_queue(name, wanted)
     except InvalidArgument as error:
         return await _page(call, error)
-    return call.back(at("queues", name), "The settings hold from now on.")
+    return call.back(at("queues", name), "Saved the settings.")
 
 
 async def pause(call: Call) -> Response:
-    return await _set_paused(call, True, "Deliveries have stopped.")
+    return await _set_paused(call, True, "Paused the queue. Deliveries have stopped.")
 
 
 async def resume(call: Call) -> Response:
-    return await _set_paused(call, False, "Deliveries go on.")
+    return await _set_paused(call, False, "Resumed the queue.")
 
 
 async def _set_paused(call: Call, paused: bool, notice: str) -> Response:
@@ -402,14 +416,14 @@ async def purge(call: Call) -> Response:
     name = call.path["name"]
     with call.told():
         count = await call.engine.queue(name).purge()
-    return call.back(at("queues", name), f"{count:,} messages were removed.")
+    return call.back(at("queues", name), f"Purged {count_of(count)}.")
 
 
 async def delete(call: Call) -> Response:
     name = call.path["name"]
     with call.told():
         await call.engine.delete_queue(name)
-    return call.back(at("queues"), f"Queue {name} was deleted.")
+    return call.back(at("queues"), f"Deleted queue {name}.")
 
 
 async def release(call: Call) -> Response:
@@ -418,4 +432,4 @@ async def release(call: Call) -> Response:
     with call.told():
         claims = call.engine.queue(name).claims
         count = await claims.release(consumer, bool(call.field("dead_letter")))
-    return call.back(at("queues", name), f"{count:,} messages were taken back from {consumer}.")
+    return call.back(at("queues", name), f"Released {count_of(count)} claimed by {consumer}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import quote, unquote, urlencode
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 ROOT = "/console"
 _QUERY = "console.query"  # where it is kept, so that it is read once
 DOOR = "console"
+DEFAULT_RPC_PORT = 9325
+# A name or an address, maybe with a port.
+_HOST = re.compile(r"([A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
 
 
 class Surroundings(Protocol):
@@ -41,8 +45,29 @@ class Surroundings(Protocol):
     @property
     def version(self) -> str: ...
 
+    @property
+    def rpc_port(self) -> int: ...
+
+    @property
+    def region(self) -> str:
+        """That SQS clients are to name."""
+
     def disk_free_bytes(self) -> int | None:
         """Room left on the disk; None without one."""
+
+    def api_document(self) -> bytes:
+        """The OpenAPI document of the admin API, as JSON."""
+
+
+class Place(NamedTuple):
+    """Where programs find this broker, as whoever reads the page does: by the same host. `is_usual`
+    is whether a client finds it without being told."""
+
+    url: str
+    http: str
+    region: str
+    is_required: bool
+    is_usual: bool
 
 
 class Shared(NamedTuple):
@@ -73,6 +98,22 @@ class Call(NamedTuple):
     @property
     def engine(self) -> Engine:
         return self.shared.engine
+
+    @property
+    def place(self) -> Place:
+        given = self.request.headers.get("host", "localhost")
+        found = _HOST.fullmatch(given)  # it is printed in commands: nothing else gets there
+        host = found[1] if found is not None else "localhost"
+        address = found[0] if found is not None else host
+        is_tls = self.request.scope.get("scheme") == "https"
+        port, safe = self.shared.surroundings.rpc_port, "s" if is_tls else ""
+        return Place(
+            url=f"nexo{safe}://{host}:{port}",
+            http=f"http{safe}://{address}",
+            region=self.shared.surroundings.region,
+            is_required=self.shared.guard.is_required,
+            is_usual=not is_tls and port == DEFAULT_RPC_PORT and host in ("localhost", "127.0.0.1"),
+        )
 
     @property
     def sees_metrics(self) -> bool:
@@ -195,7 +236,7 @@ def as_pairs(text: str) -> dict[str, str]:
         name, equals, value = line.partition("=")
         if line.strip() and not (equals and name.strip()):
             raise InvalidArgument(
-                f"{line!r:.60} is no name with a value", "write name=value, a line each"
+                f"{line!r:.60} is not name=value", "write one name=value per line"
             )
         if equals:
             found[name.strip()] = value.strip()

@@ -14,11 +14,13 @@ from nexo.access import operations
 from nexo.access.operations import Named, Operation, check_redrive_known, dead_letters_elsewhere
 from nexo.doors.console import (
     access,
+    api,
     consumers,
     dead_letters,
     message,
     overview,
     queues,
+    search,
     spark,
     topics,
 )
@@ -91,6 +93,8 @@ ROUTES = (
     ),
     Route("POST", "/topics/{name}/bind", "bind", topics.bind),
     Route("POST", "/topics/{name}/unbind", "unbind", topics.unbind),
+    Route("GET", "/search", "list_queues", search.search),
+    Route("GET", "/api", "list_queues", api.api),
     Route("GET", "/spark", "overview", spark.spark),
     Route("GET", "/live/spark", "overview", spark.live_spark),
     Route("GET", "/consumers", "list_connections", consumers.consumers),

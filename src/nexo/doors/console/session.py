@@ -44,7 +44,7 @@ class Sessions:
         token = cookie_of(request) or bearer_of(request.scope["headers"])
         if not token and self._guard.is_required:
             # Not asked of the guard: to open a page is no failed try.
-            raise Unauthorized("nobody has signed in", "sign in with a token")
+            raise Unauthorized("you are not signed in", "sign in with a token")
         caller = self._guard.admit(token, peer_of(request), DOOR)
         caller.check_live()
         return caller
@@ -60,20 +60,23 @@ class Sessions:
         origin = request.headers.get("origin", "")
         if _host_of(origin) != request.headers.get("host", "").lower():
             raise Forbidden(
-                f"a page of {origin or 'nowhere'!r:.100} may not change anything here",
-                "open the console and do it there",
+                f"web pages from {origin or 'nowhere'!r:.100} may not make changes",
+                "open the console and try again there",
             )
 
     def check_proof(self, request: Request, proof: str) -> None:
         """Raise unless the form was on a page that we made for this caller."""
         if not hmac.compare_digest(proof.encode(), self.proof(request).encode()):
-            raise Forbidden("the page is from before a restart or a sign-in", "load it again")
+            raise Forbidden(
+                "this page is out of date, after a restart or a new sign-in", "reload it"
+            )
 
     def check_host(self, request: Request) -> None:
         if not self._guard.is_required and not is_local(request.headers.get("host", "")):
             raise Forbidden(
-                f"the console is open to anyone, so not under {request.headers.get('host')!r:.100}",
-                "use the address of the machine, or start the broker with --access required",
+                f"without --access required the console is not served as "
+                f"{request.headers.get('host')!r:.100}",
+                "use localhost or an IP address, or start the broker with --access required",
             )
 
 

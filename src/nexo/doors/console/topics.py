@@ -295,7 +295,7 @@ async def create_topic(call: Call) -> Response:
     name = call.field("name")
     with call.told():
         await call.engine.create_topic(name, topic_settings_of(given_topic_settings(call.form)))
-    return call.back(at("topics", name), f"Topic {name} is there.")
+    return call.back(at("topics", name), f"Created topic {name}.")
 
 
 async def edit_topic(call: Call) -> Response:
@@ -309,14 +309,14 @@ async def edit_topic(call: Call) -> Response:
         if name.startswith(RESERVED_PREFIX):  # its page has no such form
             raise
         return await _page(call, error)
-    return call.back(at("topics", name), "The settings hold from now on.")
+    return call.back(at("topics", name), "Saved the settings.")
 
 
 async def delete_topic(call: Call) -> Response:
     name = call.path["name"]
     with call.told():
         await call.engine.delete_topic(name)
-    return call.back(at("topics"), f"Topic {name} was deleted.")
+    return call.back(at("topics"), f"Deleted topic {name}.")
 
 
 async def bind(call: Call) -> Response:
@@ -327,17 +327,17 @@ async def bind(call: Call) -> Response:
         if queue in bound and not where:
             # An empty field must not take away the filter that it has.
             raise InvalidArgument(
-                f"queue {queue!r} is bound already",
-                "say what it is to get alone, or unbind it first to give it everything",
+                f"queue {queue!r} is already bound",
+                "enter a new filter, or unbind the queue first to remove its filter",
             )
         start = EARLIEST if call.field("kept") else LATEST
         await call.engine.bind(name, queue, where or None, start, create=True)
-    gets = "only what has these attributes" if where else "what is published here"
-    return call.back(at("topics", name), f"Queue {queue} gets {gets}.")
+    filtered = " with a filter" if where else ""
+    return call.back(at("topics", name), f"Bound queue {queue}{filtered}.")
 
 
 async def unbind(call: Call) -> Response:
     name, queue = call.path["name"], call.field("queue")
     with call.told():
         await call.engine.unbind(name, queue)
-    return call.back(at("topics", name), f"Queue {queue} gets no more of it.")
+    return call.back(at("topics", name), f"Unbound queue {queue}.")

@@ -26,6 +26,7 @@ from nexo.vocabulary.limits import (
     HTTP_BODY_AHEAD_BYTES,
     HTTP_HEAD_BYTES_MAX,
     HTTP_HEADERS_MAX,
+    HTTP_STEP_CONNECTIONS,
     HTTP_TURN_REQUESTS,
 )
 
@@ -48,6 +49,7 @@ class Hall:
         self.connections: set[HttpConnection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self._emptied: asyncio.Event | None = None
+        self._ready: deque[HttpConnection] = deque()  # whose requests have come, and wait to begin
         self.set_date()
 
     def set_date(self) -> None:
@@ -58,6 +60,20 @@ class Hall:
         self.tasks.add(task)
         task.add_done_callback(self._ended)
         return task
+
+    def begin_soon(self, connection: HttpConnection) -> None:
+        """Begin what has come, when the others of this turn have been read: a processor that does
+        the same thing again and again is quicker at it."""
+        if not self._ready:
+            asyncio.get_running_loop().call_soon(self._begin_some)
+        self._ready.append(connection)
+
+    def _begin_some(self) -> None:
+        ready = self._ready
+        for _ in range(min(len(ready), HTTP_STEP_CONNECTIONS)):
+            ready.popleft().go_on()
+        if ready:
+            asyncio.get_running_loop().call_soon(self._begin_some)
 
     def left(self, connection: HttpConnection) -> None:
         self.connections.discard(connection)
@@ -156,6 +172,9 @@ class HttpConnection(asyncio.Protocol):
             self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        answering = self._answering
+        if answering is not None and answering.is_whole and not answering.is_begun:
+            self.go_on()  # it came, and is done: who hangs up only does not want the answer
         self.hall.left(self)
         self._step_out()
         self._crowd.unread.pop(self, None)
@@ -194,7 +213,7 @@ class HttpConnection(asyncio.Protocol):
             self._stand_in(self._crowd.head)
         answering = self._answering
         if answering is not None and not answering.is_begun:
-            self._go_on()
+            self.hall.begin_soon(self)
 
     def pause_writing(self) -> None:
         self._writes = False
@@ -205,13 +224,9 @@ class HttpConnection(asyncio.Protocol):
         self._crowd.unread.pop(self, None)
         if self._drained is not None:
             self._drained.set()
-        self._go_on()
+        self.go_on()
 
     # -- What the parser tells ----------------------------------------------------------------
-
-    def on_message_begin(self) -> None:
-        self._url = b""
-        self._headers = []
 
     def on_url(self, url: bytes) -> None:
         self._url += url
@@ -263,6 +278,8 @@ class HttpConnection(asyncio.Protocol):
                 self._pause_reading()
 
     def on_message_complete(self) -> None:
+        self._url = b""
+        self._headers = []
         reading = self._reading
         if reading is not None:
             self._reading = None
@@ -294,9 +311,12 @@ class HttpConnection(asyncio.Protocol):
             return
         if self._waiting:
             self._answering = self._waiting.popleft()
-            self._go_on()
+            self.go_on()
         else:
-            self._stand_in(self._crowd.idle)
+            if self._table is not None:
+                self._step_out()
+            self._table = idle = self._crowd.idle
+            idle[self] = self._loop.time()
             if self._is_paused:
                 self.resume_reading()
 
@@ -327,6 +347,27 @@ class HttpConnection(asyncio.Protocol):
 
     # -- What the door and the crowd tell -----------------------------------------------------
 
+    def go_on(self) -> None:
+        """Begin what is next. One that is answered at once brings the one behind it: they are taken
+        in a loop, never one inside the other, and after a few the event loop gets its turn."""
+        if self._is_going:
+            return
+        self._is_going = True
+        begun = 0
+        while (exchange := self._answering) is not None and not exchange.is_begun and self._writes:
+            if begun == HTTP_TURN_REQUESTS:
+                self._loop.call_soon(self.go_on)
+                break
+            begun += 1
+            exchange.is_begun = True
+            if exchange is self._reading:
+                self._stand_in(self._crowd.body)
+                self.resume_reading()
+            _, failure = outcome_of(self.hall.front.begin, exchange)
+            if failure is not None:
+                exchange.fail(failure)
+        self._is_going = False
+
     def shutdown(self) -> None:
         """The broker stops: who has not asked for anything yet gets no answer."""
         if self._table is None and self._answering is not None:
@@ -353,27 +394,6 @@ class HttpConnection(asyncio.Protocol):
         self.transport.abort()
 
     # -- Inside -------------------------------------------------------------------------------
-
-    def _go_on(self) -> None:
-        """Begin what is next. One that is answered at once brings the one behind it: they are taken
-        in a loop, never one inside the other, and after a few the event loop gets its turn."""
-        if self._is_going:
-            return
-        self._is_going = True
-        begun = 0
-        while (exchange := self._answering) is not None and not exchange.is_begun and self._writes:
-            if begun == HTTP_TURN_REQUESTS:
-                self._loop.call_soon(self._go_on)
-                break
-            begun += 1
-            exchange.is_begun = True
-            if exchange is self._reading:
-                self._stand_in(self._crowd.body)
-                self.resume_reading()
-            _, failure = outcome_of(self.hall.front.begin, exchange)
-            if failure is not None:
-                exchange.fail(failure)
-        self._is_going = False
 
     @property
     def _is_answering(self) -> bool:

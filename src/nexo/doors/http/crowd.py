@@ -118,7 +118,7 @@ class Crowd:
                 },
             )
         if self.malformed:
-            logger.warning("requests that are no HTTP", extra={"count": self.malformed})
+            logger.warning("requests that are not valid HTTP", extra={"count": self.malformed})
         if self._refused or self._dropped or self.malformed:
             self._told_s = now_s
             self._refused = self._dropped = self.malformed = 0

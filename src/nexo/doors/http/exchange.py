@@ -43,8 +43,8 @@ class Exchange:
         "__weakref__",
         "_connection",
         "_event",
-        "_has_news",
         "_is_chunked",
+        "_is_told_whole",
         "_is_waited_for",
         "_left_bytes",
         "_parts",
@@ -93,7 +93,7 @@ class Exchange:
         self.is_begun = self.is_whole = self.is_gone = False
         self.is_started = self.is_answered = False
         self._parts: list[bytes] = []
-        self._has_news = False
+        self._is_told_whole = False
         self._event: asyncio.Event | None = None
         self._when_gone: Callable[[], object] | None = None
         self._is_waited_for = b"expect" in fields and fields[b"expect"].lower() == b"100-continue"
@@ -104,12 +104,14 @@ class Exchange:
         """More of the body came."""
         self._parts.append(part)
         self.size += len(part)
-        self._tell()
+        if self._event is not None:
+            self._event.set()
 
     def complete(self) -> None:
         """The request is whole."""
         self.is_whole = True
-        self._tell()
+        if self._event is not None:
+            self._event.set()
 
     def lose(self) -> None:
         """Nobody waits for the answer any more."""
@@ -117,15 +119,11 @@ class Exchange:
             return
         self.is_gone = True
         self._connection = None
-        self._tell()
+        if self._event is not None:
+            self._event.set()
         gone, self._when_gone = self._when_gone, None
         if gone is not None:
             gone()
-
-    def _tell(self) -> None:
-        self._has_news = True
-        if self._event is not None:
-            self._event.set()
 
     # -- The app's side -----------------------------------------------------------------------
 
@@ -170,14 +168,14 @@ class Exchange:
         if connection is None or self.is_started:
             return
         self.is_started = self.is_answered = True
-        close = b"" if self.keep_alive and self.is_whole else CLOSE
+        end = b"\r\n" if self.keep_alive and self.is_whole else CLOSE + b"\r\n"
         if self.method == "HEAD":
             body = b""
-        parts = (STATUS_LINES[status], connection.hall.date, headers, close, b"\r\n")
+        head = STATUS_LINES[status] + connection.hall.date + headers + end
         if len(body) < HTTP_ONE_PART_BYTES:
-            connection.transport.write(b"%b%b%b%b%b%b" % (*parts, body))
+            connection.transport.write(head + body)
         else:
-            connection.transport.write(b"".join(parts))
+            connection.transport.write(head)
             connection.transport.write(body)
         self._end(connection)
 
@@ -196,7 +194,8 @@ class Exchange:
     def _end(self, connection: HttpConnection) -> None:
         # What points in a circle stays in memory until the next collection, with all it holds.
         self._connection = self._when_gone = None
-        self._tell()
+        if self._event is not None:
+            self._event.set()
         connection.answered(self)
 
     # -- ASGI ---------------------------------------------------------------------------------
@@ -230,17 +229,17 @@ class Exchange:
             if self._is_waited_for and not self.is_started:
                 connection.transport.write(_CONTINUE)
             self._is_waited_for = False
-            if not self._has_news:
+            if not (self._parts or (self.is_whole and not self._is_told_whole)):
                 connection.resume_reading()
                 self._event = asyncio.Event()
                 await self._event.wait()
                 self._event = None
-            self._has_news = False
         if self.is_gone or self.is_answered:
             return {"type": "http.disconnect"}
         body = b"".join(self._parts)
         self._parts = []
         self.size = 0
+        self._is_told_whole = self.is_whole
         return {"type": "http.request", "body": body, "more_body": not self.is_whole}
 
     async def send(self, event: dict[str, Any]) -> None:

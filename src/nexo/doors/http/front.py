@@ -38,14 +38,17 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 App = Callable[[Any, Any, Any], Awaitable[None]]
 
 # `/health` is open to anyone: paths and the like, which an error may name, stay in the log.
-_IN_THE_LOG = "the log of the broker says why"
+_IN_THE_LOG = "see the broker's log"
 _REASONS = {
-    "not_ready": f"nothing reaches the disk any more, and calls wait for it; {_IN_THE_LOG}",
-    "read_only": f"the disk is full or failed, and nothing new is accepted; {_IN_THE_LOG}",
+    "not_ready": f"no write to disk has finished for a while; {_IN_THE_LOG}",
+    "read_only": f"the disk is full or failing, new messages are refused; {_IN_THE_LOG}",
 }
+_CONSOLE = "/console"
+_TO_THE_CONSOLE = b"location: /console\r\ncontent-length: 0\r\nvary: accept\r\n"
 _CHALLENGE = (b"www-authenticate", b'Bearer realm="nexo"')
 _OWN = frozenset({b"same-origin", b"none"})  # of Sec-Fetch-Site: none is a person who typed it
-_PAGES = ("/console", "/health")  # a link on another site may lead there
+_BROWSER = b"Mozilla/"  # as all of them begin
+_PAGES = (_CONSOLE, "/health")  # a link on another site may lead there
 
 
 class Beginning(Protocol):
@@ -57,22 +60,41 @@ class Beginning(Protocol):
 
 class Front:
     """`apps` are ASGI apps, mounted by the first segment of the path, as `/console`; everything
-    else goes to `root`."""
+    else goes to `root`. `no_other_sites`: in development mode on loopback."""
 
     def __init__(
-        self, root: Beginning, apps: Mapping[str, App], refusal: Callable[[], NexoError | None]
+        self,
+        root: Beginning,
+        apps: Mapping[str, App],
+        refusal: Callable[[], NexoError | None],
+        no_other_sites: bool = False,
     ) -> None:
         self._root = root
         self._apps = dict(apps)
         self._refusal = refusal
+        self._no_other_sites = no_other_sites
 
     def mount(self, path: str, app: App) -> None:
         self._apps[path] = app
 
     def begin(self, exchange: Exchange) -> None:
+        if self._no_other_sites:
+            fields = exchange.fields
+            is_browser = (
+                b"origin" in fields
+                or b"sec-fetch-site" in fields
+                or fields.get(b"user-agent", b"")[: len(_BROWSER)] == _BROWSER
+            )
+            if is_browser and not _is_ours(fields, exchange):
+                headers, body = _refused(_REFUSAL)
+                exchange.reply(_REFUSAL.http_status, _lines(headers), body)
+                return
         path = exchange.path
         if path == "/":  # nearly all
-            self._root.begin(exchange)
+            if exchange.method == "GET" and self._is_visit(exchange):
+                exchange.reply(302, _TO_THE_CONSOLE, b"")
+            else:
+                self._root.begin(exchange)
             return
         app = self._apps.get("/" + path[1:].partition("/")[0])
         if app is not None:
@@ -81,6 +103,13 @@ class Front:
             self._health(exchange)
         else:
             self._root.begin(exchange)
+
+    def _is_visit(self, exchange: Exchange) -> bool:
+        """Whether a person has typed the address into a browser. A program that calls the SQS API
+        by GET names its action in the query, and does not ask for a page."""
+        if exchange.query or _CONSOLE not in self._apps:
+            return False
+        return b"text/html" in exchange.fields.get(b"accept", b"")
 
     def _health(self, exchange: Exchange) -> None:
         refusal = self._refusal()
@@ -149,27 +178,6 @@ def _lines(headers: Headers) -> bytes:
     return b"".join(b"%b: %b\r\n" % each for each in headers)
 
 
-class NoOtherSites:
-    """Before all others, in development mode on loopback."""
-
-    def __init__(self, front: Beginning) -> None:
-        self._front = front
-
-    def begin(self, exchange: Exchange) -> None:
-        fields = exchange.fields
-        if _is_browser(fields) and not _is_ours(fields, exchange):
-            headers, body = _refused(_REFUSAL)
-            exchange.reply(_REFUSAL.http_status, _lines(headers), body)
-            return
-        self._front.begin(exchange)
-
-
-def _is_browser(told: dict[bytes, bytes]) -> bool:
-    if b"origin" in told or b"sec-fetch-site" in told:
-        return True
-    return told.get(b"user-agent", b"").startswith(b"Mozilla/")
-
-
 def _is_ours(told: dict[bytes, bytes], exchange: Exchange) -> bool:
     if not _is_local(b"//" + told.get(b"host", b"")):
         return False
@@ -201,6 +209,6 @@ def _is_local_url(url: bytes) -> bool:
 
 
 _REFUSAL = Forbidden(
-    "a page of another site may not speak to this broker",
-    "call it as localhost, or start it with --access required",
+    "web pages of other sites may not use this broker",
+    "open it as localhost, or start the broker with --access required",
 )

@@ -267,7 +267,7 @@ class UdpDoor:
     def _spawn(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
         """Do something that has to wait; refused when too much waits already."""
         if len(self._tasks) >= UDP_WAITING_MAX:
-            raise RateLimited(f"{UDP_WAITING_MAX} requests wait already", "try again")
+            raise RateLimited(f"too many requests are waiting ({UDP_WAITING_MAX})", "try again")
         task = asyncio.get_running_loop().create_task(work(*arguments))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -70,7 +70,7 @@ class Groups:
         if actor is not None:
             return actor
         if len(engine.topics) >= UDP_TOPICS_MAX:  # not audited: a flood would drown the log
-            raise RateLimited(f"there are {UDP_TOPICS_MAX} topics already", "delete some")
+            raise RateLimited(f"the limit of {UDP_TOPICS_MAX} topics is reached", "delete some")
         with self._access.audited(asker.caller, asker.address, "create_topic", name):
             return await engine.create_topic(name, SETTINGS)
 

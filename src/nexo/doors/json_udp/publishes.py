@@ -66,7 +66,7 @@ class Publishes:
     def add(self, command: Command, asker: Asker) -> None:
         """It goes with the next flush. Refused while too much waits for the disk already."""
         if self.unconfirmed >= self._unconfirmed_max or self._engine.committer.congested:
-            raise RateLimited("the disk has fallen behind", "try again")
+            raise RateLimited("the disk is too slow for this load", "try again")
         self.unconfirmed += 1
         gathered = self._gathered.get(command.topic)
         if gathered is None:
@@ -169,5 +169,10 @@ class Publishes:
         for place, (body, asker) in enumerate(zip(gathered.bodies, gathered.askers, strict=True)):
             side = fit if len(body) <= bytes_max else large
             side.add(body, asker, gathered.refs.get(place))
-        self._refuse(large, MessageTooLarge(f"the topic takes {bytes_max} bytes at most"))
+        self._refuse(
+            large,
+            MessageTooLarge(
+                f"the message is too large: this topic takes at most {bytes_max} bytes"
+            ),
+        )
         return fit

@@ -70,7 +70,7 @@ def check_frame(caller: Caller, received: Frame) -> None:
     try:
         row = FRAMES[received.kind]
     except KeyError:
-        raise Forbidden(f"nobody was ever allowed {received.kind.name}") from None
+        raise Forbidden(f"the operation {received.kind.name} is not allowed") from None
     if row is None:
         caller.check_live()
         return

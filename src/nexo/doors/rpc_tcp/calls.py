@@ -91,7 +91,8 @@ def _decoded(wanted: commands.Called) -> Any:
     method = wanted.method
     if not any(method in known for known in (CALLS, LISTING_CALLS, CALLERS_CALLS)):
         raise InvalidArgument(
-            f"there is no call {method!r}", "is the client newer than the broker?"
+            f"unknown call {method!r}",
+            "the client may be newer than the broker: upgrade the broker",
         )
     if len(wanted.params) > RPC_CALL_BYTES_MAX and method not in LARGE_CALLS:
         raise InvalidArgument(

@@ -73,13 +73,17 @@ async def redrive_chosen(engine: Engine, wanted: calls.RedriveChosen) -> calls.R
 
 async def discard(engine: Engine, wanted: calls.Discard) -> int:
     if (wanted.choice is None) == (wanted.seqs is None):
-        raise InvalidArgument("a discard takes a choice or sequence numbers", "say one of them")
+        raise InvalidArgument(
+            "a discard takes a choice or sequence numbers, not both", "give one of them"
+        )
     if wanted.seqs is not None:
         _check_seqs(engine, wanted.name, wanted.incarnation, wanted.seqs)
         return engine.tasks.keep(await engine.hands.discard(wanted.name, wanted.seqs))
     choice = _choice(wanted.choice or calls.Choice())
     if choice.is_all:
-        raise InvalidArgument("a discard has to say which messages", "purge removes all of them")
+        raise InvalidArgument(
+            "no messages selected", "give ids, a reason or a text; purge deletes all messages"
+        )
     return engine.tasks.keep(await engine.hands.discard(wanted.name, choice))
 
 
@@ -99,6 +103,6 @@ def _check_seqs(engine: Engine, name: str, incarnation: int, seqs: list[int]) ->
         raise InvalidArgument("the sequence numbers are not in order")
     if engine.queue(name).queue.incarnation != incarnation:
         raise WrongState(
-            f"queue {name!r} was deleted and created anew meanwhile",
+            f"queue {name!r} was deleted and created again in the meantime",
             "look at its messages again",
         )

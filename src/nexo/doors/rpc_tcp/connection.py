@@ -97,7 +97,7 @@ class Connection(asyncio.Protocol):
         transport.set_write_buffer_limits(high=RPC_UNREAD_BYTES_MAX)
         self._peer = str((transport.get_extra_info("peername") or ("",))[0])
         if len(self._peers) >= self._peers_max:
-            self.end(RateLimited(f"{self._peers_max} clients are connected already"))
+            self.end(RateLimited(f"the limit of {self._peers_max} connections is reached"))
             return
         self._peers.add(self)
         self._beat_later()
@@ -322,7 +322,7 @@ class Connection(asyncio.Protocol):
             raise ProtocolError("the first frame must be HELLO")
         hello = commands.unpack(received.head, commands.Hello)
         if hello.magic != commands.MAGIC:
-            raise ProtocolError("the greeting does not say NEXO")
+            raise ProtocolError("the handshake does not begin with NEXO")
         low, high = hello.versions
         version = commands.PROTOCOL_VERSION
         if not low <= version <= high:
@@ -384,7 +384,9 @@ class Connection(asyncio.Protocol):
             self._loop.call_exception_handler(
                 {"message": "a request failed", "exception": failure, "task": task}
             )
-            self.refuse(correlation, NexoError("the broker failed at this", "see its log"))
+            self.refuse(
+                correlation, NexoError("internal error in the broker", "see the broker's log")
+            )
 
     def _let_go_on(self) -> None:
         waiting, self._readers_wait = self._readers_wait, []
@@ -426,13 +428,13 @@ class Connection(asyncio.Protocol):
         """Say something when nothing was said for a while; end when nothing was heard."""
         now = self._loop.time()
         if not self._greeted:
-            self.end(ProtocolError("no greeting came"))
+            self.end(ProtocolError("no handshake was received"))
             return
         if now - self._beat_due > self._heartbeat_s:
             self._heard = now  # it was the broker that slept: what came meanwhile is not read yet
         silence = self._heartbeat_s * HEARTBEATS_MISSED_MAX
         if self._reading and now - self._heard > silence:
-            self.end(ProtocolError(f"nothing was heard for {silence:.0f} s"))
+            self.end(ProtocolError(f"nothing was received for {silence:.0f} s"))
             return
         if now - self._spoke >= self._heartbeat_s:
             self.send([frame(Kind.HEARTBEAT, 0)])

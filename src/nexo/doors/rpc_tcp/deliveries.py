@@ -30,7 +30,7 @@ class Subscriptions:
     def open(self, connection: Connection, wanted: commands.Subscribe) -> None:
         """Only what is open refers to the connection, so that one that has gone is free at once."""
         if wanted.subscription in self._open:
-            raise InvalidArgument(f"subscription {wanted.subscription} is open already")
+            raise InvalidArgument(f"subscription {wanted.subscription} is already open")
         if len(self._open) >= SUBSCRIPTIONS_MAX:
             raise InvalidArgument(f"a connection has at most {SUBSCRIPTIONS_MAX} subscriptions")
         actor = connection.engine.queue(wanted.queue)

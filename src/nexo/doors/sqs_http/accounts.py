@@ -65,36 +65,32 @@ class Callers:
         """Who makes a request, as far as its head says; raises `Unauthorized` if it cannot be
         anybody. What is claimed by a signature has to be proven with the body."""
         if not self._guard.is_required:
-            return self._unverified(request)
+            authorization = request.fields.get(b"authorization")
+            if authorization is None:
+                scope = signed_scope_of(None, request.query)
+                return self._anyone if scope is None else self._called(scope)
+            # The signature differs with every request, what it is signed for does not.
+            key = authorization[authorization.find(_CREDENTIAL) : authorization.find(b",")]
+            return self._spelled.get(key) or self._unverified(authorization, key)
         found = self._guard.admit_head(request.headers, request.query, request.peer, DOOR)
         return found if isinstance(found, Claim) else self._anyone._replace(rights=found)
 
-    def prove(self, request: Exchange, announced: Caller | Claim, body: bytes) -> Caller:
+    def prove(self, request: Exchange, announced: Claim, body: bytes) -> Caller:
         """The caller of a request that is there as a whole, before anything is made of it."""
-        if not isinstance(announced, Claim):
-            return announced
         signed = SignedRequest(
             request.method, request.raw_path, request.query, request.headers, body
         )
         rights, scope = self._guard.admit_signed(signed, announced, request.peer, DOOR)
         return self._called(scope)._replace(rights=rights)
 
-    def _unverified(self, request: Exchange) -> Caller:
-        """By what the request says of itself. The signature differs with every request, what it
-        is signed for does not: that is remembered."""
-        authorization = request.fields.get(b"authorization")
-        if authorization is None:
-            scope = signed_scope_of(None, request.query)
-            return self._anyone if scope is None else self._called(scope)
-        key = authorization[authorization.find(_CREDENTIAL) : authorization.find(b",")]
-        caller = self._spelled.get(key)
-        if caller is None:
-            scope = signed_scope_of(authorization)
-            caller = self._anyone if scope is None else self._called(scope)
-            if len(self._spelled) >= _KNOWN_MAX:
-                self._spelled.clear()
-            if key.startswith(_CREDENTIAL) and len(key) < _CREDENTIAL_BYTES_MAX:
-                self._spelled[key] = caller
+    def _unverified(self, authorization: bytes, key: bytes) -> Caller:
+        """By what a request says of itself; `key` is what of it is remembered."""
+        scope = signed_scope_of(authorization)
+        caller = self._anyone if scope is None else self._called(scope)
+        if len(self._spelled) >= _KNOWN_MAX:
+            self._spelled.clear()
+        if key.startswith(_CREDENTIAL) and len(key) < _CREDENTIAL_BYTES_MAX:
+            self._spelled[key] = caller
         return caller
 
     def _called(self, scope: Scope) -> Caller:

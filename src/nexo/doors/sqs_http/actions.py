@@ -15,7 +15,6 @@ from nexo.doors.sqs_http.delete_message import (
     delete_message,
     delete_message_batch,
 )
-from nexo.doors.sqs_http.errors import missing
 from nexo.doors.sqs_http.move_tasks import (
     cancel_message_move_task,
     list_message_move_tasks,
@@ -48,34 +47,31 @@ if TYPE_CHECKING:
 
 
 class Action:
-    """`decode` takes JSON; `check` refuses a request that lacks what it must have. Who calls it
-    must be allowed what its `operation` needs."""
+    """`decode` takes JSON; `required` are the fields that a request must have, each with its name
+    on the wire. Who calls it must be allowed what its `operation` needs."""
 
-    __slots__ = ("_decode", "_required", "handler", "name", "operation", "request")
+    __slots__ = ("decode", "handler", "name", "operation", "request", "required")
+
+    decode: Callable[[bytes], shapes.Shape]
 
     def __init__(self, name: str, request: type[shapes.Shape], handler: Handler) -> None:
         self.name = name
         self.operation = OPERATIONS[_OPERATIONS[name]]
         self.request = request
         self.handler = handler
-        self._decode: Callable[[bytes], shapes.Shape] | None = None
+        self.decode = self._first_decode
         words = dict(zip(request.__struct_encode_fields__, request.__struct_fields__, strict=True))
-        self._required = [(words[name], name) for name in shapes.REQUIRED.get(request, ())]
+        self.required = [(words[name], name) for name in shapes.REQUIRED.get(request, ())]
 
-    def decode(self, body: bytes) -> shapes.Shape:
-        if self._decode is None:  # not at the start: most brokers never need most of them
-            self._decode = msgspec.json.Decoder(self.request).decode
-        return self._decode(body)
+    def _first_decode(self, body: bytes) -> shapes.Shape:
+        """Not at the start: most brokers never need most of the decoders."""
+        self.decode = msgspec.json.Decoder(self.request).decode
+        return self.decode(body)
 
     @property
     def is_change(self) -> bool:
         """Whether anything is different afterwards; a receive puts messages in flight."""
         return not self.name.startswith(("Get", "List"))
-
-    def check(self, wanted: shapes.Shape) -> None:
-        for field, name in self._required:
-            if getattr(wanted, field) is None:
-                raise missing(name)
 
 
 # What each action is, in the words of all doors. Tags and policies are kept with the settings.

@@ -12,11 +12,12 @@ from __future__ import annotations
 import secrets
 from collections.abc import Coroutine
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from nexo.access.guard import Guard
+from nexo.access.sigv4 import Claim
 from nexo.doors.http.body import Gone, TooSlow, check_values, read_body
 from nexo.doors.http.query import Asked, signed_service
 from nexo.doors.sqs_http import query
@@ -27,13 +28,16 @@ from nexo.doors.sqs_http.accounts import (
 )
 from nexo.doors.sqs_http.actions import ACTIONS, STS_ACTIONS, Action
 from nexo.doors.sqs_http.call import Call, Door, Later
-from nexo.doors.sqs_http.errors import SqsError
+from nexo.doors.sqs_http.delete_message import Deletes
+from nexo.doors.sqs_http.errors import SqsError, missing
 from nexo.doors.sqs_http.queues import Pauses
-from nexo.doors.sqs_http.sends import Send, Sends
+from nexo.doors.sqs_http.receive_message import Receives
+from nexo.doors.sqs_http.sends import Sends
 from nexo.doors.sqs_http.shapes import Shape
 from nexo.engine.committer import call_back
 from nexo.vocabulary.errors import InvalidArgument, MessageTooLarge, NexoError
 from nexo.vocabulary.limits import (
+    HTTP_JSON_PLAIN_BYTES,
     SQS_BODY_BYTES_MAX,
     SQS_BODY_S,
     SQS_FORM_BYTES_MAX,
@@ -44,7 +48,6 @@ from nexo.vocabulary.sqs import DEFAULT_ACCOUNT, DEFAULT_REGION
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nexo.access.sigv4 import Claim
     from nexo.doors.http.exchange import Exchange
     from nexo.doors.http.query import QueryApi
     from nexo.doors.sqs_http.accounts import Caller
@@ -74,7 +77,7 @@ class SqsApp:
         self._guard = guard or Guard(engine.wall_ms)
         addresses = Addresses(account, region)
         self._callers = Callers(addresses.default, self._guard)
-        self._door = Door(engine, addresses, Pauses(has_pauses), Sends())
+        self._door = Door(engine, addresses, Pauses(has_pauses), Sends(), Receives(), Deletes())
         # The id of a request is unlike any other, and cheap: this life of the door, and a number.
         life = secrets.token_hex(10)
         self._life = f"{life[:8]}-{life[8:12]}-4{life[12:15]}-8{life[15:18]}-".encode()
@@ -131,7 +134,10 @@ class SqsApp:
 
     def _go_on(self, call: Call, announced: Caller | Claim, body: bytes) -> None:
         """The request is whole. Only when it is known whose it is, something is made of it."""
-        call.caller = self._callers.prove(call.exchange, announced, body)
+        if isinstance(announced, Claim):
+            call.caller = self._callers.prove(call.exchange, announced, body)
+        else:
+            call.caller = announced
         if call.is_query:
             fields = query.read_fields(call.exchange.query)
             fields.update(query.read_fields(body))
@@ -140,25 +146,26 @@ class SqsApp:
                 return
             action, wanted = self._read_query(call, fields)
         else:
-            action = self._json_action(call.exchange.fields.get(b"x-amz-target", b""))
+            target = call.exchange.fields.get(b"x-amz-target", b"")
+            action = self._targets.get(target) or _other_action(target)
             wanted = _decode(action, body)
         call.name = action.name
-        call.operation = action.operation
-        action.check(wanted)
-        if action.operation.is_audited and self._guard.is_required:
-            call.exchange.spawn(_finished(call, self._audited(call, action, wanted)))
+        call.operation = operation = action.operation
+        for field, name in action.required:
+            if getattr(wanted, field) is None:
+                raise missing(name)
+        if operation.is_audited and self._guard.is_required:
+            call.answer_later(self._audited(call, action, wanted))
             return
         result = action.handler(call, wanted)
-        if isinstance(result, Later):
-            call.then = result.then
-            if isinstance(result.future, Send):
-                result.future.told = call.told
-            else:
-                call_back(result.future, call.told)
-        elif result is None or isinstance(result, Shape):
+        if result is None or isinstance(result, Shape):
             call.answer(result)
+        elif isinstance(result, Later):
+            if result.future is not None:
+                call.then = result.then
+                call_back(result.future, call.told)
         else:
-            call.exchange.spawn(_finished(call, result))
+            call.answer_later(result)
 
     async def _audited(self, call: Call, action: Action, wanted: Shape) -> Shape | None:
         resource = str(getattr(wanted, "queue_url", None) or getattr(wanted, "queue_name", ""))
@@ -168,16 +175,6 @@ class SqsApp:
             assert isinstance(result, Coroutine)  # so are all that change definitions
             done: Shape | None = await result
             return done
-
-    def _json_action(self, target: bytes) -> Action:
-        action = self._targets.get(target)
-        if action is not None:
-            return action
-        if target.startswith(_STS_TARGET):
-            sts = STS_ACTIONS.get(target[len(_STS_TARGET) :].decode("latin-1"))
-            if sts is not None:
-                return sts
-        raise SqsError("UnknownOperationException", "The operation is not known.")
 
     def _other_api(self, call: Call, fields: dict[str, str]) -> QueryApi | None:
         """The service that a request is for, if it is not for this one."""
@@ -208,15 +205,13 @@ class SqsApp:
             )
 
 
-async def _finished(call: Call, work: Coroutine[Any, Any, Shape | None]) -> None:
-    try:
-        result = await work
-    except Gone:
-        return
-    except (SqsError, NexoError) as error:
-        call.refuse(error)
-    else:
-        call.answer(result)
+def _other_action(target: bytes) -> Action:
+    """What is asked for in JSON, and is none of SQS's own actions."""
+    if target.startswith(_STS_TARGET):
+        sts = STS_ACTIONS.get(target[len(_STS_TARGET) :].decode("latin-1"))
+        if sts is not None:
+            return sts
+    raise SqsError("UnknownOperationException", "The operation is not known.")
 
 
 async def _handed_on(call: Call, other: QueryApi, fields: dict[str, str]) -> None:
@@ -261,7 +256,8 @@ def _decode(action: Action, body: bytes) -> Shape:
     try:
         if not body.isascii():  # what the action does not know is not looked into, but must be text
             body.decode()
-        check_values(body, SQS_JSON_VALUES_MAX)
+        if len(body) > HTTP_JSON_PLAIN_BYTES:
+            check_values(body, SQS_JSON_VALUES_MAX)
         return action.decode(body or b"{}")
     except (msgspec.DecodeError, UnicodeDecodeError, InvalidArgument) as error:
         raise SqsError("SerializationException", str(error)) from None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nexo.access.operations import On
+from nexo.doors.http.body import Gone
 from nexo.doors.sqs_http import query
 from nexo.doors.sqs_http.accounts import STS_NAMESPACE
 from nexo.doors.sqs_http.errors import SqsError, missing, no_such_queue, sqs_error
@@ -17,13 +18,15 @@ from nexo.vocabulary.limits import SQS_TRACE_CHARS_MAX
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from nexo.access.operations import Operation
     from nexo.doors.http.exchange import Exchange
     from nexo.doors.sqs_http.accounts import Addresses, Caller
+    from nexo.doors.sqs_http.delete_message import Deletes
     from nexo.doors.sqs_http.queues import Pauses
-    from nexo.doors.sqs_http.sends import Send, Sends
+    from nexo.doors.sqs_http.receive_message import Receives
+    from nexo.doors.sqs_http.sends import Sends
     from nexo.doors.sqs_http.shapes import Shape
     from nexo.engine.engine import Engine
     from nexo.engine.queue_actor import QueueActor
@@ -37,27 +40,41 @@ _encode_json = msgspec.json.Encoder().encode
 
 class Later:
     """An answer that waits for the disk: `then` makes it of what the future brings, as a shape or
-    already as JSON. Without it there is nothing to say but that it is done."""
+    already as JSON. Without it there is nothing to say but that it is done. Without a future
+    somebody else has taken the call, and will call `told`."""
 
     __slots__ = ("future", "then")
 
     def __init__(
         self,
-        future: asyncio.Future[Any] | Send,
+        future: asyncio.Future[Any] | None = None,
         then: Callable[[Any], Shape | bytes | None] | None = None,
     ) -> None:
         self.future = future
         self.then = then
 
 
+TAKEN = Later()
+
+
 class Door:
     """What all calls share."""
 
-    def __init__(self, engine: Engine, addresses: Addresses, pauses: Pauses, sends: Sends) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        addresses: Addresses,
+        pauses: Pauses,
+        sends: Sends,
+        receives: Receives,
+        deletes: Deletes,
+    ) -> None:
         self.engine = engine
         self.addresses = addresses
         self.pauses = pauses
         self.sends = sends
+        self.receives = receives
+        self.deletes = deletes
         self.waits: set[asyncio.Task[Delivery]] = set()  # long polls, which end when it closes
 
 
@@ -78,7 +95,6 @@ class Call:
     name: str  # of the action, once it is known
     operation: Operation  # what it is, in the words of all doors
     caller: Caller
-    then: Callable[[Any], Shape | bytes | None] | None  # of an answer that waits for the disk
 
     def __init__(self, door: Door, exchange: Exchange, request_id: bytes, is_query: bool) -> None:
         self.door = door
@@ -87,6 +103,8 @@ class Call:
         self.exchange = exchange
         self.request_id = request_id
         self.is_query = is_query
+        # Of an answer that waits for the disk.
+        self.then: Callable[[Any], Shape | bytes | None] | None = None
 
     # -- What is meant ------------------------------------------------------------------------
 
@@ -105,7 +123,8 @@ class Call:
 
     def named(self, name: str) -> QueueActor:
         """The queue of this name, if the caller may do with it what the action does."""
-        self.check(name)
+        if self.caller.rights.is_bound:
+            self.check(name)
         found = self.engine.queues.get(name)
         if found is None:
             raise no_such_queue()
@@ -138,14 +157,29 @@ class Call:
         else:
             raise error
 
+    def answer_later(self, work: Coroutine[Any, Any, Shape | None]) -> None:
+        """Go on in a task, and answer with what it brings."""
+        self.exchange.spawn(self._finished(work))
+
+    async def _finished(self, work: Coroutine[Any, Any, Shape | None]) -> None:
+        try:
+            result = await work
+        except Gone:
+            return
+        except (SqsError, NexoError) as error:
+            self.refuse(error)
+        else:
+            self.answer(result)
+
     def answer(self, result: Shape | bytes | None) -> None:
-        if isinstance(result, bytes):
-            body = result
-        elif self.is_query:
+        if self.is_query:
+            assert not isinstance(result, bytes)
             self._answer_query(result)
             return
+        if result is None:
+            body = b"{}"
         else:
-            body = b"{}" if result is None else _encode_json(result)
+            body = result if isinstance(result, bytes) else _encode_json(result)
         head = b"%b%b\r\ncontent-length: %d\r\n" % (JSON_HEAD, self.request_id, len(body))
         self.exchange.reply(200, head, body)
 

@@ -6,10 +6,12 @@ queue does not. What the engine calls a stale receipt is looked at once more for
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 from nexo.doors.sqs_http.batches import check_entries, failed
-from nexo.doors.sqs_http.call import Later
+from nexo.doors.sqs_http.call import TAKEN, Later
 from nexo.doors.sqs_http.errors import SqsError, invalid_value, missing
 from nexo.doors.sqs_http.receive_message import VISIBILITY_S_MAX
 from nexo.doors.sqs_http.shapes import (
@@ -18,12 +20,13 @@ from nexo.doors.sqs_http.shapes import (
     DeleteMessageBatchResult,
     DeleteMessageBatchResultEntry,
 )
+from nexo.engine.committer import call_back
+from nexo.engine.outcome import outcome_of
 from nexo.vocabulary.errors import StaleReceipt, WrongState
 from nexo.vocabulary.limits import SQS_TOLD_CHARS_MAX
 from nexo.vocabulary.sqs import read_handle
 
 if TYPE_CHECKING:
-    import asyncio
     from typing import Any
 
     from nexo.doors.sqs_http.call import Call
@@ -34,18 +37,68 @@ if TYPE_CHECKING:
         DeleteMessageRequest,
     )
     from nexo.engine.queue_actor import QueueActor
+    from nexo.engine.receipts import Refused
     from nexo.vocabulary.sqs import Receipt
 
 
-def delete_message(call: Call, request: DeleteMessageRequest) -> Later | None:
+def delete_message(call: Call, request: DeleteMessageRequest) -> Later:
     actor = call.queue(request.queue_url)
     text = request.receipt_handle or ""
-    receipt = _receipt(actor, text)
-    try:
-        return Later(actor.ack(receipt.lease, receipt.seq, receipt.seq + 1))
-    except (StaleReceipt, WrongState):
-        late = _delete_late(actor, receipt, text)
-        return None if late is None else Later(late)
+    call.door.deletes.add(actor, _receipt(actor, text), text, call)
+    return TAKEN
+
+
+class Deletes:
+    """Those that come in one turn of the event loop, each by a request of its own: what has to be
+    done before the disk has them is done once for all of a queue."""
+
+    def __init__(self) -> None:
+        self._gathered: dict[QueueActor, list[tuple[Receipt, str, Call]]] = {}
+
+    def add(self, actor: QueueActor, receipt: Receipt, text: str, call: Call) -> None:
+        """Delete it with the others of this turn, and answer the call then."""
+        deletes = self._gathered.get(actor)
+        if deletes is None:
+            if not self._gathered:
+                asyncio.get_running_loop().call_soon(self._ack_all)
+            deletes = self._gathered[actor] = []
+        deletes.append((receipt, text, call))
+
+    def _ack_all(self) -> None:
+        gathered, self._gathered = self._gathered, {}
+        for actor, deletes in gathered.items():
+            future, failure = outcome_of(_ack, actor, deletes)
+            if failure is None:
+                call_back(future, partial(_acked, actor, deletes))
+            else:
+                _acked(actor, deletes, None, failure)
+
+
+def _ack(actor: QueueActor, deletes: list[tuple[Receipt, str, Call]]) -> asyncio.Future[Refused]:
+    actor.check_in_service()
+    return actor.ack_ranges([(lease, seq, seq + 1) for (_, lease, seq), _, _ in deletes])
+
+
+def _acked(
+    actor: QueueActor,
+    deletes: list[tuple[Receipt, str, Call]],
+    refused: Refused | None,
+    error: BaseException | None,
+) -> None:
+    if error is not None or not refused:
+        for _, _, call in deletes:
+            call.told(None, error)
+        return
+    stale = {(lease, seq) for lease, seq, _, _ in refused}
+    for receipt, text, call in deletes:
+        if receipt[1:] not in stale:
+            call.told(None, None)
+            continue
+        late, failure = outcome_of(_delete_late, actor, receipt, text)
+        if failure is None and late is not None:
+            call_back(late, call.told)
+        else:
+            call.told(None, failure)
 
 
 async def delete_message_batch(
@@ -65,12 +118,12 @@ async def delete_message_batch(
             continue
         good.append((entry, receipt))
     # All of them at once: neighbours of one delivery need not be told one by one.
-    refused = await actor.ack_ranges([(r.lease, r.seq, r.seq + 1) for _, r in good])
+    refused = await actor.ack_ranges([(lease, seq, seq + 1) for _, (_, lease, seq) in good])
     stale = {(lease, first) for lease, first, _, _ in refused}
     done = []
     for entry, receipt in good:
         try:
-            if (receipt.lease, receipt.seq) in stale:
+            if receipt[1:] in stale:
                 late = _delete_late(actor, receipt, entry.receipt_handle or "")
                 if late is not None:
                     await late
@@ -108,9 +161,10 @@ async def change_message_visibility_batch(
 
 def _delete_late(actor: QueueActor, receipt: Receipt, text: str) -> asyncio.Future[Any] | None:
     """What was received again meanwhile, or is back in line; None if it is gone already."""
+    _, _, seq = receipt
     if not actor.settings.fifo:
-        return actor.discard(receipt.seq)
-    if actor.holds(receipt.seq):
+        return actor.discard(seq)
+    if actor.holds(seq):
         raise invalid_value(text, "ReceiptHandle", "The receipt handle has expired.")
     return None
 
@@ -159,7 +213,7 @@ def _apply(actor: QueueActor, lease: int, seq: int, timeout_s: int) -> asyncio.F
 def _receipt(actor: QueueActor, text: str) -> Receipt:
     """The delivery that a handle stands for, if it is one of this queue."""
     found = read_handle(text)
-    if found is None or found.incarnation != actor.incarnation:
+    if found is None or found[0] != actor.incarnation:
         raise SqsError(
             "ReceiptHandleIsInvalid",
             f'The input receipt handle "{text:.{SQS_TOLD_CHARS_MAX}}" is not a valid receipt '

@@ -117,7 +117,7 @@ def shown_settings(addresses: Addresses, name: str, settings: QueueSettings) -> 
 
 
 def shown_figures(call: Call, actor: QueueActor) -> dict[str, str]:
-    actor.catch_up()
+    actor.catch_up(actor.now_ms())
     shown, defined = counts(actor), call.engine.definition(actor.name)
     return {
         "QueueArn": call.addresses.arn_of(actor.name),

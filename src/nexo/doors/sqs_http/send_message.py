@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from nexo.doors.sqs_http.batches import check_entries, failed
-from nexo.doors.sqs_http.call import Later
+from nexo.doors.sqs_http.call import TAKEN, Later
 from nexo.doors.sqs_http.errors import SqsError, check_id, invalid, invalid_value, missing
 from nexo.doors.sqs_http.message_attributes import (
     FORBIDDEN,
@@ -89,8 +89,9 @@ def send_message(call: Call, request: SendMessageRequest) -> Later:
         body = _checked_body(request.message_body)
         _check_size(len(body), settings)
         if len(body) <= GATHERED_BYTES_MAX and not call.is_query:
-            sent = call.door.sends.add(actor, body)
-            return Later(sent, partial(_sent_plain, actor.incarnation, digest(body)))
+            call.then = partial(_sent_plain, actor.incarnation, digest(body))
+            call.door.sends.add(actor, body, call.told)
+            return TAKEN
     outgoing = _outgoing(call, settings, request)
     _check_size(outgoing.size, settings)
     then = partial(_sent, actor, outgoing, settings.fifo)
@@ -123,7 +124,7 @@ def send_message_batch(
     entries = check_entries(request.entries, _ENTRY)
     settings = actor.settings
     if not settings.fifo and _keeps_nothing(call, settings) and all(map(_is_plain, entries)):
-        plain = _plain_batch(actor, entries)
+        plain = _plain_batch(call, actor, entries)
         if plain is not None:
             return plain
     good: list[tuple[str, Outgoing]] = []
@@ -163,13 +164,16 @@ def send_message_batch(
     return Later(pushed, partial(_all_sent, actor, good, bad, settings.fifo))
 
 
-def _plain_batch(actor: QueueActor, entries: list[SendMessageBatchRequestEntry]) -> Later | None:
+def _plain_batch(
+    call: Call, actor: QueueActor, entries: list[SendMessageBatchRequestEntry]
+) -> Later | None:
     """The lean path for messages that are nothing but bodies. None if anything is wrong with any of
     them: then it is looked at which, and why."""
     bodies, digests, most = [], [], actor.settings.max_message_bytes
     for entry in entries:
         text = entry.message_body
-        if not text or FORBIDDEN.search(text) is not None:
+        # All that is printable may be sent, and nearly all that is sent is printable.
+        if not text or not (text.isprintable() or FORBIDDEN.search(text) is None):
             return None
         body = text.encode()
         if len(body) > most:
@@ -179,7 +183,8 @@ def _plain_batch(actor: QueueActor, entries: list[SendMessageBatchRequestEntry])
     batch = batch_of(bodies)
     if batch.size > MESSAGE_BYTES_MAX:
         return None
-    return Later(actor.push(batch), partial(_plain_sent, actor.incarnation, entries, digests))
+    then = _plain_sent if call.is_query else _plain_sent_json
+    return Later(actor.push(batch), partial(then, actor.incarnation, entries, digests))
 
 
 def _plain_sent(
@@ -196,6 +201,21 @@ def _plain_sent(
             for entry, told, seq in zip(entries, digests, accepted.seqs(), strict=True)
         ]
     )
+
+
+def _plain_sent_json(
+    incarnation: int,
+    entries: list[SendMessageBatchRequestEntry],
+    digests: list[str],
+    accepted: Accepted,
+) -> bytes:
+    """The same, written out: ids of entries have no characters that JSON would have to escape."""
+    sent = [
+        f'{{"Id":"{entry.id}","MessageId":"{message_id(incarnation, seq)}",'
+        f'"MD5OfMessageBody":"{told}"}}'
+        for entry, told, seq in zip(entries, digests, accepted.seqs(), strict=True)
+    ]
+    return f'{{"Successful":[{",".join(sent)}]}}'.encode()
 
 
 def _all_sent(
@@ -270,7 +290,7 @@ def _check_size(size: int, settings: QueueSettings) -> None:
 def _checked_body(text: str | None) -> bytes:
     if not text:
         raise missing("MessageBody")
-    found = FORBIDDEN.search(text)
+    found = None if text.isprintable() else FORBIDDEN.search(text)
     if found is not None:
         raise SqsError(
             "InvalidMessageContents",

@@ -25,26 +25,23 @@ class Send:
 
     __slots__ = ("body", "told")
 
-    told: Told
-
-    def __init__(self, body: bytes) -> None:
+    def __init__(self, body: bytes, told: Told) -> None:
         self.body = body
+        self.told = told
 
 
 class Sends:
     def __init__(self) -> None:
         self._gathered: dict[QueueActor, list[Send]] = {}
 
-    def add(self, actor: QueueActor, body: bytes) -> Send:
+    def add(self, actor: QueueActor, body: bytes, told: Told) -> None:
         """Send it with the others of this turn."""
         sends = self._gathered.get(actor)
         if sends is None:
             if not self._gathered:
                 asyncio.get_running_loop().call_soon(self._push_all)
             sends = self._gathered[actor] = []
-        send = Send(body)
-        sends.append(send)
-        return send
+        sends.append(Send(body, told))
 
     def _push_all(self) -> None:
         gathered, self._gathered = self._gathered, {}

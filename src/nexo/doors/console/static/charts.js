@@ -19,6 +19,19 @@ window.nexoCharts = (() => {
     return size >= 100 || Number.isInteger(value) ? value.toFixed(0) : value.toFixed(1);
   };
 
+  // The marks of an axis, with as many digits as tell them apart.
+  const marks = (_, values) => {
+    const high = Math.max(...values.map(Math.abs));
+    const [unit, name] = high >= 1e9 ? [1e9, "G"] : high >= 1e6 ? [1e6, "M"]
+      : high >= 1e4 ? [1e3, "k"] : [1, ""];
+    const step = values.length > 1 ? Math.abs(values[1] - values[0]) / unit : 1;
+    const digits = Math.max(0, Math.min(3, Math.ceil(-Math.log10(step) - 1e-9)));
+    return values.map((value) => value === 0 ? "0" : (value / unit).toFixed(digits) + name);
+  };
+  // Seconds and more: marks within a second would all show the same time.
+  const STEPS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600,
+    43200, 86400];
+
   const columnsOf = (id) => {
     const source = document.getElementById(`${id}-history`) || document.getElementById("history");
     if (source && !tables.has(source)) tables.set(source, JSON.parse(source.textContent));
@@ -61,11 +74,10 @@ window.nexoCharts = (() => {
     if (!columns) return;
     const width = () => Math.max(200, place.clientWidth);
     const hasSecond = series.some((each) => each.scale === "s");
-    const numbers = (_, values) => values.map(short);
-    const times = axis({ values: clock, size: 30, space: 75 });
-    const axes = [times, axis({ size: 52, values: numbers })];
+    const times = axis({ values: clock, size: 30, space: 75, incrs: STEPS_S });
+    const axes = [times, axis({ size: 52, values: marks })];
     if (hasSecond)
-      axes.push(axis({ scale: "s", side: 1, size: 52, values: numbers, grid: { show: false } }));
+      axes.push(axis({ scale: "s", side: 1, size: 52, values: marks, grid: { show: false } }));
     const options = {
       width: width(),
       height: Number(figure.dataset.height),

@@ -30,7 +30,48 @@
     if (!element) return;
     element.dataset.state = state;
     one("#pulse-text").textContent = state;
+    if (state === "away") {
+      if (!awaySince) awaySince = Date.now();
+    } else awaySince = 0;
+    tellAway();
   }
+
+  // -- A broker that is away: nobody is to take old figures for new ones -----------------------
+  const AWAY_MS = 1500; // a stream that is only opened anew is back before
+  const QUIET_MS = 6000; // without a word from the broker, it is asked whether it is there
+  let awaySince = 0;
+  let heardAt = Date.now();
+  const title = document.title;
+
+  function tellAway() {
+    const banner = one("#away");
+    if (!banner) return;
+    const isAway = awaySince > 0 && Date.now() - awaySince >= AWAY_MS;
+    if (banner.hidden === isAway) {
+      banner.hidden = !isAway;
+      document.body.classList.toggle("is-away", isAway);
+      document.title = isAway ? `Broker away · ${title}` : title;
+      // Set once: a text that changed each second would be read aloud each second.
+      const at = new Date(awaySince).toISOString().slice(11, 19);
+      banner.textContent = isAway
+        ? `The broker does not answer. What you see is from ${at} UTC and does not change. ` +
+          "The page continues by itself when the broker is back."
+        : "";
+    }
+  }
+
+  async function probe() {
+    tellAway();
+    if (!stream || document.hidden || Date.now() - heardAt < QUIET_MS) return;
+    heardAt = Date.now();
+    try {
+      await fetch("/health", { signal: AbortSignal.timeout(3000), cache: "no-store" });
+      if (stream && stream.readyState === EventSource.OPEN) pulse("live");
+    } catch {
+      pulse("away");
+    }
+  }
+  setInterval(probe, 500);
 
   function show(key, text) {
     for (const element of byKey.get(key) || []) {
@@ -88,6 +129,8 @@
     stream.onopen = () => pulse("live");
     stream.onerror = () => pulse("away");
     stream.onmessage = (event) => {
+      heardAt = Date.now();
+      if (awaySince) pulse("live");
       const frame = JSON.parse(event.data);
       if (frame.reload) {
         disconnect();
@@ -245,14 +288,22 @@
     if (event.target.closest("input, textarea, select, dialog")) return;
     if (going && Date.now() - going < 1500 && event.key in pages) {
       location.href = "/console" + pages[event.key];
-    } else if (event.key === "/" && one("[data-filter]")) {
+    } else if (event.key === "/" && one("[data-filter], #find input")) {
       event.preventDefault();
-      one("[data-filter]").focus();
+      (one("[data-filter]") || one("#find input")).focus();
     } else if (event.key === "?") one("#keys").showModal();
     else if (event.key === "j") walk(1);
     else if (event.key === "k") walk(-1);
     going = event.key === "g" ? Date.now() : 0;
   });
+
+  // A link to something folded opens it.
+  function unfold() {
+    const target = location.hash && document.getElementById(location.hash.slice(1));
+    if (target && target.tagName === "DETAILS") target.open = true;
+  }
+  addEventListener("hashchange", unfold);
+  unfold();
 
   // On a phone the tabs scroll, and the one of this page may be out of sight.
   const tab = one(".top nav [aria-current]");

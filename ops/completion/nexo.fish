@@ -1,0 +1,1 @@
+complete --command nexo --no-files --arguments "(env _NEXO_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args _TYPER_COMPLETE_ARGS=(commandline -cp) nexo)" --condition "env _NEXO_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=is-args _TYPER_COMPLETE_ARGS=(commandline -cp) nexo"

@@ -1,0 +1,193 @@
+"""What helps people who do not know the broker yet, or cannot see what is wrong with it: the first
+page of an empty broker, snippets, search, the page of the API, and a broker that is away."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+import nexo
+from nexo.doors.admin_http.app import api_document
+from nexo.doors.console.api import page_of
+from tests.compliance.broker import ServedBroker
+from tests.console.looking import Looking
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from playwright.sync_api import Browser
+
+    from nexo import Client
+
+
+# The texts beside a chart that shows these values over so many seconds.
+_MARKS = """([high, seconds]) => {
+  const plot = nexoCharts.plots[0].plot;
+  const times = Array.from({length: 20}, (_, at) => 1700000000 + seconds * at / 19);
+  plot.setData([times, ...plot.series.slice(1).map(() => times.map((_, at) => high * at / 19))]);
+  return new Promise((done) => setTimeout(() => done(plot.axes.map((axis) =>
+    axis._values.filter((text) => text !== null && text !== ""))), 50));
+}"""
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[ServedBroker]:
+    served = ServedBroker(tmp_path).start()
+    yield served
+    served.kill()
+
+
+def test_the_first_lines_work_as_they_are_copied(
+    browser: Browser, own: ServedBroker, tmp_path: Path
+) -> None:
+    with Looking(browser.new_context(), own.endpoint) as looking:
+        page = looking.live("")
+        text = page.locator("#in-shell").inner_text()
+        assert f"export NEXO_URL={own.native_url}" in text
+        assert f'nexo.connect("{own.native_url}")' in page.locator("#in-python").inner_text()
+        aws = page.locator("#in-aws").inner_text()
+        assert f"AWS_ENDPOINT_URL={own.endpoint}" in aws
+        assert "AWS_ACCESS_KEY_ID=any" in aws
+        assert looking.findings() == []
+        script = text.replace("nexo p", f"{nexo_command()} p")
+        done = subprocess.run(
+            ["bash", "-ec", script], capture_output=True, text=True, timeout=30, cwd=tmp_path
+        )
+        assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "Hello, world"), done.stderr
+        page.locator(".lesson").wait_for(state="detached", timeout=10_000)
+
+
+def nexo_command() -> str:
+    from tests.compliance.broker import NEXO
+
+    return NEXO
+
+
+def test_snippets_name_the_credentials_that_are_asked_for(browser: Browser, tmp_path: Path) -> None:
+    command = [nexo_command(), "token", "create", "root", "--allow", "*:*", "--json"]
+    made = subprocess.run(
+        [*command, "--data", str(tmp_path / "data")], capture_output=True, check=True, timeout=30
+    )
+    token = json.loads(made.stdout)["token"]
+    served = ServedBroker(tmp_path, "--access", "required").start()
+    try:
+        with Looking(browser.new_context(), served.endpoint) as looking:
+            page = looking.at("")
+            page.locator("input[name=token]").fill(token)
+            page.get_by_role("button", name="Sign in").click()
+            lesson = page.locator(".lesson").inner_text()
+            assert "export NEXO_TOKEN=" in lesson
+            assert "nexo token create NAME --aws" in lesson
+            assert token not in page.content(), "a token is no part of a page"
+            page = looking.at("/api")
+            assert "Authorization: Bearer $NEXO_TOKEN" in page.locator("main").inner_text()
+    finally:
+        served.kill()
+
+
+def test_a_broker_that_goes_away_and_comes_back(browser: Browser, own: ServedBroker) -> None:
+    context = browser.new_context()
+    context.set_default_timeout(15_000)
+    tab = Looking(context, own.endpoint)
+    page = tab.live("/queues")
+    banner = page.locator("#away")
+    assert not banner.is_visible()
+    own.kill()
+    banner.wait_for(state="visible", timeout=15_000)
+    assert "The broker does not answer" in banner.inner_text()
+    assert page.title().startswith("Broker away")
+    assert tab.findings() == []
+    again = ServedBroker(own.log.parent, "--http-port", str(own.http_port)).start()
+    try:
+        banner.wait_for(state="hidden", timeout=15_000)
+        assert not page.title().startswith("Broker away")
+        with nexo.connect(again.native_url) as client:
+            client.create_queue("later")
+        page.locator("#rows tbody th a", has_text="later").wait_for()
+    finally:
+        context.close()  # what it could not fetch meanwhile is no fault
+        again.kill()
+
+
+def test_rates_in_the_list_of_queues(looking: Looking, client: Client) -> None:
+    queue = client.create_queue("rated")
+    client.create_queue("rated-not")
+    page = looking.live("/queues?filter=rated&sort=-in")
+    for _ in range(40):
+        queue.push_batch(["x"] * 10)
+        if looking.text("q.rated.in") != "0":
+            break
+        page.wait_for_timeout(100)
+    assert looking.text("q.rated.in") != "0"
+    assert looking.text("q.rated-not.in") == "0"
+    assert page.locator("thead th[aria-sort=descending]").inner_text().startswith("In/s")
+    for message in queue.pop_batch(400):
+        message.ack()
+    page.wait_for_function(
+        """() => document.querySelector('[data-k="q.rated.out"]').textContent !== "0" """
+    )
+
+
+def test_search(looking: Looking, client: Client) -> None:
+    queue = client.create_queue("find-me")
+    client.create_topic("find-topic")
+    message_id = queue.push("here")
+    page = looking.at("/queues/find-me")
+    page.locator("#find input").fill("FIND-")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/search?q=FIND-")
+    found = page.locator("main .found a")
+    assert set(found.all_inner_texts()) == {"find-me", "find-topic"}
+    assert looking.findings() == []
+    page.locator("#filter").fill("nothing of the kind")
+    page.get_by_role("button", name="Search").click()
+    assert "No queue and no topic" in page.locator(".empty").inner_text()
+    page.locator("#filter").fill(message_id)
+    page.get_by_role("button", name="Search").click()
+    assert page.url.endswith(f"/queues/find-me/messages/{message_id}")
+    assert "here" in page.locator("main").inner_text()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_api_as_a_page(looking: Looking, width: int) -> None:
+    looking.page.set_viewport_size({"width": width, "height": 900})
+    page = looking.at("/api")
+    wanted = page_of(api_document("0"))
+    endpoints = [each for group in wanted.groups for each in group.endpoints]
+    assert page.locator("section:not(#types) details").count() == len(endpoints)
+    assert looking.bytes < 250_000
+    page.locator("#create_queue summary").click()
+    shown = page.locator("#create_queue").inner_text()
+    assert "required" in shown
+    assert "QueueFigures" in shown
+    assert looking.findings() == []
+    page.locator("#create_queue").get_by_role("link", name="QueueFigures").last.click()
+    assert page.locator("#type-QueueFigures table").is_visible(), "a link opens what it leads to"
+    wide = page.evaluate("document.documentElement.scrollWidth")
+    assert wide <= width, "the page can be pushed sideways"
+
+
+def test_every_operation_of_the_document_is_on_the_page() -> None:
+    document = json.loads(api_document("0"))
+    told = {
+        (path, method.upper()) for path, methods in document["paths"].items() for method in methods
+    }
+    page = page_of(api_document("0"))
+    assert {(each.path, each.method) for g in page.groups for each in g.endpoints} == told
+    links = {field.link for each in page.types for field in each.fields} - {""}
+    links |= {each.gives for g in page.groups for each in g.endpoints} - {""}
+    assert links <= {each.name for each in page.types}, "a link that leads nowhere"
+
+
+@pytest.mark.parametrize("seconds", [2, 5, 90])
+@pytest.mark.parametrize("high", [1, 3, 12_345, 1_050_000, 7_000_000_000])
+def test_no_mark_of_an_axis_comes_twice(looking: Looking, high: int, seconds: int) -> None:
+    page = looking.at("")
+    marks = page.evaluate(_MARKS, [high, seconds])
+    for axis in marks:
+        assert len(axis) >= 2
+        assert len(set(axis)) == len(axis), axis
