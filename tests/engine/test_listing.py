@@ -235,11 +235,14 @@ async def test_the_table_of_the_console_is_chosen_in_steps(
         engine=engine,
         caller=SimpleNamespace(knows=lambda name: name != "q0001"),
         query=lambda field, default="": asked.get(field, default),
+        shared=SimpleNamespace(sampler=SimpleNamespace(rates={})),
     )
     chosen = await table.choose(visit)
     known = [engine.queues[name] for name in sorted(engine.queues) if name != "q0001"]
     found = [actor for actor in known if text in actor.name]
-    found.sort(key=table.SORTS[sort.removeprefix("-")][1], reverse=sort.startswith("-"))
+    rates: Any = {}
+    figure = table.SORTS[sort.removeprefix("-")][1]
+    found.sort(key=lambda actor: figure(actor, rates), reverse=sort.startswith("-"))
     assert chosen.actors == found[20:30]
     assert (chosen.known, chosen.matching) == (len(known), len(found))
     assert chosen.pages == (-(-len(found) // 10) if sort == "name" else 4)

@@ -78,17 +78,8 @@ class Front:
         self._apps[path] = app
 
     def begin(self, exchange: Exchange) -> None:
-        if self._no_other_sites:
-            fields = exchange.fields
-            is_browser = (
-                b"origin" in fields
-                or b"sec-fetch-site" in fields
-                or fields.get(b"user-agent", b"")[: len(_BROWSER)] == _BROWSER
-            )
-            if is_browser and not _is_ours(fields, exchange):
-                headers, body = _refused(_REFUSAL)
-                exchange.reply(_REFUSAL.http_status, _lines(headers), body)
-                return
+        if self._no_other_sites and refuses_other_site(exchange):
+            return
         path = exchange.path
         if path == "/":  # nearly all
             if exchange.method == "GET" and self._is_visit(exchange):
@@ -176,6 +167,21 @@ def _headers_of(body: bytes) -> Headers:
 
 def _lines(headers: Headers) -> bytes:
     return b"".join(b"%b: %b\r\n" % each for each in headers)
+
+
+def refuses_other_site(exchange: Exchange) -> bool:
+    """Answer a browser that another site sent here; whether it was one."""
+    fields = exchange.fields
+    is_browser = (
+        b"origin" in fields
+        or b"sec-fetch-site" in fields
+        or fields.get(b"user-agent", b"")[: len(_BROWSER)] == _BROWSER
+    )
+    if not is_browser or _is_ours(fields, exchange):
+        return False
+    headers, body = _refused(_REFUSAL)
+    exchange.reply(_REFUSAL.http_status, _lines(headers), body)
+    return True
 
 
 def _is_ours(told: dict[bytes, bytes], exchange: Exchange) -> bool:
