@@ -75,6 +75,7 @@ def test_a_rate_follows_and_fades() -> None:
     ("unacked", "is_reading", "held_ms", "silent_ms", "expected"),
     [
         (0, True, 0, 10**12, "idle"),
+        (0, True, 0, 100, "working"),
         (5, True, 1_000, 10**12, "working"),  # it was given something just now
         (5, True, 100_000, 1_000, "working"),  # it has held one for long, and acks others
         (5, True, 100_000, 100_000, "stuck"),

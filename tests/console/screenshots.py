@@ -39,7 +39,7 @@ def pages(client: Client) -> dict[str, str]:
         "topic": "/topics/prices",
         "spark": "/spark?queue=orders",
         "consumers": "/consumers",
-        "api": "/api#create_queue",
+        "api": "/api",
         "access": "/access",
     }
 

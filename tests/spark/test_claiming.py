@@ -194,7 +194,7 @@ def test_a_checkpoint_older_than_the_acks_fails(place: Place) -> None:
     first, _ = advance(reader, start)
     second, _ = advance(reader, first)
     reader.latestOffset(second, ALL)
-    with pytest.raises(LeaseLost, match=r"acked already .*checkpoint is older"):
+    with pytest.raises(LeaseLost, match=r"acked already .*checkpoint is out of date"):
         place.reader().latestOffset(first, ALL)
     with pytest.raises(LeaseLost):
         place.reader().partitions(start, first)

@@ -70,7 +70,7 @@ def _print(found: "list[ConnectionInfo]", queue: str | None) -> None:
     figures = ("number", "unacked", "rate", "last ack")
     table = plain_table(
         "number", "name", "queue", "state", "unacked", "rate", "last ack", "from", "token",
-        right=figures, wide=("name", "from", "token"),
+        right=figures, wide=("name", "queue", "from", "token"),
     )  # fmt: skip
     now = datetime.now(UTC)
     for each in found:

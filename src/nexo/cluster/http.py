@@ -17,8 +17,10 @@ import msgspec
 
 from nexo.access.operations import OPERATIONS
 from nexo.cluster.calls import NODE, ask
+from nexo.cluster.node import TOKENS_SHARD
 from nexo.cluster.placement import NodeState
 from nexo.cluster.whole import Whole
+from nexo.doors.admin_http.app import AdminApp
 from nexo.doors.http.body import Gone, read_body, read_form
 from nexo.doors.http.front import Guarded, NoOtherSites
 from nexo.doors.http.server import HttpDoor
@@ -41,12 +43,13 @@ if TYPE_CHECKING:
 
     from nexo.access.guard import Guard
     from nexo.cluster.node import Node
+    from nexo.doors.admin_http.operation import Surroundings
     from nexo.doors.http.exchange import Exchange
-    from nexo.doors.metrics_http.app import Surroundings
     from nexo.engine.engine import Engine
 
 PASSED = b"x-nexo-passed"  # of a request that a node passed on: it is not passed on again
-_NOT_YET = ("/console", "/api")
+_API = re.compile(r"/api/v1/(?:(?:queues|topics)/(?P<name>[^/]+)(?:/.*)?|(?P<kind>queues|topics))")
+_API_OF_ALL = re.compile(r"/api/v1/(?:tokens(?:/[^/]+)?|openapi\.json)")  # wherever the tokens are
 _FORM_FIELDS_MAX = 10_000
 _HOP = frozenset({b"connection", b"keep-alive", b"transfer-encoding", b"date", b"content-length"})
 _VERSIONS = (commands.PROTOCOL_VERSION, commands.PROTOCOL_VERSION)
@@ -64,6 +67,20 @@ class _Names(msgspec.Struct, frozen=True, rename="pascal"):
     subscription_arn: str | None = None
     resource_arn: str | None = None
     name: str | None = None
+
+
+class _Created(msgspec.Struct, frozen=True):
+    """What the admin API is to create."""
+
+    name: str
+
+
+class _NotYet(InvalidArgument):
+    """It works with a broker alone, and will with a cluster."""
+
+
+def _not_yet(what: str) -> _NotYet:
+    return _NotYet(f"{what} does not work on a node of a cluster yet", "see docs/cluster-broker.md")
 
 
 class HttpSwitch:
@@ -84,6 +101,7 @@ class HttpSwitch:
         self._place = {"account": account, "region": region}
         self._has_pauses = has_pauses
         self._apps: dict[int, tuple[Engine, SqsApp]] = {}
+        self._apis: dict[int, tuple[Engine, Guarded]] = {}
         self._peers: dict[str, _Peer] = {}
         self._waiting: dict[int, set[asyncio.Future[None]]] = {}  # for answers of other nodes
         self._surroundings = surroundings
@@ -115,9 +133,10 @@ class HttpSwitch:
             self._health(exchange)
         elif first == "/metrics":
             exchange.run(self._metrics)
-        elif first in _NOT_YET:
-            told = f"{first} does not work on a node of a cluster yet"
-            _refuse(exchange, InvalidArgument(told, "see docs/cluster-broker.md"), 501)
+        elif first == "/console":
+            _refuse(exchange, _not_yet(first), 501)
+        elif first == "/api":
+            exchange.spawn(self._work_api(exchange))
         else:
             exchange.spawn(self._work(exchange))
 
@@ -125,6 +144,43 @@ class HttpSwitch:
         """Of this node: whoever collects metrics asks each."""
         whole: Any = Whole(self._node)
         await MetricsApp(whole, self._surroundings)(scope, receive, send)
+
+    async def _work_api(self, exchange: Exchange) -> None:
+        """The admin API: what names a queue or topic goes where that is."""
+        try:
+            body = await _whole(exchange)
+            shard = self._shard_of_api(exchange, body)
+            found = await self._found(exchange, shard)
+            if isinstance(found, NodeState):
+                await self._pass_on(exchange, body, found, shard)
+                return
+            exchange.add(body)
+            exchange.run(self._api_of(shard, found))
+        except Gone:
+            return
+        except NexoError as error:
+            status = 501 if isinstance(error, _NotYet) else error.http_status
+            _refuse(exchange, error, status)
+
+    def _shard_of_api(self, exchange: Exchange, body: bytes) -> int:
+        path = exchange.raw_path.decode("latin-1")
+        if _API_OF_ALL.fullmatch(path):
+            return TOKENS_SHARD
+        meant = _API.fullmatch(path)
+        if meant is not None and meant["name"] is not None:
+            return self._node.shard_of(unquote(meant["name"]))
+        if meant is not None and exchange.method == "POST":
+            try:
+                name = msgspec.json.decode(body, type=_Created).name
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                return TOKENS_SHARD  # any shard refuses it alike
+            return self._node.shard_of(name)
+        raise _not_yet(f"{exchange.method} {exchange.path:.80}")
+
+    async def _found(self, exchange: Exchange, shard: int) -> Engine | NodeState:
+        if PASSED in exchange.fields:
+            return await self._node.local(shard)
+        return await self._node.route(shard)
 
     async def _work(self, exchange: Exchange) -> None:
         try:
@@ -146,11 +202,12 @@ class HttpSwitch:
                 raise InvalidArgument(
                     f"{action} does not work in a cluster yet", "see docs/cluster-broker.md"
                 )
-            shard = 0  # whoever it is answers the same: what is wrong with it, or who asks
+            shard = (
+                TOKENS_SHARD  # whoever it is answers the same: what is wrong with it, or who asks
+            )
         else:
             shard = self._node.shard_of(name)
-        node = self._node
-        found = await (node.local(shard) if is_passed else node.route(shard))
+        found = await self._found(exchange, shard)
         if isinstance(found, NodeState):
             await self._pass_on(exchange, body, found, shard)
             return
@@ -173,6 +230,13 @@ class HttpSwitch:
         exchange.add(body)
         self._new_app(everything).begin(exchange)
 
+    def _api_of(self, shard: int, engine: Engine) -> Guarded:
+        known = self._apis.get(shard)
+        if known is None or known[0] is not engine:
+            app = AdminApp(engine, self._guard, self._surroundings)
+            known = self._apis[shard] = engine, Guarded(app, self._guard, "admin")
+        return known[1]
+
     def _app_of(self, shard: int, engine: Engine) -> SqsApp:
         known = self._apps.get(shard)
         if known is None or known[0] is not engine:
@@ -191,6 +255,7 @@ class HttpSwitch:
 
     def _shard_closed(self, shard: int) -> None:
         """Those who wait for messages are answered; they ask again, and find the new owner."""
+        self._apis.pop(shard, None)
         known = self._apps.pop(shard, None)
         if known is not None:
             known[1].close()

@@ -130,6 +130,6 @@ def state_of(unacked: int, is_reading: bool, held_ms: int, silent_ms: int) -> st
     oldest of its messages, `silent_ms` how long ago it acked one."""
     if not is_reading:
         return "not reading"
-    if not unacked:
-        return "idle"
+    if not unacked:  # nothing that is known: what a consumer pops is not counted
+        return "working" if silent_ms < ACK_RATE_WINDOW_MS else "idle"
     return "stuck" if min(held_ms, silent_ms) > CONSUMER_STUCK_MS else "working"
