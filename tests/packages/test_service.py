@@ -76,7 +76,11 @@ def may_run_as_somebody() -> bool:
     """Only root may be somebody else, and the environment may be where others cannot look."""
     if os.geteuid() != 0:
         return False
-    tried = subprocess.run([NEXO, "--version"], user=SOMEBODY, capture_output=True, check=False)
+    try:
+        command = [NEXO, "--version"]
+        tried = subprocess.run(command, user=SOMEBODY, capture_output=True, check=False)
+    except PermissionError:
+        return False
     return tried.returncode == 0
 
 
