@@ -130,7 +130,7 @@ def test_what_is_something_else(body: bytes, kind: Any, reason: str) -> None:
 def test_what_no_json_becomes() -> None:
     with pytest.raises(nexo.InvalidArgument, match="cannot be read into Words"):
         Words(b"{}").json(Words)
-    with pytest.raises(nexo.InvalidArgument, match="neither bytes, text nor JSON"):
+    with pytest.raises(nexo.InvalidArgument, match="cannot be encoded as JSON"):
         encoded(Words(b""))
 
 

@@ -56,7 +56,7 @@ def test_bodies(client: Any, body: Any, stored: bytes) -> None:
 
 
 def test_a_body_that_is_nothing_of_these(client: Any) -> None:
-    with pytest.raises(nexo.InvalidArgument, match="neither bytes, text nor JSON"):
+    with pytest.raises(nexo.InvalidArgument, match="cannot be encoded as JSON"):
         client.queue("q").push(object())
 
 

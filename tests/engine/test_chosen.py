@@ -300,7 +300,7 @@ async def test_a_resend_that_is_refused_changes_nothing(rig: Rig) -> None:
     with pytest.raises(InvalidArgument, match="not a message id"):
         await engine.hands.resend("a", "garbage", Changes(b"x"))
     await engine.delete_queue("a")
-    with pytest.raises(InvalidArgument, match="does not say to which queue"):
+    with pytest.raises(InvalidArgument, match="has no source queue"):
         await engine.hands.resend("graves", seen.id, Changes(b"x"))
     assert [each.id for each in await graves.peek(10)] == [seen.id]
     assert list(ranges(await graves.pop(10))) == [(0, 1)]

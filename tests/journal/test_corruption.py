@@ -216,7 +216,7 @@ def test_the_verifier_refuses_a_journal_in_use_and_a_missing_one(tmp_path: Path)
     with pytest.raises(NotReady):
         verify(tmp_path)
     journal.close()
-    with pytest.raises(InvalidArgument, match="no journal"):
+    with pytest.raises(InvalidArgument, match="no broker data"):
         verify(tmp_path / "elsewhere")
 
 

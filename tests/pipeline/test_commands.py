@@ -60,7 +60,7 @@ def test_the_jobs_are_listed(nexo: Nexo) -> None:
         (["run", "archive", "--lake", "ftp://a/b"], 2, "s3://"),
         (["run", "archive", "--lake", "s3:///b"], 2, "no bucket"),
         (["run", "archive", "--storage-option", "x"], 2, "KEY=VALUE"),
-        (["run", "compact", "--vacuum", "10m"], 2, "1h is the least"),
+        (["run", "compact", "--vacuum", "10m"], 2, "use at least 1h"),
         (["migrate", "--lake", "nothing"], 2, "not a lake of Parquet"),
         (["run", "insights", "--day", "today"], 2, "--from-lake"),
         (["run", "insights", "--from-lake", "--day", "x"], 2, "2026-05-31"),
@@ -80,7 +80,7 @@ def test_wrong_usage(nexo: Nexo, arguments: list[str], status: int, said: str) -
 
 
 def test_how_jobs_are_doing(nexo: Nexo, tmp_path: Path) -> None:
-    assert "no job has run" in nexo("status", "--lake", "lake")[1]
+    assert "No job has run" in nexo("status", "--lake", "lake")[1]
     lake = Lake(tmp_path / "lake")
     teller = Teller("archive", lake)
     teller.add("orders", 500, 20)

@@ -166,6 +166,6 @@ def test_what_is_refused_is_one_line(store: ObjectStore, monkeypatch: pytest.Mon
             create_table(lake, MESSAGES_TABLE)
     store.client.put_object(Bucket=BUCKET, Key="taken/messages/data.csv", Body=b"mine")
     before = store.keys("")
-    with pytest.raises(InvalidArgument, match="no Delta table"):
+    with pytest.raises(InvalidArgument, match="not a Delta table"):
         create_table(Lake(f"s3://{BUCKET}/taken", store.options), MESSAGES_TABLE)
     assert store.keys("") == before

@@ -104,7 +104,7 @@ def test_the_lake(client: nexo.Client, tmp_path: Path) -> None:
         rows(client, "FROM lake('events')", lake=str(tmp_path))
     with pytest.raises(nexo.InvalidArgument, match="no table 'nonsense'"):
         rows(client, "FROM lake('nonsense')", lake=str(tmp_path))
-    with pytest.raises(nexo.InvalidArgument, match="which lake"):
+    with pytest.raises(nexo.InvalidArgument, match="no lake"):
         rows(client, "FROM lake('messages')")
 
 

@@ -38,7 +38,7 @@ def explained(error: BaseException) -> NexoError:
     if "No space left on device" in text:
         return ReadOnly(
             "a disk that Spark writes to is full",
-            "make room in the lake, in --checkpoint and in spark.local.dir, and run the job again",
+            "free space in the lake, in --checkpoint and in spark.local.dir, and run the job again",
         )
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     first = lines[0] if lines else type(error).__name__
