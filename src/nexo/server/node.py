@@ -72,6 +72,7 @@ class NodeBroker(Broker):
             surroundings=BrokerSurroundings(
                 None,
                 {"http": lambda: http.connections, "rpc": lambda: len(rpc.connections)},
+                configuration.region,
             ),
         )
         self._lag = LagTimer(node.meters.loop_lag_s)
