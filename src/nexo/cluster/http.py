@@ -22,7 +22,7 @@ from nexo.cluster.placement import NodeState
 from nexo.cluster.whole import Whole
 from nexo.doors.admin_http.app import AdminApp
 from nexo.doors.http.body import Gone, read_body, read_form
-from nexo.doors.http.front import Guarded, refuses_other_site
+from nexo.doors.http.front import Front, Guarded
 from nexo.doors.http.server import HttpDoor
 from nexo.doors.metrics_http.app import MetricsApp
 from nexo.doors.sns_http.app import SnsApi
@@ -106,8 +106,8 @@ class HttpSwitch:
         self._waiting: dict[int, set[asyncio.Future[None]]] = {}  # for answers of other nodes
         self._surroundings = surroundings
         self._metrics = Guarded(self._show_metrics, guard, "metrics", OPERATIONS["metrics"])
-        self._no_other_sites = is_for_this_machine
-        self._door = HttpDoor(self, tls)
+        front = Front(self, {}, lambda: node.trouble, no_other_sites=is_for_this_machine)
+        self._door = HttpDoor(front, tls)
         node.when_closed.append(self._shard_closed)
         node.when_moved.append(self._shard_moved)
 
@@ -128,12 +128,8 @@ class HttpSwitch:
     # -- Requests -----------------------------------------------------------------------------
 
     def begin(self, exchange: Exchange) -> None:
-        if self._no_other_sites and refuses_other_site(exchange):
-            return
         first = "/" + exchange.path[1:].partition("/")[0]
-        if exchange.path == "/health":
-            self._health(exchange)
-        elif first == "/metrics":
+        if first == "/metrics":
             exchange.run(self._metrics)
         elif first == "/console":
             _refuse(exchange, _not_yet(first), 501)
@@ -261,11 +257,6 @@ class HttpSwitch:
         known = self._apps.pop(shard, None)
         if known is not None:
             known[1].close()
-
-    def _health(self, exchange: Exchange) -> None:
-        trouble = self._node.trouble
-        told = {"status": "ok"} if trouble is None else {"status": trouble.code}
-        _reply(exchange, 200 if trouble is None else 503, msgspec.json.encode(told))
 
     # -- Other nodes ----------------------------------------------------------------------------
 

@@ -78,7 +78,7 @@ class Front:
         self._apps[path] = app
 
     def begin(self, exchange: Exchange) -> None:
-        if self._no_other_sites and refuses_other_site(exchange):
+        if self._no_other_sites and _refuses_other_site(exchange):
             return
         path = exchange.path
         if path == "/":  # nearly all
@@ -169,7 +169,7 @@ def _lines(headers: Headers) -> bytes:
     return b"".join(b"%b: %b\r\n" % each for each in headers)
 
 
-def refuses_other_site(exchange: Exchange) -> bool:
+def _refuses_other_site(exchange: Exchange) -> bool:
     """Answer a browser that another site sent here; whether it was one."""
     fields = exchange.fields
     is_browser = (
