@@ -340,7 +340,7 @@ def _commit(
 ) -> None:
     first = number * rows
     offsets = np.arange(first, first + rows, dtype=np.int64)
-    times = (offsets * every_s * 1e6).astype(np.int64) + round(_NOON.timestamp()) * 1_000_000
+    times = offsets * round(every_s * 1e6) + round(_NOON.timestamp()) * 1_000_000  # exact
     columns = {
         "id": [f"a:{each}" for each in offsets.tolist()],
         "body": [BODY] * rows,
