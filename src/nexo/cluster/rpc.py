@@ -296,7 +296,10 @@ class Switch(asyncio.Protocol):
                 self._take_call(received)
                 return
             if kind in _SUBSCRIBED:
-                shard = self._subscriptions.get(commands.unpack_credit(head).subscription)
+                subscription = commands.unpack_credit(head).subscription
+                shard = self._subscriptions.get(subscription)
+                if kind is Kind.UNSUBSCRIBE:
+                    self._subscriptions.pop(subscription, None)
                 if shard is not None:
                     self.pass_on(shard, received)
                 elif correlation:  # it has ended, or was never

@@ -29,7 +29,7 @@ from nexo.journal.postgresql_connection import (
 )
 from nexo.journal.tables import ranges
 from nexo.vocabulary.errors import Fenced, InvalidArgument, NexoError, NotReady
-from nexo.vocabulary.limits import POSTGRESQL_AGAIN_S
+from nexo.vocabulary.limits import JOINING_TURNS, POSTGRESQL_AGAIN_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -116,7 +116,8 @@ class Shards:
             return
         self._waiting.append((job, done))
         if not self._is_writing:
-            self._write_next()
+            self._is_writing = True
+            self._write_soon()
 
     def close(self) -> None:
         """One shard needs it no more; the others may."""
@@ -128,10 +129,17 @@ class Shards:
         self._writer.drop()
         self.reader.drop()
 
+    def _write_soon(self, turns: int = JOINING_TURNS) -> None:
+        """Begin some turns of the loop later. Those whose last commit has just ended are about to
+        come with the next: without them the shards would take turns instead of going together."""
+        if turns:
+            asyncio.get_running_loop().call_soon(self._write_soon, turns - 1)
+        else:
+            self._write_next()
+
     def _write_next(self) -> None:
         """Everything that waits is one transaction."""
         calls, self._waiting = self._waiting, []
-        self._is_writing = True
         jobs = [job for job, _ in calls]
         loop = asyncio.get_running_loop()
 
@@ -144,7 +152,8 @@ class Shards:
             for (_, done), (result, fault) in zip(calls, outcomes, strict=True):
                 done(result, fault)
             if self._waiting and not self._is_writing:
-                self._write_next()
+                self._is_writing = True
+                self._write_soon()
 
         loop.run_in_executor(self._writes, self._write, jobs).add_done_callback(finished)
 

@@ -162,6 +162,7 @@ CLUSTER_JOIN_S = 8.0  # for the lease of a node of the same name to end, which w
 CLUSTER_ROUTE_S = 15.0  # how long a call waits for the shard that it is for to have an owner
 CLUSTER_NAMES_KEPT = 10_000  # names whose shard is remembered: a hash costs as much as a call
 CLUSTER_SHARDS_MAX = 4_096  # each is an engine somewhere, with a row to be read every second
+JOINING_TURNS = 4  # of the event loop: from the end of a commit to the next of who waited for it
 POSTGRESQL_IDLE_MS = 2_000  # a node that leaves a transaction open for longer was stopped in it
 POSTGRESQL_AGAIN_S = 0.5  # many shards have lost one connection: one of them tries, not each
 INLINE_COMMIT_MS = 2.0  # while commits take less than this they run in the event loop …
