@@ -36,7 +36,7 @@ class PostgresqlServer:
         self._durable = durable
         self._programs = PROGRAMS
         self._process: subprocess.Popen[bytes] | None = None
-        self.port = _free_port()
+        self.port = free_port()
         self.url = f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
 
     def create(self) -> None:
@@ -141,7 +141,7 @@ def _reachable(programs: Path, folder: Path) -> Path:
     return copied / "bin"
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
