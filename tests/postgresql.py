@@ -41,12 +41,23 @@ class PostgresqlServer:
 
     def create(self) -> None:
         """Lay out the data directory and start."""
-        if os.geteuid() == 0:
-            os.chown(self._folder, NOBODY, NOBODY)
-            self._programs = _reachable(PROGRAMS, self._folder)
+        self._prepare()
         options = ["--auth=trust", "--username=postgres", "--encoding=UTF8", "--no-sync"]
         self._run("initdb", "-D", str(self._data), *options)
         self.start()
+
+    def follow(self, primary: PostgresqlServer) -> None:
+        """Become a standby of another server, from nothing."""
+        self._prepare()
+        shutil.rmtree(self._data, ignore_errors=True)
+        options = ["--write-recovery-conf", "--checkpoint=fast", "--no-sync"]
+        self._run("pg_basebackup", "-D", str(self._data), "-d", primary.url, *options)
+        self.start()
+
+    def _prepare(self) -> None:
+        if os.geteuid() == 0:
+            os.chown(self._folder, NOBODY, NOBODY)
+            self._programs = _reachable(PROGRAMS, self._folder)
 
     def start(self) -> None:
         settings = {
@@ -137,7 +148,8 @@ def _reachable(programs: Path, folder: Path) -> Path:
     if all(parent.stat().st_mode & 0o001 for parent in programs.parents):
         return programs
     copied = folder / "programs"
-    shutil.copytree(programs.parent, copied, symlinks=True)
+    if not copied.exists():
+        shutil.copytree(programs.parent, copied, symlinks=True)
     return copied / "bin"
 
 

@@ -60,7 +60,7 @@ class Witness:
                     self.wrong.append(f"{body!r} ({message_id}) came again after its ack")
 
     def check(self) -> None:
-        assert self.wrong == []
+        assert self.wrong == [], f"{self.wrong[:5]} of {len(self.wrong)}"
         # An ack whose answer was lost may have been applied: then its second try is refused. So
         # what was seen once and is gone is no loss; what nobody ever saw is.
         lost = self.pushed.keys() - self.seen.keys()
@@ -108,6 +108,11 @@ class Load:
                     self._consume(queue, itertools.count())
         for witness in self.witnesses.values():
             witness.check()
+
+    @property
+    def wrong(self) -> list[str]:
+        """What should never be, so far."""
+        return [*self.errors, *[each for one in self.witnesses.values() for each in one.wrong]]
 
     @property
     def counts(self) -> dict[str, int]:

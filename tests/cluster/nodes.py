@@ -135,9 +135,7 @@ class Nodes:
 
 
 @contextlib.contextmanager
-def running(
-    folder: Path, url: str, *names: str, network: Network | None = None
-) -> Iterator[Nodes]:
+def running(folder: Path, url: str, *names: str, network: Network | None = None) -> Iterator[Nodes]:
     made = Nodes(folder, url, network)
     try:
         made.start(*names)

@@ -75,11 +75,11 @@ def play(folder: Path, postgresql: PostgresqlServer, rounds: int, seed: int) -> 
             for number in range(rounds):
                 told.append(one_round(nodes, chance))
                 logger.info("round %d: %s; %s", number + 1, told[-1], load.counts)
-                assert load.errors == [], f"seed {seed}: {told}"
+                assert load.wrong == [], f"seed {seed}: {told}"
             nodes.settle()
         finally:
             load.end()
-        assert load.errors == [], f"seed {seed}: {told}"
+        assert load.wrong == [], f"seed {seed}: {told}"
         load.account()
         logger.info("seed %d: %s", seed, load.counts)
         assert load.counts["confirmed pushes"] > 100 * rounds
