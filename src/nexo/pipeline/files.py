@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from nexo.pipeline.delta import EVENTS_TABLE, MESSAGES_TABLE, UTC_TIME, store_errors
 from nexo.pipeline.lake import sync
-from nexo.vocabulary.names import ARCHIVE_PREFIX, EVENTS_TOPIC
+from nexo.vocabulary.names import ARCHIVE_PREFIX, is_events
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 FILE_BYTES = 128 * 1024 * 1024  # about so large a file is when the next one is begun
 GROUP_ROWS = 128 * 1024
 GROUP_BYTES = 32 * 1024 * 1024  # of rows that wait in memory to be written together
+GATHERED_ROWS = 16 * 1024  # of small batches, so that what each costs is paid once for many rows …
+GATHERED_BYTES = 8 * 1024 * 1024  # … or so many bytes
 OPEN_FILES_MAX = 32  # of one task: messages of a topic are mostly of one or two days
 ADDED = "added binary"
 _EVENT = pa.schema(
@@ -83,7 +85,7 @@ def file_writer(
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         desk = _Desk(lake)
         try:
-            for batch in batches:
+            for batch in gathered(batches):
                 for topic in pc.unique(batch["source"]).to_pylist():
                     rows = batch.filter(pc.equal(batch["source"], topic))
                     floor = floors.get(source_of(topic), 0)
@@ -101,6 +103,21 @@ def file_writer(
     return write
 
 
+def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in larger batches."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= GATHERED_ROWS or size >= GATHERED_BYTES:
+            yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
+            waiting, rows, size = [], 0, 0
+    if rows:
+        yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
+
+
 class _Desk:
     """The files that a task has open."""
 
@@ -113,10 +130,10 @@ class _Desk:
         source = source_of(topic)
         if any(key[0] != source for key in self._open):
             self.close()  # a slice is of one topic, and slices come one after the other
-        is_events = topic == EVENTS_TOPIC
-        kind = EVENTS_TABLE if is_events else MESSAGES_TABLE
-        when = "at" if is_events else "created_at"
-        plain = event_columns(rows) if is_events else rows
+        tells_life = is_events(topic)
+        kind = EVENTS_TABLE if tells_life else MESSAGES_TABLE
+        when = "at" if tells_life else "created_at"
+        plain = event_columns(rows) if tells_life else rows
         columns = [name for name in kind.schema.names if name not in kind.partitions]
         held = plain.select(columns).cast(pa.schema([kind.schema.field(name) for name in columns]))
         for day, some in _by_day(held, when):
