@@ -46,7 +46,7 @@ class Hands:
         """Send those that are meant back to their sources, or to another queue, in steps."""
         engine, source = self._engine, self._engine.queue(name)
         self._context.check_writable()
-        engine.check_target(name, to)
+        await engine.check_target(name, to)
 
         async def act(seqs: list[int]) -> tuple[int, int]:
             step = await engine.redrive(name, to, chosen=Chosen(seqs))
