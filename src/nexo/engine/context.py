@@ -39,6 +39,7 @@ class Context:
     meters: Meters
     rows: SharedRows
     row_numbers: Iterator[int]
+    epoch: int
     first_lease: int
     refusal: NexoError | None
     out_of_service: dict[int, NexoError]
@@ -59,4 +60,5 @@ class Context:
 
     def boot(self, epoch: int) -> None:
         """Lease numbers carry the boot epoch, so a number never stands for two deliveries."""
+        self.epoch = epoch
         self.first_lease = epoch << LEASE_BITS | 1

@@ -173,6 +173,11 @@ class Engine:
         await self._topics.drain()
 
     @property
+    def epoch(self) -> int:
+        """How often the journal was opened. Another number: what was not on disk is forgotten."""
+        return self._context.epoch
+
+    @property
     def refusal(self) -> NexoError | None:
         """Why nothing new is accepted now; None while all is well."""
         return self._context.refusal
