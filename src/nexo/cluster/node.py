@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from nexo.cluster.placement import ClusterState, Lease, NodeState, plan_of, shard_of, stem_of
+from nexo.cluster.forwarder import Forwarder
+from nexo.cluster.placement import ClusterState, Lease, NodeState, plan_of, shard_of
+from nexo.cluster.post import Elsewhere, Post
 from nexo.engine.clock import SystemClock
 from nexo.engine.engine import Engine
 from nexo.telemetry.meters import Meters
@@ -96,6 +98,8 @@ class Node:
         self._tokens_known = -1  # the version of the tokens that were adopted
         self.when_closed: list[Callable[[int], None]] = []  # told before a shard is closed
         self.when_moved: list[Callable[[int], None]] = []  # told when it has another owner
+        self.post = Post(self)
+        self._forwarders: dict[int, Forwarder] = {}
 
     # -- Life ---------------------------------------------------------------------------------
 
@@ -389,10 +393,13 @@ class Node:
             new_incarnation=self._new_incarnation,
             is_held=lambda: shard not in self._lost and self.is_held,
             check_place=lambda name: self._check_place(name, shard),
+            elsewhere=Elsewhere(self, shard),
             meters=self.meters,
         )
         await engine.open_apart()
         self.engines[shard] = engine
+        forwarder = self._forwarders[shard] = Forwarder(engine, self.post.push)
+        forwarder.begin()
         if shard == TOKENS_SHARD:
             engine.tokens.guard_with(self._publish_tokens)
         if self.state.owners.get(shard) != self.name:
@@ -408,6 +415,7 @@ class Node:
             return
         for told in self.when_closed:
             told(shard)
+        await self._forwarders.pop(shard).close()
         await engine.close()
         self._lost.discard(shard)
 
@@ -415,10 +423,8 @@ class Node:
         there = self.shard_of(name)
         if there != shard:
             raise InvalidArgument(
-                f"{name!r} lives in shard {there} of the cluster, and what it is to be tied to in "
-                f"shard {shard}: that is not possible yet",
-                f"give both names the same beginning before the first dot, as in "
-                f"{stem_of(name)}.a and {stem_of(name)}.b",
+                f"{name!r} lives in shard {there} of the cluster, not in shard {shard}",
+                "ask any node for it by its name",
             )
 
 

@@ -81,8 +81,7 @@ class Queues:
         actor = self.actors[name]
         self._context.committer.tie(self._context.catalog, actor)
         actor.flush()
-        producers = actor.queue.producers
-        self._drop(actor, retired=producers is not None and producers.has_transfers())
+        self._drop(actor, retired=self._context.transfers.has_fed(name))
         del self.actors[name]
 
     def drop_transfer(self, actor: TransferActor) -> None:

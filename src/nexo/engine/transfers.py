@@ -284,6 +284,12 @@ class Transfers:
         # Also if all of it was there: that it is on disk is what is waited for.
         await context.committer.admit(actor, batch.size, None)
 
+    def has_fed(self, name: str) -> bool:
+        """Whether a queue of this shard has got messages from another one."""
+        actor = self._context.queues.actors.get(name)
+        producers = actor.queue.producers if actor is not None else None
+        return producers is not None and producers.has_transfers()
+
     async def describe(self, name: str, create: bool = False) -> Found:
         """A queue of this shard, for another one."""
         context = self._context

@@ -169,6 +169,7 @@ CLUSTER_MARGIN_S = 0.5  # by which a node believes less than that: clocks do not
 CLUSTER_RENEW_S = 1.0  # how often it is heard of
 CLUSTER_JOIN_S = 8.0  # for the lease of a node of the same name to end, which was killed
 CLUSTER_ROUTE_S = 15.0  # how long a call waits for the shard that it is for to have an owner
+CLUSTER_ASKED_S = 2.0  # for the figures of another node: who looks is not to wait for a dead one
 CLUSTER_NAMES_KEPT = 10_000  # names whose shard is remembered: a hash costs as much as a call
 CLUSTER_SHARDS_MAX = 4_096  # each is an engine somewhere, with a row to be read every second
 JOINING_TURNS = 4  # of the event loop: from the end of a commit to the next of who waited for it
