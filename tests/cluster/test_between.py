@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import time
+import urllib.request
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -185,3 +186,35 @@ def test_sns_subscriptions_of_queues_elsewhere(nodes: Nodes) -> None:
         for url in urls:
             client.delete_queue(QueueUrl=url)
         sns.delete_topic(TopicArn=topic)
+
+
+def test_what_waits_is_shown(nodes: Nodes) -> None:
+    """Of a redrive to a queue that was deleted meanwhile, and is there again."""
+    here, there = apart(nodes)
+    with nexo.connect(nodes["a"].url) as client:
+        queue = client.create_queue(f"{here}.shown")
+        target = client.create_queue(f"{there}.shown")
+        queue.push_batch([b"x"] * 40)
+        task = queue.redrive(to=target.name, rate=20.0, wait=False)
+        target.delete()
+        with pytest.raises(QueueNotFound):
+            task.wait()
+        waiting = 40 - queue.info().depth
+        shard = shard_of(here, SHARDS)
+        for name in "ab":
+            figures = nodes.status(name).shards[shard]
+            assert figures.transfers_waiting == waiting
+            assert figures.transfers_oldest_s is not None
+        metrics = _metrics(nodes, "a")
+        assert f'nexo_transfer_backlog{{shard="{shard}"}} {waiting}\n' in metrics
+        client.create_queue(target.name)
+        if waiting:
+            _popped(target, waiting)
+        until(lambda: nodes.status("b").shards[shard].transfers_waiting == 0)
+        queue.delete()
+        target.delete()
+
+
+def _metrics(nodes: Nodes, name: str) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{nodes[name].http_port}/metrics") as answer:
+        return str(answer.read().decode())

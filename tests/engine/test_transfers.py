@@ -8,6 +8,7 @@ import asyncio
 import msgspec
 import pytest
 
+from nexo.engine.hands import Changes
 from nexo.engine.transfers import Load, Transfer, Transfers
 from nexo.machine import producers
 from nexo.vocabulary.attributes import encode_attributes
@@ -350,6 +351,19 @@ async def test_a_redrive_of_letters_that_came_from_elsewhere(rig: Rig, other: Ri
     (first,) = source.messages(await source.pop(1))
     assert first.attempts == 1
     assert letters.info().depth == 1
+
+
+async def test_a_letter_is_sent_again_to_a_queue_elsewhere(rig: Rig, other: Rig) -> None:
+    shards = await Shards.started(rig, other)
+    source = await shards.a.engine.create_queue("a")
+    await shards.b.engine.create_queue("b")
+    await source.push(bodies("x"))
+    (message,) = await source.peek()
+    sent = await shards.a.engine.hands.resend("a", message.id, Changes(body=b"y"), "b")
+    await shards.quiet()
+    (found,) = await shards.b.engine.queue("b").peek()
+    assert (("b", found.id), found.body) == (sent, b"y")
+    assert source.info().depth == 0
 
 
 async def test_a_redrive_goes_on_after_a_restart(rig: Rig, other: Rig) -> None:

@@ -169,6 +169,10 @@ class Transfers:
                 oldest_ms = max(oldest_ms, actor.info().oldest_age_ms)
         return Backlog(messages, oldest_ms)
 
+    def by_shard(self) -> list[tuple[int, Backlog]]:
+        """What waits in each shard of a node: a broker alone has none."""
+        return []
+
     # -- Where messages leave -----------------------------------------------------------------
 
     def to(self, name: str) -> TransferActor:
