@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from nexo.engine.engine import Engine
     from nexo.engine.queue_actor import QueueActor
     from nexo.engine.types import Delivery
+    from nexo.vocabulary.settings import QueueSettings
 
 JSON_HEAD = b"content-type: application/x-amz-json-1.0\r\nx-amzn-requestid: "
 _XML_HEAD = b"content-type: text/xml\r\nx-amzn-requestid: "
@@ -92,6 +93,7 @@ class Call:
         "addresses",
         "caller",
         "door",
+        "elsewhere",
         "engine",
         "exchange",
         "is_query",
@@ -112,6 +114,7 @@ class Call:
         self.exchange = exchange
         self.request_id = request_id
         self.is_query = is_query
+        self.elsewhere: dict[str, QueueSettings | None] = {}  # queues of other shards that it names
         # Of an answer that waits for the disk.
         self.then: Callable[[Any], Shape | bytes | None] | None = None
 
@@ -138,6 +141,16 @@ class Call:
         if found is None:
             raise no_such_queue()
         return found
+
+    async def learn(self, name: str) -> None:
+        """Look at a queue that the request names, if that is in another shard of a cluster."""
+        if self.engine.transfers.is_elsewhere(name):
+            self.elsewhere[name] = await self.engine.settings_of(name)
+
+    def settings_of(self, name: str) -> QueueSettings | None:
+        """Those of a queue of this shard, or of one that was learned of."""
+        found = self.engine.queues.get(name)
+        return self.elsewhere.get(name) if found is None else found.settings
 
     def check(self, name: str, on: On = On.QUEUE) -> None:
         """Raise unless the caller may do what the action does with the queue of this name; `on`
