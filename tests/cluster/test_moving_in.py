@@ -82,6 +82,10 @@ def photo(client: nexo.Client) -> dict[str, Any]:
     return seen
 
 
+def move_in(url: str, folder: Path) -> moving_in.MovedIn:
+    return moving_in.move_in(url, folder / "data", lambda done, total: None)
+
+
 @contextlib.contextmanager
 def cluster(folder: Path, url: str) -> Iterator[Nodes]:
     made = Nodes(folder, url)
@@ -107,26 +111,24 @@ def test_everything_comes_along(tmp_path: Path, postgresql: PostgresqlServer) ->
             time.sleep(0.3)  # what was delivered is on disk a moment later
             before = photo(client)
             with cluster(tmp_path, url) as nodes:
-                arguments = ("cluster", "import", tmp_path / "data", "--journal", url)
-                told = run(*arguments, status=1)
-                assert "in use by process" in told.err
+                with pytest.raises(NotReady, match="in use by process"):
+                    move_in(url, tmp_path)
                 broker.kill()
-                told = run(*arguments, "--json")
-                figures = told.json()
+                arguments = ("cluster", "import", tmp_path / "data", "--journal", url)
+                figures = run(*arguments, "--json").json()
                 assert (figures["topics"], figures["tokens"]) == (3, 1)
-                told = run(*arguments, status=2)
-                assert "the cluster has these already" in told.err
-                nodes.start("a", "b")
-                told = run(*arguments, status=1)
-                assert "node 'a' of the cluster is running" in told.err
-                with nexo.connect(nodes["b"].url) as moved:
+                with pytest.raises(InvalidArgument, match="the cluster has these already"):
+                    move_in(url, tmp_path)
+                nodes.start("a")
+                with pytest.raises(NotReady, match="node 'a' of the cluster is running"):
+                    move_in(url, tmp_path)
+                with nexo.connect(nodes["a"].url) as moved:
                     after = photo(moved)
                     assert after.keys() == before.keys()
                     for name, was in before.items():
                         assert after[name] == was, name
                     go_on(moved)
-                told = Nexo(tmp_path, nodes["a"].url)("token", "list")
-                assert "web" in told.out
+                    assert [each.name for each in moved.tokens()] == ["web"]
     finally:
         broker.kill()
 
@@ -169,7 +171,6 @@ def test_a_try_that_fails_leaves_nothing(
         for n in range(8):
             client.create_queue(f"queue{n}").push_batch([f"{n}.{m}" for m in range(50)])
     broker.stop()
-    data = tmp_path / "data"
     with postgresql.database("moving_in_fails") as url, cluster(tmp_path, url) as nodes:
         commit, calls = Transplant.commit, []
 
@@ -181,9 +182,9 @@ def test_a_try_that_fails_leaves_nothing(
 
         monkeypatch.setattr(Transplant, "commit", fail)
         with pytest.raises(NexoError, match="power"):
-            moving_in.move_in(url, data, lambda done, total: None)
+            move_in(url, tmp_path)
         monkeypatch.undo()
-        moved = moving_in.move_in(url, data, lambda done, total: None)
+        moved = move_in(url, tmp_path)
         assert (moved.queues, moved.messages) == (8, 400)
         nodes.start("a")
         with nexo.connect(nodes["a"].url) as client:
@@ -218,7 +219,7 @@ def test_what_has_no_place_is_refused_before_anything_is_written(
     broker.stop()
     with postgresql.database("moving_in_refused") as url, cluster(tmp_path, url):
         with pytest.raises(InvalidArgument, match=f"news and the queue {other}"):
-            moving_in.move_in(url, tmp_path / "data", lambda done, total: None)
+            move_in(url, tmp_path)
         with pytest.raises(InvalidArgument, match="no broker's data"):
-            moving_in.move_in(url, tmp_path / "nowhere", lambda done, total: None)
+            move_in(url, tmp_path / "nowhere")
         assert not (tmp_path / "nowhere").exists()
