@@ -21,7 +21,7 @@ import msgspec
 
 from nexo.access.caller import ANYONE
 from nexo.cluster.calls import NODE, Gathering
-from nexo.cluster.following import STARTS, AskingLeg, Following
+from nexo.cluster.follower import STARTS, AskingLeg, Follower
 from nexo.cluster.legs import Leg, NodeLeg, ShardLeg
 from nexo.cluster.links import Links
 from nexo.cluster.post import METHODS
@@ -116,7 +116,7 @@ class RpcSwitch:
 
     def _shard_opened(self, shard: int) -> None:
         for connection in self.connections:
-            connection.following.look_again()
+            connection.follower.look_again()
 
     def _shard_closed(self, shard: int) -> None:
         for connection in list(self.connections):
@@ -146,7 +146,7 @@ class Switch(asyncio.Protocol):
         self._legs: dict[int, Leg] = {}
         self._nodes: dict[str, NodeLeg] = {}
         self._asking: dict[str, AskingLeg] = {}
-        self.following = Following(self)
+        self.follower = Follower(self)
         self._subscriptions: dict[int, int] = {}  # the shard of each
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_ending = False
@@ -244,13 +244,13 @@ class Switch(asyncio.Protocol):
         transport.close()
 
     def shard_closed(self, shard: int) -> None:
-        self.following.look_again()
+        self.follower.look_again()
         leg = self._legs.get(shard)
         if leg is not None and isinstance(leg.target, ShardLeg):
             self.end()
 
     def shard_moved(self, shard: int) -> None:
-        self.following.look_again()
+        self.follower.look_again()
         leg = self._legs.get(shard)
         if leg is not None and isinstance(leg.target, NodeLeg):
             self.end()
@@ -352,9 +352,9 @@ class Switch(asyncio.Protocol):
             self.refuse(correlation, error)
 
     def _take_follow(self, received: Frame) -> None:
-        shard = self.following.shard(received)
+        shard = self.follower.shard(received)
         if shard is None:
-            self.spawn(self.following.follow(received))
+            self.spawn(self.follower.follow(received))
         else:
             self.pass_on(shard, received)
 
@@ -364,9 +364,9 @@ class Switch(asyncio.Protocol):
             self.spawn(self._serve(received.correlation, called))
             return
         if called.method == STARTS:
-            shard = self.following.starts_shard(called.params)
+            shard = self.follower.starts_shard(called.params)
             if shard is None:
-                self.spawn(self.following.starts(received, called.params))
+                self.spawn(self.follower.starts(received, called.params))
             else:
                 self.pass_on(shard, received)
             return

@@ -3,7 +3,8 @@ answer it, in the protocol of the request."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -42,21 +43,26 @@ _encode_json = msgspec.json.Encoder().encode
 
 class Later:
     """An answer that waits for the disk: `then` makes it of what the future brings, as a shape or
-    already as JSON. Without it there is nothing to say but that it is done. Without a future
-    somebody else has taken the call, and will call `told`."""
+    already as JSON. Without it there is nothing to say but that it is done."""
 
     __slots__ = ("future", "then")
 
     def __init__(
         self,
-        future: asyncio.Future[Any] | None = None,
+        future: asyncio.Future[Any],
         then: Callable[[Any], Shape | bytes | None] | None = None,
     ) -> None:
         self.future = future
         self.then = then
 
 
-TAKEN = Later()
+class Taken(Enum):
+    """Somebody else has taken the call, and will answer it."""
+
+    TAKEN = 0
+
+
+TAKEN: Final = Taken.TAKEN
 
 
 class Door:
@@ -158,9 +164,15 @@ class Call:
 
     # -- What is answered ---------------------------------------------------------------------
 
+    def done(self, result: bytes | None) -> None:
+        """The action is done, and this is its answer. Whatever goes wrong here concerns this call
+        alone, not those who are answered after it."""
+        _, failure = outcome_of(self.answer, result)
+        if failure is not None:
+            self.exchange.fail(failure)
+
     def told(self, result: Any, error: BaseException | None) -> None:
-        """What the action waited for has come. Whatever goes wrong here concerns this call alone,
-        not those who are told after it."""
+        """What the action waited for has come; the same for what goes wrong here."""
         _, failure = outcome_of(self._finish, result, error)
         if failure is not None:
             self.exchange.fail(failure)
