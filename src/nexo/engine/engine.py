@@ -76,10 +76,13 @@ class Engine:
         is_held: Callable[[], bool] | None = None,
         check_place: Callable[[str], None] | None = None,
         meters: Meters | None = None,
+        numbered: tuple[int, int] = (0, 1),
     ) -> None:
         """`events` is what `nexo.events` keeps; None: the life of messages is not told. Of a shard
         of a cluster `is_held` tells whether anything of it may be given out now, and `check_place`
-        refuses a name that lives in another; its `meters` are those of the node."""
+        refuses a name that lives in another; its `meters` are those of the node, and `numbered`
+        are its number and how many shards there are, so that its tasks have numbers of their own.
+        """
         self._journal = journal
         context = self._context = Context()
         context.is_held, context.check_place = is_held, check_place
@@ -100,7 +103,7 @@ class Engine:
         self._topics = context.topics = Topics(context, events)
         self.tokens = Tokens(context)
         self.committer, self.memory, self.meters = context.committer, context.memory, context.meters
-        self.tasks = MoveTasks(context, self._redrive_all, new_incarnation)
+        self.tasks = MoveTasks(context, self._redrive_all, new_incarnation, numbered)
         self.hands = Hands(self, context)
         self.connections = Connections()
         self.backups = Backups(context)

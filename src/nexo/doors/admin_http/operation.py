@@ -40,6 +40,18 @@ class Surroundings(Protocol):
     def resident_bytes(self) -> int:
         """The memory of the process."""
 
+    @property
+    def cluster(self) -> Cluster | None:
+        """That this broker is a node of; None: it is alone."""
+
+
+class Cluster(Protocol):
+    async def figures(self) -> Any: ...
+
+    async def drain(self, node: str) -> None: ...
+
+    async def rebalance(self) -> None: ...
+
 
 class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """No parameters."""
