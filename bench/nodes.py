@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import nexo
 from bench.result import Result
 from nexo.cluster.node import Node
+from nexo.cluster.store import PostgresqlStore
 from nexo.engine import process
 from nexo.journal.postgresql_cluster import create_cluster
 from nexo.vocabulary.batch import batch_of
@@ -67,7 +68,7 @@ def run(directory: Path) -> Iterable[Result]:
 async def _node(server: PostgresqlServer, shards: int) -> Node:
     server.execute("DROP SCHEMA IF EXISTS nexo CASCADE")
     create_cluster(server.url, shards)
-    node = Node(server.url, "a", MEMORY_LIMIT_BYTES)
+    node = Node(PostgresqlStore(server.url, "a"), MEMORY_LIMIT_BYTES)
     await node.prepare()
     await node.join("127.0.0.1:1", "127.0.0.1:2", "0")
     await node.settled()

@@ -45,10 +45,12 @@ class Door:
         finally:
             connection.close()
 
-    def json(self, action: str, **wanted: Any) -> Answer:
+    def json(self, action: str, more: dict[str, str] | None = None, /, **wanted: Any) -> Answer:
+        """`more`: headers."""
         headers = {
             "X-Amz-Target": f"AmazonSQS.{action}",
             "Content-Type": "application/x-amz-json-1.0",
+            **(more or {}),
         }
         return self.ask("POST", "/", json.dumps(wanted).encode(), headers)
 

@@ -45,6 +45,8 @@ def consumers(
 
     A consumer is stuck if it holds messages and has acked none for a minute.
     The messages that a closed connection held return to the queue at once.
+    SQS clients are listed for five minutes after their last call, and cannot
+    be closed; what they hold is not known.
     """
     with session.client() as client:
         if close is not None:
@@ -81,7 +83,7 @@ def _print(found: "list[ConnectionInfo]", queue: str | None) -> None:
             since = None if one is None or one.last_ack_at is None else now - one.last_ack_at
             table.add_row(
                 str(each.number),
-                Text(each.name),
+                Text(each.name or each.software),
                 Text(one.queue if one is not None else "-"),
                 Text(one.state, style=_COLOURS.get(one.state, "green")) if one else Text("-"),
                 Text(f"{one.unacked:,}/{one.prefetch:,}" if one and one.prefetch else "-"),

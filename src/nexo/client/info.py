@@ -81,7 +81,8 @@ class ConsumerInfo(msgspec.Struct, frozen=True):
 
 
 class ConnectionInfo(msgspec.Struct, frozen=True):
-    """A connected client."""
+    """A connected client. Over SQS it is what calls from one address with one access key; it is
+    listed until it has not called for five minutes."""
 
     number: int
     name: str
@@ -90,6 +91,7 @@ class ConnectionInfo(msgspec.Struct, frozen=True):
     token: str  # the name of its token; empty if it showed none
     since: datetime
     consumers: list[ConsumerInfo]
+    protocol: str  # `rpc` or `sqs`
 
 
 def read_connections(travelled: list[calls.ConnectionFigures]) -> list[ConnectionInfo]:
@@ -109,9 +111,15 @@ def _connection(told: calls.ConnectionFigures) -> ConnectionInfo:
         )
         for each in told.consumers
     ]
-    since = time_of(told.since_ms)
     return ConnectionInfo(
-        told.number, told.name, told.address, told.software, told.token, since, consumers
+        number=told.number,
+        name=told.name,
+        address=told.address,
+        software=told.software,
+        token=told.token,
+        since=time_of(told.since_ms),
+        consumers=consumers,
+        protocol=told.door,
     )
 
 

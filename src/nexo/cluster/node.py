@@ -16,16 +16,13 @@ import logging
 import random
 import time
 from collections import Counter, deque
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from nexo.cluster.placement import ClusterState, Lease, NodeState, plan_of, shard_of, stem_of
+from nexo.engine.clock import SystemClock
 from nexo.engine.engine import Engine
-from nexo.journal.postgresql_cluster import ClusterTables
-from nexo.journal.postgresql_shards import Shards
 from nexo.telemetry.meters import Meters
 from nexo.vocabulary.changes import TokenDefined
 from nexo.vocabulary.errors import Fenced, InvalidArgument, NexoError, NotReady
@@ -44,10 +41,9 @@ from nexo.wire.answers import ClusterFigures, NodeFigures, ShardFigures
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from nexo.cluster.store import NodeStore
+    from nexo.engine.clock import Clock
     from nexo.journal.postgresql_cluster import Tables
-    from nexo.journal.postgresql_shards import ShardJournal
-
-Result = TypeVar("Result")
 
 logger = logging.getLogger("nexo.cluster")
 
@@ -73,10 +69,20 @@ class Moved(msgspec.Struct, frozen=True):
 
 
 class Node:
-    def __init__(self, url: str, name: str, memory_limit_bytes: int) -> None:
-        self.name = name
-        draw = random.SystemRandom()
-        self._run = draw.getrandbits(62)
+    def __init__(
+        self,
+        store: NodeStore,
+        memory_limit_bytes: int,
+        *,
+        now_s: Callable[[], float] = boot_s,
+        new_clock: Callable[[], Clock] = SystemClock,
+        chance: random.Random | None = None,
+    ) -> None:
+        """Clocks and chance are arguments, so that a simulation can bend them."""
+        self.name = store.name
+        self._store = store
+        self._now_s, self._new_clock = now_s, new_clock
+        draw = chance or random.SystemRandom()
         self._new_incarnation: Callable[[], int] = lambda: draw.getrandbits(64)
         self._memory_limit_bytes = memory_limit_bytes
         self.shards = 0
@@ -86,10 +92,7 @@ class Node:
         self.state = ClusterState({}, {})
         self.failure: asyncio.Future[NexoError] = asyncio.get_running_loop().create_future()
         self._lease = Lease(CLUSTER_LEASE_S, CLUSTER_MARGIN_S)
-        self._store = Shards(url, name, self._run)
-        # Two connections: who waits for news must not keep others from writing it.
-        self._leases = _Threaded(ClusterTables(url, name, self._run))
-        self._hands = _Threaded(ClusterTables(url, name, self._run))
+        self._leases, self._hands = store.leases, store.hands
         self._shard_of: dict[str, int] = {}  # of names that were asked for lately
         self._lost: set[int] = set()
         self._touched: dict[int, float] = {}  # when this node changed the owner of a shard
@@ -116,12 +119,12 @@ class Node:
     async def join(self, rpc: str, http: str, version: str) -> None:
         """Be one of the living from now on. A node of the same name that was killed may still
         have its lease for a while."""
-        until_s = boot_s() + CLUSTER_JOIN_S
+        until_s = self._now_s() + CLUSTER_JOIN_S
         while True:
-            asked_s = boot_s()
+            asked_s = self._now_s()
             if await self._leases.call(lambda tables: tables.join(rpc, http, version)):
                 break
-            if boot_s() > until_s:
+            if self._now_s() > until_s:
                 raise NotReady(
                     f"a node of the name {self.name!r} is running already",
                     "each node needs a name of its own: --node NAME",
@@ -148,9 +151,7 @@ class Node:
             await self._hands.call(lambda tables: tables.leave())
         except NexoError as error:  # its lease ends by itself
             logger.warning("the node could not say that it leaves", extra={"reason": str(error)})
-        await self._leases.end()
-        await self._hands.end()
-        await asyncio.to_thread(self._store.end)
+        await self._store.end()
 
     async def settled(self) -> None:
         """Wait until every shard has an owner that lives, and all that are this node's are open."""
@@ -167,7 +168,7 @@ class Node:
     @property
     def is_held(self) -> bool:
         """Whether the lease of this node has not ended."""
-        return self._lease.is_held(boot_s())
+        return self._lease.is_held(self._now_s())
 
     @property
     def trouble(self) -> NexoError | None:
@@ -182,7 +183,7 @@ class Node:
     @property
     def lease_left_s(self) -> float:
         """What is left of the lease as this node counts it; below 0: it has ended."""
-        return max(-CLUSTER_LEASE_S, self._lease.left_s(boot_s()))
+        return max(-CLUSTER_LEASE_S, self._lease.left_s(self._now_s()))
 
     @property
     def unowned(self) -> int:
@@ -310,10 +311,10 @@ class Node:
     async def _live(self) -> None:
         """Renew the lease, for ever, and learn what has changed."""
         while True:
-            asked_s = boot_s()
+            asked_s = self._now_s()
             try:
                 self._learn(await self._leases.call(lambda tables: tables.renew()), asked_s)
-                await self._leases.call(partial(ClusterTables.wait, seconds=self._pause_s()))
+                await self._leases.wait(self._pause_s())
             except Fenced as error:
                 self._lease.end()
                 if not self.failure.done():
@@ -412,7 +413,7 @@ class Node:
     def _own(self, shard: int, owner: str) -> None:
         self._note_moves({shard: self.state.owners.get(shard)}, {shard: owner})
         self.state.owners[shard] = owner
-        self._touched[shard] = boot_s()
+        self._touched[shard] = self._now_s()
         self._tell()
         self._tell_moved([shard])
 
@@ -423,11 +424,11 @@ class Node:
                 told(shard)
 
     async def _open(self, shard: int) -> None:
-        began_s = boot_s()
-        journal: ShardJournal = self._store.journal(shard)
+        began_s = self._now_s()
         engine = Engine(
-            journal,
-            runner=self._store,
+            self._store.journal(shard),
+            clock=self._new_clock(),
+            runner=self._store.runner,
             memory_limit_bytes=max(
                 4 * CHUNK_BYTES_MAX, self._memory_limit_bytes // max(1, self.shards)
             ),
@@ -444,7 +445,7 @@ class Node:
             engine.tokens.guard_with(self._publish_tokens)
         if self.state.owners.get(shard) != self.name:
             self._lost.add(shard)
-        took_ms = round((boot_s() - began_s) * 1000, 1)
+        took_ms = round((self._now_s() - began_s) * 1000, 1)
         extra = {"shard": shard, "queues": len(engine.queues), "took_ms": took_ms}
         logger.debug("a shard is open", extra=extra)
         self._tell()
@@ -476,24 +477,6 @@ def encode_tokens(tokens: Mapping[str, TokenDefined]) -> bytes:
 def decode_tokens(data: bytes) -> dict[str, TokenDefined]:
     found = msgspec.msgpack.decode(data, type=list[TokenDefined]) if data else []
     return {token.name: token for token in found}
-
-
-class _Threaded:
-    """Tables that are used in a thread of their own."""
-
-    def __init__(self, tables: ClusterTables) -> None:
-        self._tables = tables
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="nexo-cluster")
-
-    async def call(self, work: Callable[[ClusterTables], Result]) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work, self._tables)
-
-    async def end(self) -> None:
-        def end() -> None:
-            self._thread.submit(self._tables.close)
-            self._thread.shutdown()
-
-        await asyncio.to_thread(end)
 
 
 def describe(node: Node, epochs: dict[int, int]) -> ClusterFigures:

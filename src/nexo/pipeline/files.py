@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 FILE_BYTES = 128 * 1024 * 1024  # about so large a file is when the next one is begun
 GROUP_ROWS = 128 * 1024
 GROUP_BYTES = 32 * 1024 * 1024  # of rows that wait in memory to be written together
+GATHERED_ROWS = 16 * 1024  # of small batches, so that what each costs is paid once for many rows …
+GATHERED_BYTES = 8 * 1024 * 1024  # … or so many bytes
 OPEN_FILES_MAX = 32  # of one task: messages of a topic are mostly of one or two days
 ADDED = "added binary"
 _EVENT = pa.schema(
@@ -83,7 +85,7 @@ def file_writer(
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         desk = _Desk(lake)
         try:
-            for batch in batches:
+            for batch in gathered(batches):
                 for topic in pc.unique(batch["source"]).to_pylist():
                     rows = batch.filter(pc.equal(batch["source"], topic))
                     floor = floors.get(source_of(topic), 0)
@@ -99,6 +101,21 @@ def file_writer(
         yield pa.RecordBatch.from_arrays([pa.array(added, pa.binary())], ["added"])
 
     return write
+
+
+def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in larger batches."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= GATHERED_ROWS or size >= GATHERED_BYTES:
+            yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
+            waiting, rows, size = [], 0, 0
+    if rows:
+        yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
 
 
 class _Desk:

@@ -20,6 +20,7 @@ from nexo.cluster.links import Links
 from nexo.cluster.node import Node
 from nexo.cluster.questions import Answering
 from nexo.cluster.rpc import RpcSwitch
+from nexo.cluster.store import PostgresqlStore
 from nexo.cluster.surroundings import NodeSurroundings
 from nexo.cluster.whole import Whole
 from nexo.server.broker import Broker, BrokerSurroundings, Ports, journal_of, say_goodbye
@@ -65,9 +66,8 @@ class NodeBroker(Broker):
         _check(configuration)
         journal_of(configuration.data, configuration.journal)  # is it a URL, and psycopg there?
         security = self._security = Security(configuration, _wall_ms, None)
-        node = self._node = Node(
-            configuration.journal, configuration.node, configuration.memory_limit
-        )
+        store = PostgresqlStore(configuration.journal, configuration.node)
+        node = self._node = Node(store, configuration.memory_limit)
         node.guard_with(security.guard.adopt)
         await node.prepare()
         peer_tls = _peer_tls() if security.tls is not None else None

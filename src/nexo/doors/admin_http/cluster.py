@@ -8,14 +8,39 @@ import msgspec
 from msgspec import Meta
 
 from nexo.doors.admin_http.operation import NoSuchResource, Operation
+from nexo.doors.admin_http.request import Count
 from nexo.vocabulary.limits import NAME_CHARS_MAX
-from nexo.wire.answers import ClusterFigures
 
 if TYPE_CHECKING:
     from nexo.doors.admin_http import operation
     from nexo.doors.admin_http.operation import Call
 
 _PATH = "/api/v1/cluster"
+
+
+class ClusterNode(msgspec.Struct, frozen=True):
+    """`state` is `up`, `draining` or `down`; `lease_s` is the time left of its lease."""
+
+    name: str
+    state: str
+    shards: Count
+    rpc: str
+    http: str
+    version: str
+    lease_s: float
+
+
+class ClusterShard(msgspec.Struct, frozen=True):
+    """`node` owns it, or null; `epoch` counts its owners."""
+
+    shard: Count
+    node: str | None
+    epoch: Count
+
+
+class ClusterFigures(msgspec.Struct, frozen=True):
+    nodes: list[ClusterNode]
+    shards: list[ClusterShard]
 
 
 class DrainedNode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -35,8 +60,8 @@ def _cluster(call: Call) -> operation.Cluster:
 
 
 async def _info(call: Call) -> ClusterFigures:
-    figures: ClusterFigures = await _cluster(call).figures()
-    return figures
+    found = await _cluster(call).figures()
+    return msgspec.convert(found, ClusterFigures, from_attributes=True)
 
 
 async def _drain(call: Call) -> ClusterFigures:

@@ -37,7 +37,9 @@ class Consumer(msgspec.Struct, frozen=True):
 
 class Connection(msgspec.Struct, frozen=True):
     """`software` is the client library with its version, `token` the name of the token that it
-    showed; both may be empty."""
+    showed; both may be empty. `protocol` is `rpc` or `sqs`. A client over SQS is what calls from
+    one address with one access key. It is listed for five minutes after its last call, and cannot
+    be closed."""
 
     number: Count
     name: str
@@ -46,6 +48,7 @@ class Connection(msgspec.Struct, frozen=True):
     token: str
     since: Moment
     consumers: list[Consumer]
+    protocol: str
 
 
 class ConnectionPage(msgspec.Struct, frozen=True):
@@ -82,9 +85,15 @@ def _shown(told: ConnectionFigures) -> Connection:
         )
         for each in told.consumers
     ]
-    since = moment(told.since_ms)
     return Connection(
-        told.number, told.name, told.address, told.software, told.token, since, consumers
+        number=told.number,
+        name=told.name,
+        address=told.address,
+        software=told.software,
+        token=told.token,
+        since=moment(told.since_ms),
+        consumers=consumers,
+        protocol=told.door,
     )
 
 
@@ -97,7 +106,7 @@ CONNECTIONS = (
         "list_connections",
         "GET",
         _ALL,
-        "Connected Nexo clients and their consumers",
+        "Connected clients and their consumers",
         _list,
         ConnectionPage,
         query=ConnectionsQuery,

@@ -44,7 +44,9 @@ class Consuming(msgspec.Struct, frozen=True):
         ago = formatting.span(self.now_ms - one.last_ack_ms) if one.last_ack_ms else None
         return {
             self.key + "state": one.state,
-            self.key + "unacked": formatting.number(one.unacked),
+            self.key + "unacked": (
+                formatting.number(one.unacked) if one.prefetch else formatting.NOTHING
+            ),
             self.key + "rate": formatting.rate(one.rate),
             self.key + "last": f"{ago} ago" if ago is not None else formatting.NOTHING,
         }

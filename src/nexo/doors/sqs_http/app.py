@@ -28,6 +28,7 @@ from nexo.doors.sqs_http.accounts import (
 )
 from nexo.doors.sqs_http.actions import ACTIONS, STS_ACTIONS, Action
 from nexo.doors.sqs_http.call import Call, Door, Later
+from nexo.doors.sqs_http.clients import Clients
 from nexo.doors.sqs_http.delete_message import Deletes
 from nexo.doors.sqs_http.errors import SqsError, missing
 from nexo.doors.sqs_http.queues import Pauses
@@ -77,7 +78,15 @@ class SqsApp:
         self._guard = guard or Guard(engine.wall_ms)
         addresses = Addresses(account, region)
         self._callers = Callers(addresses.default, self._guard)
-        self._door = Door(engine, addresses, Pauses(has_pauses), Sends(), Receives(), Deletes())
+        self._door = Door(
+            engine,
+            addresses,
+            Pauses(has_pauses),
+            Sends(),
+            Receives(),
+            Deletes(),
+            Clients(engine),
+        )
         # The id of a request is unlike any other, and cheap: this life of the door, and a number.
         life = secrets.token_hex(10)
         self._life = f"{life[:8]}-{life[8:12]}-4{life[12:15]}-8{life[15:18]}-".encode()
@@ -109,6 +118,7 @@ class SqsApp:
         """Answer those who wait: the broker stops."""
         for wait in self._door.waits:
             wait.cancel()
+        self._door.clients.close()
 
     async def _when_whole(self, call: Call, announced: Caller | Claim) -> None:
         exchange = call.exchange

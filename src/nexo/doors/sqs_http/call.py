@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from nexo.access.operations import Operation
     from nexo.doors.http.exchange import Exchange
     from nexo.doors.sqs_http.accounts import Addresses, Caller
+    from nexo.doors.sqs_http.clients import Clients
     from nexo.doors.sqs_http.delete_message import Deletes
     from nexo.doors.sqs_http.queues import Pauses
     from nexo.doors.sqs_http.receive_message import Receives
@@ -68,6 +69,7 @@ class Door:
         sends: Sends,
         receives: Receives,
         deletes: Deletes,
+        clients: Clients,
     ) -> None:
         self.engine = engine
         self.addresses = addresses
@@ -75,6 +77,7 @@ class Door:
         self.sends = sends
         self.receives = receives
         self.deletes = deletes
+        self.clients = clients
         self.waits: set[asyncio.Task[Delivery]] = set()  # long polls, which end when it closes
 
 

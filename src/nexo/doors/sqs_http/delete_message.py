@@ -45,6 +45,7 @@ def delete_message(call: Call, request: DeleteMessageRequest) -> Later:
     actor = call.queue(request.queue_url)
     text = request.receipt_handle or ""
     call.door.deletes.add(actor, _receipt(actor, text), text, call)
+    call.door.clients.deleted(call, actor.name, 1)
     return TAKEN
 
 
@@ -117,6 +118,7 @@ async def delete_message_batch(
             bad.append(failed(entry.id, error))
             continue
         good.append((entry, receipt))
+    call.door.clients.deleted(call, actor.name, len(good))
     # All of them at once: neighbours of one delivery need not be told one by one.
     refused = await actor.ack_ranges([(lease, seq, seq + 1) for _, (_, lease, seq) in good])
     stale = {(lease, first) for lease, first, _, _ in refused}

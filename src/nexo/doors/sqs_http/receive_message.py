@@ -73,6 +73,7 @@ def receive_message(call: Call, request: ReceiveMessageRequest) -> Later:
     names = _NO_NAMES
     if request.attribute_names or request.message_system_attribute_names:
         names = _system_names(call, request)
+    call.door.clients.received(call, actor.name)
     call.door.receives.add(_Receive(call, actor, request, names, count))
     return TAKEN
 
