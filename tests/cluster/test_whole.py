@@ -98,7 +98,7 @@ def test_lists_of_the_api(nodes: Nodes, names: tuple[str, str]) -> None:
 def test_redrives_have_numbers_of_their_own(nodes: Nodes, names: tuple[str, str]) -> None:
     tasks = {}
     for name in names:
-        begun = api(nodes, "a", "POST", f"queues/{name}.w_dlq/redrive", {"rate": 0.001})
+        begun = api(nodes, "a", "POST", f"queues/{name}.w_dlq/redrive", {})
         tasks[begun["task"]] = f"{name}.w_dlq"
     assert len(tasks) == 2
     for entry in "ab":

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 HOME = TOKENS_SHARD  # the shard of what has no name
 _OF_CLUSTER = frozenset({"cluster_info", "drain_node", "rebalance_cluster"})
 _OF_TASKS = frozenset({"redrive_progress", "redrive_cancel"})
-_OF_PATTERNS = frozenset({"starts"})
 _OF_WHOLE = frozenset(
     {"export_definitions", "import_definitions", "list_connections", "close_connection"}
 )
@@ -42,7 +41,6 @@ class _Names(msgspec.Struct, frozen=True):
 
     name: str | None = None
     topic: str | None = None
-    pattern: str | None = None
     task: int | None = None
 
 
@@ -74,13 +72,6 @@ class Gathering:
         if self._method in _OF_TASKS:
             return self._node.shard_of_task(names.task or 0)
         name = names.name or names.topic
-        if name is None and self._method in _OF_PATTERNS and names.pattern is not None:
-            if "*" in names.pattern or ">" in names.pattern:
-                raise InvalidArgument(
-                    "patterns of topics do not work in a cluster yet",
-                    "follow topics by their names",
-                )
-            name = names.pattern
         if name is None or self._method.endswith("_token"):
             return HOME
         return self._node.shard_of(name)

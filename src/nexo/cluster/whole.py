@@ -126,7 +126,6 @@ class Whole:
         self.memory = _WholeMemory(node, far)
         self.committer = _WholeCommitter(node, far)
         self.backups = self
-        self.events_waiting = 0  # nodes tell no events yet
 
     @property
     def queues(self) -> Any:
@@ -235,6 +234,10 @@ class Whole:
         engines = self._node.engines.values()
         found = [engine.refusal for engine in engines if engine.refusal is not None]
         return found[0] if found else None
+
+    @property
+    def events_waiting(self) -> int:
+        return sum(engine.events_waiting for engine in self._node.engines.values())
 
     @property
     def out_of_service(self) -> list[NexoError]:

@@ -23,7 +23,14 @@ from nexo.cluster.rpc import RpcSwitch
 from nexo.cluster.store import PostgresqlStore
 from nexo.cluster.surroundings import NodeSurroundings
 from nexo.cluster.whole import Whole
-from nexo.server.broker import Broker, BrokerSurroundings, Ports, journal_of, say_goodbye
+from nexo.server.broker import (
+    Broker,
+    BrokerSurroundings,
+    Ports,
+    events_settings,
+    journal_of,
+    say_goodbye,
+)
 from nexo.server.http import LateConsole
 from nexo.server.security import Security, check_exposure
 from nexo.telemetry.meters import LagTimer
@@ -67,7 +74,9 @@ class NodeBroker(Broker):
         journal_of(configuration.data, configuration.journal)  # is it a URL, and psycopg there?
         security = self._security = Security(configuration, _wall_ms, None)
         store = PostgresqlStore(configuration.journal, configuration.node)
-        node = self._node = Node(store, configuration.memory_limit)
+        node = self._node = Node(
+            store, configuration.memory_limit, events=events_settings(configuration)
+        )
         node.guard_with(security.guard.adopt)
         await node.prepare()
         peer_tls = _peer_tls() if security.tls is not None else None

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from msgspec import Meta
 
-from nexo.doors.admin_http.operation import NoSuchResource, Operation
+from nexo.doors.admin_http.operation import Operation
 from nexo.doors.admin_http.request import Count
+from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.limits import NAME_CHARS_MAX
 
 if TYPE_CHECKING:
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
     from nexo.doors.admin_http.operation import Call
 
 _PATH = "/api/v1/cluster"
+
+
+class NoCluster(InvalidArgument):
+    code = "no_cluster"
+    http_status = 404
 
 
 class ClusterNode(msgspec.Struct, frozen=True):
@@ -52,10 +58,7 @@ class DrainedNode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def _cluster(call: Call) -> operation.Cluster:
     found = call.surroundings.cluster
     if found is None:
-        raise NoSuchResource(
-            "this broker is not a node of a cluster",
-            "see nexo cluster create and nexo serve --node",
-        )
+        raise NoCluster("this broker is not a node of a cluster", "see nexo cluster create --help")
     return found
 
 

@@ -4,6 +4,7 @@ request. And what only HTTP can get wrong, as errors like all others:
 
 InvalidArgument
 ├── NoSuchResource    404    the path leads nowhere
+├── NoCluster         404    this broker is no node of one; of `cluster`
 ├── WrongMethod       405
 ├── TooSlow           408    the body took too long to arrive; of `doors.http`
 └── WrongContentType  415    a body that is not JSON
