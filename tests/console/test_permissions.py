@@ -86,7 +86,7 @@ ROWS = {
     "GET /cluster": Row({ADMIN}),
     "GET /live/cluster": Row({ADMIN}),
     "POST /cluster/drain": Row({ADMIN}, {"node": "a"}),
-    "POST /cluster/rebalance": Row({ADMIN}),
+    "POST /cluster/rebalance": Row({ADMIN}, {"sure": "yes"}),
     "GET /access": Row({ADMIN}),
     "POST /access/tokens": Row({ADMIN}, {"name": "fresh", "allow": "x:push"}),
     "POST /access/revoke": Row({ADMIN}, {"name": "made"}),
