@@ -13,8 +13,7 @@ import boto3
 import pytest
 
 import nexo
-from nexo.cluster.placement import shard_of
-from nexo.vocabulary.errors import InvalidArgument, QueueNotFound, StaleReceipt
+from nexo.vocabulary.errors import QueueNotFound, StaleReceipt
 from tests.cli.commands import Nexo
 from tests.cluster.nodes import SHARDS, Nodes
 
@@ -166,23 +165,6 @@ def test_an_aws_sdk_sees_every_queue_at_either_node(nodes: Nodes) -> None:
             client.delete_queue(QueueUrl=url)
             with pytest.raises(client.exceptions.QueueDoesNotExist):
                 client.send_message(QueueUrl=url, MessageBody="late")
-
-
-def test_what_does_not_work_yet_says_so(nodes: Nodes) -> None:
-    mine, other = apart(nodes)
-    assert shard_of(mine, SHARDS) != shard_of(other, SHARDS)
-    with nexo.connect(nodes["a"].url) as client:
-        client.create_queue(mine)
-        client.create_topic(f"{mine}.t")
-        with pytest.raises(InvalidArgument, match="lives in shard"):
-            client.create_queue(mine + ".x", dead_letter=other)
-        with pytest.raises(InvalidArgument, match="lives in shard"):
-            client.topic(f"{mine}.t").bind(queue=other)
-        with pytest.raises(InvalidArgument, match="lives in shard"):
-            client.queue(mine).redrive(to=other)
-        assert other not in {each.name for each in client.queues()}
-        client.queue(mine).delete()
-        client.topic(f"{mine}.t").delete()
 
 
 def test_the_admin_api_by_name(nodes: Nodes) -> None:

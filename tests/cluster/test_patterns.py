@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import nexo
-from nexo.cluster.following import shard_meant
+from nexo.cluster.follower import shard_meant
 from nexo.cluster.placement import shard_of
 from nexo.vocabulary.errors import InvalidArgument, TopicNotFound
 from nexo.vocabulary.names import is_events

@@ -6,19 +6,19 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from nexo.access.audit import Audit, AuditEntry
-from nexo.cluster.links import joined
+from nexo.cluster.others import joined
 from nexo.cluster.questions import AskAudit
 
 if TYPE_CHECKING:
-    from nexo.cluster.links import Links
+    from nexo.cluster.others import Others
 
 
 class ClusterAudit(Audit):
     """Written here, read everywhere."""
 
-    def __init__(self, links: Links) -> None:
+    def __init__(self, others: Others) -> None:
         super().__init__(None, tell=True)
-        self._links = links
+        self._others = others
         self._loop = asyncio.get_running_loop()
 
     def read_own(self, limit: int) -> list[AuditEntry]:
@@ -26,7 +26,7 @@ class ClusterAudit(Audit):
 
     def read(self, limit: int) -> list[AuditEntry]:
         """To be called in a thread: that waits for the other nodes."""
-        asked = asyncio.run_coroutine_threadsafe(self._links.ask_all(AskAudit(limit)), self._loop)
+        asked = asyncio.run_coroutine_threadsafe(self._others.ask_all(AskAudit(limit)), self._loop)
         others = joined(asked.result().values(), list[AuditEntry])
         found = [*self.read_own(limit), *others]
         return sorted(found, key=lambda each: each.at_ms, reverse=True)[:limit]

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from nexo.cluster.placement import NodeState
     from nexo.cluster.rpc import Switch
 
+NODE = "nexo node"  # the name of a client that is a node and asks for itself
 HOME = TOKENS_SHARD  # the shard of what has no name
 _OF_CLUSTER = frozenset({"cluster_info", "drain_node", "rebalance_cluster"})
 _OF_TASKS = frozenset({"redrive_progress", "redrive_cancel"})
@@ -100,7 +101,7 @@ class Gathering:
         guard, peer = self._switch.door.guard, self._switch.peer
         check(caller, operation, Named())
         if isinstance(wanted, calls.DescribeCluster):
-            return commands.pack(describe(node, await node.epochs()))
+            return commands.pack(describe(node, await node.epochs(), await node.post.backlogs()))
         with guard.tell(caller, peer, "rpc", operation.name, resource_of(wanted)):
             if isinstance(wanted, calls.DrainNode):
                 await node.drain(wanted.node)

@@ -60,7 +60,7 @@ class Clients:
         if self.close_own(number):
             return
         if self._far is not None:
-            told = await self._far.links.ask_all(CloseConnection(number))
+            told = await self._far.others.ask_all(CloseConnection(number))
             if any(msgspec.msgpack.decode(answer, type=bool) for answer in told.values()):
                 return
         raise ConnectionNotFound(f"there is no connection {number}", "it may have ended")

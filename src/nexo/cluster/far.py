@@ -36,7 +36,7 @@ from nexo.vocabulary.limits import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nexo.cluster.links import Links
+    from nexo.cluster.others import Others
     from nexo.cluster.placement import NodeState
     from nexo.cluster.questions import BoundQueue
     from nexo.engine.claims import Claimant
@@ -137,8 +137,8 @@ _TOPICS = _Kind(AskTopics, ToldTopic, FarTopic)
 class Far:
     """What all other nodes have, looked up anew while somebody looks at it."""
 
-    def __init__(self, links: Links) -> None:
-        self.links = links
+    def __init__(self, others: Others) -> None:
+        self.others = others
         self.queues: Named[Any] = Named()
         self.topics: Named[Any] = Named()
         self.nodes: dict[str, ToldNode] = {}
@@ -183,7 +183,7 @@ class Far:
 
     async def _refresh(self) -> None:
         began_s = time.monotonic()
-        others = self.links.others()
+        others = self.others.owners()
         told = await asyncio.gather(*[self._patiently(node) for node in others])
         self.silent = [node.name for node, is_told in zip(others, told, strict=True) if not is_told]
         names = {node.name for node in others}
@@ -204,7 +204,7 @@ class Far:
         return False
 
     async def _look_at(self, node: NodeState) -> None:
-        ask = self.links.ask
+        ask = self.others.ask
         self.nodes[node.name] = _decoded(await ask(node, AskNode()), ToldNode)
         self._learn(self.queues, node, await self._all(node, _QUEUES), _QUEUES)
         self._learn(self.topics, node, await self._all(node, _TOPICS), _TOPICS)
@@ -251,20 +251,20 @@ class Far:
 
     async def all_connections(self) -> None:
         """As they are now, for a page of them."""
-        found = await self.links.ask_all(AskConnections())
+        found = await self.others.ask_all(AskConnections())
         self.connections = {
             name: _decoded(answer, ToldConnections) for name, answer in found.items()
         }
         self.looked(at_connections=True)
 
     async def all_nodes(self) -> None:
-        found = await self.links.ask_all(AskNode())
+        found = await self.others.ask_all(AskNode())
         self.nodes = {name: _decoded(answer, ToldNode) for name, answer in found.items()}
 
     async def _gathered(
         self, kind: _Kind, after: str, limit: int | None, knows: Callable[[str], bool]
     ) -> Named[Any]:
-        others = self.links.others()
+        others = self.others.owners()
         told = await asyncio.gather(
             *[self._all(each, kind, after, limit, knows) for each in others]
         )
@@ -287,7 +287,7 @@ class Far:
         found: list[Any] = []
         while True:
             wanted = CLUSTER_TOLD_MAX if limit is None else min(CLUSTER_TOLD_MAX, limit)
-            answer = await self.links.ask(node, kind.question(after, wanted))
+            answer = await self.others.ask(node, kind.question(after, wanted))
             told = _decoded(answer, list[kind.told])  # type: ignore[name-defined]
             names = [kind.made("", each).name for each in told]
             pairs = zip(names, told, strict=True)

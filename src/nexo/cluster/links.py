@@ -1,15 +1,15 @@
-"""Connections between nodes over which one asks another for itself, not for a client: what it has,
-or to do something with what it has. Many questions share a connection, which is made when it is
-first needed. Only who knows the cluster's secret is answered."""
+"""Links: connections from this node to the RPC ports of the others, one for each, for what nodes
+ask each other. They greet with the secret of the cluster, so no token is needed."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, cast
+from itertools import count
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nexo.cluster.legs import connect_to
+from nexo.cluster.calls import NODE
 from nexo.vocabulary import errors
 from nexo.vocabulary.errors import NexoError, NotReady
 from nexo.vocabulary.limits import CLUSTER_ROUTE_S
@@ -18,152 +18,120 @@ from nexo.wire.frame import FrameReader, Kind, ProtocolError, frame, frame_parts
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Iterable
 
     from nexo.cluster.node import Node
     from nexo.cluster.placement import NodeState
+    from nexo.wire.frame import Frame
 
-NODE = "nexo node"  # the name of a client that is a node and asks for itself
-METHOD = "nexo_node"  # of the call that carries a question
 _VERSIONS = (commands.PROTOCOL_VERSION, commands.PROTOCOL_VERSION)
-_BEAT_S = 5.0  # half of what the other side expects at least
-_ERRORS = {  # a subclass that shares its parent's code stands behind it
+_KINDS = {
     each.code: each
-    for each in reversed(vars(errors).values())
+    for each in vars(errors).values()
     if isinstance(each, type) and issubclass(each, NexoError)
 }
 
 
 class Links:
-    """Those of one node to all others."""
+    """Of one node, to all others: see `post.Peers`."""
 
     def __init__(self, node: Node, tls: ssl.SSLContext | None) -> None:
         self._node, self._tls = node, tls
-        self._links: dict[tuple[str, str], _Link] = {}
+        self._links: dict[str, _Link] = {}  # by address: a node may come back at another one
 
-    def others(self) -> list[NodeState]:
-        """The nodes that have shards, besides this one."""
-        state = self._node.state
-        owners = {owner for owner in state.owners.values() if owner} - {self._node.name}
-        return [state.nodes[owner] for owner in sorted(owners) if owner in state.nodes]
-
-    async def ask(self, node: NodeState, question: msgspec.Struct) -> bytes:
-        """The answer of another node, as it was packed there."""
-        body = commands.pack((METHOD, question))
+    async def call(self, node: NodeState, method: str, params: bytes) -> bytes:
+        link = self._links.get(node.rpc)
+        if link is None or link.is_lost:
+            hello = commands.PassedHello(commands.MAGIC, _VERSIONS, NODE, passed=self._node.secret)
+            link = self._links[node.rpc] = _Link(node, commands.pack(hello), self._tls)
+        # The shard may be on its way to that node.
         try:
-            async with asyncio.timeout(CLUSTER_ROUTE_S):
-                return await (await self._link(node)).ask(body)
+            async with asyncio.timeout(2 * CLUSTER_ROUTE_S):
+                answer = await link.ask(commands.pack((method, msgspec.Raw(params or b"\x80"))))
         except TimeoutError:
+            link.lose(NotReady(f"node {node.name!r} at {node.rpc} does not answer", "try again"))
             raise NotReady(f"node {node.name!r} at {node.rpc} does not answer") from None
-
-    async def ask_all(self, question: msgspec.Struct) -> dict[str, bytes]:
-        """The answers of all other nodes that have shards, by name."""
-        others = self.others()
-        found = await asyncio.gather(*[self.ask(each, question) for each in others])
-        return {each.name: answer for each, answer in zip(others, found, strict=True)}
+        if answer.kind is not Kind.OK:
+            told: commands.Refusal = commands.unpack(answer.head, commands.Refusal)
+            raise _KINDS.get(told.code, NotReady)(told.message, told.hint)
+        return bytes(answer.body)
 
     def close(self) -> None:
         for link in self._links.values():
-            link.close()
+            link.lose(NotReady("the node stops", "try again"))
         self._links.clear()
 
-    async def _link(self, node: NodeState) -> _Link:
-        key = (node.name, node.rpc)
-        link = self._links.get(key)
-        if link is None or link.is_lost:
-            link = self._links[key] = _Link(node, self._node.secret)
-            link.connecting = asyncio.ensure_future(connect_to(node, lambda: link, self._tls))
-        await asyncio.shield(link.connecting)
-        return link
 
+class _Link:
+    """One connection, made when something is asked first. One that is idle for long ends, and the
+    next who asks makes another."""
 
-class _Link(asyncio.Protocol):
-    connecting: asyncio.Future[Any]
+    def __init__(self, node: NodeState, hello: bytes, tls: ssl.SSLContext | None) -> None:
+        self._node, self._hello, self._tls = node, hello, tls
+        self._numbers = count(1)
+        self._asked: dict[int, asyncio.Future[Frame]] = {}
+        self._writer: asyncio.StreamWriter | None = None
+        self._task = asyncio.get_running_loop().create_task(self._live())
+        self._connected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._connected.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self.is_lost = False
 
-    def __init__(self, node: NodeState, secret: str) -> None:
-        self._node = node
-        hello = commands.PassedHello(commands.MAGIC, _VERSIONS, NODE, passed=secret)
-        self._hello = frame(Kind.HELLO, 0, commands.pack(hello))
-        self._transport: asyncio.Transport | None = None
-        self._frames = FrameReader()
-        self._asked: dict[int, asyncio.Future[bytes]] = {}
-        self._number = 0
-        self._beat: asyncio.TimerHandle | None = None
-        self._is_closed = False
-
-    @property
-    def is_lost(self) -> bool:
-        if self._is_closed:
-            return True
-        done = self.connecting.done()
-        return done and (self.connecting.cancelled() or self.connecting.exception() is not None)
-
-    async def ask(self, body: bytes) -> bytes:
-        if self._transport is None:
-            raise self._hung_up()
-        self._number += 1
-        number = self._number
-        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+    async def ask(self, body: bytes) -> Frame:
+        await asyncio.shield(self._connected)
+        if self._writer is None or self.is_lost:
+            raise NotReady(f"node {self._node.name!r} hung up", "try again")
+        number = next(self._numbers)
+        answer: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
         self._asked[number] = answer
-        self._transport.writelines(frame_parts(Kind.CALL, number, b"", [body]))
         try:
+            self._writer.writelines(frame_parts(Kind.CALL, number, b"", [body]))
+            await self._writer.drain()
             return await answer
+        except OSError as error:
+            raise self._hung_up(error) from None
         finally:
             self._asked.pop(number, None)
 
-    def close(self) -> None:
-        self._is_closed = True
-        if self._transport is not None:
-            self._transport.close()
+    def lose(self, error: NexoError) -> None:
+        """Who waits is told; nobody uses it any more."""
+        if self.is_lost:
+            return
+        self.is_lost = True
+        self._task.cancel()
+        if self._writer is not None:
+            self._writer.close()
+        waiting: list[asyncio.Future[Any]] = [self._connected, *self._asked.values()]
+        for future in waiting:
+            if not future.done():
+                future.set_exception(error.anew())
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = made = cast("asyncio.Transport", transport)
-        made.write(self._hello)
-        self._say_something()
-
-    def data_received(self, data: bytes) -> None:
+    async def _live(self) -> None:
+        host, _, port = self._node.rpc.rpartition(":")
         try:
-            for kind, number, head, body in self._frames.feed(data):
-                waiting = self._asked.get(number)
-                if kind is Kind.GOODBYE:
-                    self._fail(_error_of(head) if head else self._hung_up())
-                elif waiting is None or waiting.done():
-                    continue
-                elif kind is Kind.ERROR:
-                    waiting.set_exception(_error_of(head))
-                else:
-                    waiting.set_result(bytes(body))
-        except ProtocolError as error:
-            self._fail(error)
-            self.close()
+            async with asyncio.timeout(CLUSTER_ROUTE_S):
+                reader, writer = await asyncio.open_connection(
+                    host.strip("[]"), int(port), ssl=self._tls
+                )
+            self._writer = writer
+            writer.write(frame(Kind.HELLO, 0, self._hello))
+            self._connected.set_result(None)
+            frames = FrameReader()
+            while data := await reader.read(1 << 16):
+                for received in frames.feed(data):
+                    self._take(received)
+        except (OSError, TimeoutError, ProtocolError) as error:
+            self.lose(self._hung_up(error))
+        else:
+            self.lose(self._hung_up("it hung up"))
 
-    def connection_lost(self, error: Exception | None) -> None:
-        self._is_closed = True
-        self._transport = None
-        if self._beat is not None:
-            self._beat.cancel()
-        self._fail(self._hung_up())
+    def _take(self, received: Frame) -> None:
+        if received.kind is Kind.HEARTBEAT and self._writer is not None:
+            self._writer.write(frame(Kind.HEARTBEAT, 0))
+        elif received.kind is Kind.GOODBYE:
+            self.lose(self._hung_up("it said goodbye"))
+        else:
+            answer = self._asked.get(received.correlation)
+            if answer is not None and not answer.done():
+                answer.set_result(received)
 
-    def _say_something(self) -> None:
-        """The other side takes who says nothing for long for dead."""
-        if self._transport is not None:
-            self._transport.write(frame(Kind.HEARTBEAT, 0))
-            self._beat = asyncio.get_running_loop().call_later(_BEAT_S, self._say_something)
-
-    def _fail(self, error: NexoError) -> None:
-        for waiting in self._asked.values():
-            if not waiting.done():
-                waiting.set_exception(error)
-
-    def _hung_up(self) -> NotReady:
-        return NotReady(f"node {self._node.name!r} at {self._node.rpc} hung up", "try again")
-
-
-def _error_of(head: bytes) -> NexoError:
-    refusal: commands.Refusal = commands.unpack(head, commands.Refusal)
-    return _ERRORS.get(refusal.code, NexoError)(refusal.message, refusal.hint)
-
-
-def joined(packed: Iterable[bytes], kind: Any) -> list[Any]:
-    """Lists of several nodes as one."""
-    return [each for answer in packed for each in msgspec.msgpack.decode(answer, type=kind)]
+    def _hung_up(self, why: object) -> NotReady:
+        return NotReady(f"node {self._node.name!r} at {self._node.rpc} does not answer: {why}")

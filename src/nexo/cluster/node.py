@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nexo.cluster.placement import ClusterState, Lease, NodeState, plan_of, shard_of, stem_of
+from nexo.cluster.forwarder import Forwarder
+from nexo.cluster.placement import ClusterState, Lease, NodeState, plan_of, shard_of
+from nexo.cluster.post import Elsewhere, Post
 from nexo.engine.clock import SystemClock
 from nexo.engine.engine import Engine
 from nexo.engine.topics import EVENTS_SETTINGS
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 
     from nexo.cluster.store import NodeStore
     from nexo.engine.clock import Clock
+    from nexo.engine.transfers import Backlog
     from nexo.journal.postgresql_cluster import Tables
     from nexo.vocabulary.settings import TopicSettings
 
@@ -115,6 +118,8 @@ class Node:
         self.when_opened: list[Callable[[int], None]] = []
         self.when_closed: list[Callable[[int], None]] = []  # told before a shard is closed
         self.when_moved: list[Callable[[int], None]] = []  # told when it has another owner
+        self.post = Post(self)
+        self._forwarders: dict[int, Forwarder] = {}
 
     # -- Life ---------------------------------------------------------------------------------
 
@@ -444,11 +449,14 @@ class Node:
             new_incarnation=self._new_incarnation,
             is_held=lambda: shard not in self._lost and self.is_held,
             check_place=lambda name: self._check_place(name, shard),
+            elsewhere=Elsewhere(self, shard),
             meters=self.meters,
             numbered=(shard, self.shards),
         )
         await engine.open_apart()
         self.engines[shard] = engine
+        forwarder = self._forwarders[shard] = Forwarder(engine, self.post.push)
+        forwarder.begin()
         if shard == TOKENS_SHARD:
             engine.tokens.guard_with(self._publish_tokens)
         if self.state.owners.get(shard) != self.name:
@@ -466,6 +474,7 @@ class Node:
             return
         for told in self.when_closed:
             told(shard)
+        await self._forwarders.pop(shard).close()
         await engine.close()
         self._lost.discard(shard)
 
@@ -479,10 +488,8 @@ class Node:
         there = self.shard_of(name)
         if there != shard:
             raise InvalidArgument(
-                f"{name!r} lives in shard {there} of the cluster, and what it is to be tied to in "
-                f"shard {shard}: that is not possible yet",
-                f"give both names the same beginning before the first dot, as in "
-                f"{stem_of(name)}.a and {stem_of(name)}.b",
+                f"{name!r} lives in shard {there} of the cluster, not in shard {shard}",
+                "ask any node for it by its name",
             )
 
 
@@ -495,7 +502,7 @@ def decode_tokens(data: bytes) -> dict[str, TokenDefined]:
     return {token.name: token for token in found}
 
 
-def describe(node: Node, epochs: dict[int, int]) -> ClusterFigures:
+def describe(node: Node, epochs: dict[int, int], backlogs: dict[int, Backlog]) -> ClusterFigures:
     """The cluster as `nexo cluster status` shows it."""
     state = node.state
     held = Counter(state.owners.values())
@@ -513,10 +520,16 @@ def describe(node: Node, epochs: dict[int, int]) -> ClusterFigures:
             for each in sorted(state.nodes.values(), key=lambda each: each.name)
         ],
         shards=[
-            ShardFigures(shard, owner, epochs.get(shard, 0))
+            ShardFigures(shard, owner, epochs.get(shard, 0), *_waiting(backlogs.get(shard)))
             for shard, owner in sorted(state.owners.items())
         ],
     )
+
+
+def _waiting(backlog: Backlog | None) -> tuple[int | None, float | None]:
+    if backlog is None:
+        return None, None
+    return backlog.messages, backlog.oldest_ms / 1000
 
 
 def _state_of(node: NodeState) -> str:

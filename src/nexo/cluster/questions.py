@@ -14,6 +14,7 @@ from nexo.engine.claims import Claimant
 from nexo.engine.connections import ConnectionFigures, ConsumerFigures
 from nexo.engine.listing import steps
 from nexo.engine.topic_actor import TopicInfo
+from nexo.engine.transfers import Backlog
 from nexo.engine.types import Info
 from nexo.vocabulary.changes import Bound, QueueDefined
 from nexo.vocabulary.errors import InvalidArgument, NexoError
@@ -61,6 +62,7 @@ class ToldNode(msgspec.Struct, frozen=True):
     payload_bytes: int
     payload_limit_bytes: int
     unsettled_bytes: int
+    backlogs: dict[int, Backlog]  # of each shard, what waits to go to others
     refusal: commands.Refusal | None = None
 
 

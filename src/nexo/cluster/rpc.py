@@ -21,10 +21,12 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from nexo.access.caller import ANYONE
-from nexo.cluster.calls import Gathering
-from nexo.cluster.following import STARTS, AskingLeg, Following
+from nexo.cluster.calls import NODE, Gathering
+from nexo.cluster.follower import STARTS, AskingLeg, Follower
 from nexo.cluster.legs import Leg, NodeLeg, ShardLeg
-from nexo.cluster.links import METHOD, NODE
+from nexo.cluster.links import Links
+from nexo.cluster.others import METHOD
+from nexo.cluster.post import METHODS
 from nexo.doors.rpc_tcp.access import FRAMES
 from nexo.doors.rpc_tcp.connection import DOOR, HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN
 from nexo.engine.connections import ConnectionFigures
@@ -93,6 +95,7 @@ class RpcSwitch:
         self.answering: Answering  # … and for other nodes, those of this one
         self._tls = tls
         self._server: asyncio.Server | None = None
+        self.links = node.post.peers = Links(node, peer_tls)
         node.when_opened.append(self._shard_opened)
         node.when_closed.append(self._shard_closed)
         node.when_moved.append(self._shard_moved)
@@ -113,6 +116,7 @@ class RpcSwitch:
 
     async def close(self) -> None:
         """Take no more connections, and say goodbye on those that are there."""
+        self.links.close()
         if self._server is not None:
             self._server.close()
         for connection in list(self.connections):
@@ -122,7 +126,7 @@ class RpcSwitch:
 
     def _shard_opened(self, shard: int) -> None:
         for connection in self.connections:
-            connection.following.look_again()
+            connection.follower.look_again()
 
     def _shard_closed(self, shard: int) -> None:
         for connection in list(self.connections):
@@ -143,7 +147,8 @@ class Switch(asyncio.Protocol):
         self.hello = b""  # for the legs
         self.passed_hello = b""
         self.caller: Caller | None = None
-        self.is_passed = self.is_node = False
+        self.is_passed = False
+        self.is_node = False  # another node asks for itself
         self.number = 0
         self._name = self._software = ""
         self._since_ms = 0
@@ -154,7 +159,7 @@ class Switch(asyncio.Protocol):
         self._legs: dict[int, Leg] = {}
         self._nodes: dict[str, NodeLeg] = {}
         self._asking: dict[str, AskingLeg] = {}
-        self.following = Following(self)
+        self.follower = Follower(self)
         self._subscriptions: dict[int, int] = {}  # the shard of each
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_ending = False
@@ -280,13 +285,13 @@ class Switch(asyncio.Protocol):
         transport.close()
 
     def shard_closed(self, shard: int) -> None:
-        self.following.look_again()
+        self.follower.look_again()
         leg = self._legs.get(shard)
         if leg is not None and isinstance(leg.target, ShardLeg):
             self.end()
 
     def shard_moved(self, shard: int) -> None:
-        self.following.look_again()
+        self.follower.look_again()
         leg = self._legs.get(shard)
         if leg is not None and isinstance(leg.target, NodeLeg):
             self.end()
@@ -395,9 +400,9 @@ class Switch(asyncio.Protocol):
             self.refuse(correlation, error)
 
     def _take_follow(self, received: Frame) -> None:
-        shard = self.following.shard(received)
+        shard = self.follower.shard(received)
         if shard is None:
-            self.spawn(self.following.follow(received))
+            self.spawn(self.follower.follow(received))
         else:
             self.pass_on(shard, received)
 
@@ -406,10 +411,13 @@ class Switch(asyncio.Protocol):
         if self.is_node and called.method == METHOD:
             self.spawn(self._answer(received.correlation, called))
             return
+        if self.is_node and called.method in METHODS:
+            self.spawn(self._serve(received.correlation, called))
+            return
         if called.method == STARTS:
-            shard = self.following.starts_shard(called.params)
+            shard = self.follower.starts_shard(called.params)
             if shard is None:
-                self.spawn(self.following.starts(received, called.params))
+                self.spawn(self.follower.starts(received, called.params))
             else:
                 self.pass_on(shard, received)
             return
@@ -426,6 +434,15 @@ class Switch(asyncio.Protocol):
             self.forward(frame_parts(Kind.OK, correlation, b"", [answer]))
         except NexoError as error:
             self.refuse(correlation, error)
+
+    async def _serve(self, correlation: int, called: commands.Called) -> None:
+        """What another node asks of this one."""
+        try:
+            answer = await self.node.post.serve(called.method, bytes(called.params))
+        except NexoError as error:
+            self.refuse(correlation, error)
+        else:
+            self.forward(frame_parts(Kind.OK, correlation, b"", [answer]))
 
     def _subscribed(self, subscription: int, shard: int) -> None:
         if (

@@ -33,11 +33,16 @@ class Cluster:
         return self._far.silent
 
     def now(self) -> ClusterFigures:
-        """Without what only the database knows."""
-        return describe(self._node, {})
+        """Without what only the database knows; what waits for other shards as it was told last."""
+        engines = self._node.engines.items()
+        backlogs = {shard: engine.transfers.backlog() for shard, engine in engines}
+        for told in self._far.nodes.values():
+            backlogs |= told.backlogs
+        return describe(self._node, {}, backlogs)
 
     async def figures(self) -> ClusterFigures:
-        return describe(self._node, await self._node.epochs())
+        node = self._node
+        return describe(node, await node.epochs(), await node.post.backlogs())
 
     def moves(self) -> list[Moved]:
         """The latest first."""
@@ -114,5 +119,6 @@ class NodeSurroundings:
             payload_bytes=here.memory.resident_bytes,
             payload_limit_bytes=here.memory.payload_limit_bytes,
             unsettled_bytes=max(0, here.committer.unsettled_bytes),
+            backlogs=dict(here.transfers.by_shard()),
             refusal=refusal_told(here.refusal),
         )

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from nexo.engine.queue_actor import QueueActor
     from nexo.engine.tokens import Tokens
     from nexo.engine.topic_actor import TopicActor
+    from nexo.engine.transfers import Backlog
     from nexo.vocabulary.changes import QueueDefined
     from nexo.vocabulary.errors import NexoError
     from nexo.vocabulary.settings import QueueSettings, TopicSettings
@@ -126,6 +127,7 @@ class Whole:
         self.memory = _WholeMemory(node, far)
         self.committer = _WholeCommitter(node, far)
         self.backups = self
+        self.transfers = _WholeTransfers(node)
 
     @property
     def queues(self) -> Any:
@@ -219,10 +221,9 @@ class Whole:
         else:
             if self.far is None:
                 raise TopicNotFound(f"{name!r} is not at this node")
-            await self.far.links.ask(found, wanted)
+            await self.far.others.ask(found, wanted)
 
     # -- All of them --------------------------------------------------------------------------
-
     async def usage(self) -> Usage:
         """Of the database, which is that of all shards."""
         for engine in self._node.engines.values():
@@ -273,6 +274,19 @@ class Scope:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
+
+
+class _WholeTransfers:
+    def __init__(self, node: Node) -> None:
+        self._engines = node.engines
+
+    def by_shard(self) -> list[tuple[int, Backlog]]:
+        engines = sorted(self._engines.items())
+        return [(shard, engine.transfers.backlog()) for shard, engine in engines]
+
+    def is_elsewhere(self, name: str) -> bool:
+        """It stands for all shards of the node."""
+        return False
 
 
 class _WholeMemory:

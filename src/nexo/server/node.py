@@ -16,8 +16,8 @@ from nexo.cluster.connections import Clients
 from nexo.cluster.far import Far
 from nexo.cluster.history import ClusterSampler
 from nexo.cluster.http import HttpSwitch
-from nexo.cluster.links import Links
 from nexo.cluster.node import Node
+from nexo.cluster.others import Others
 from nexo.cluster.questions import Answering
 from nexo.cluster.rpc import RpcSwitch
 from nexo.cluster.store import PostgresqlStore
@@ -52,7 +52,6 @@ class NodeBroker(Broker):
         self._node: Node | None = None
         self._security: Security | None = None
         self._doors: list[RpcSwitch | HttpSwitch] = []
-        self._links: Links | None = None
         self._console: LateConsole | None = None
 
     @property
@@ -80,10 +79,10 @@ class NodeBroker(Broker):
         node.guard_with(security.guard.adopt)
         await node.prepare()
         peer_tls = _peer_tls() if security.tls is not None else None
-        links = self._links = Links(node, peer_tls)
-        audit = security.guard.audit = ClusterAudit(links)
-        far = Far(links)
         rpc = RpcSwitch(node, f"nexo {__version__}", security.guard, security.tls, peer_tls)
+        others = Others(node, rpc.links)
+        audit = security.guard.audit = ClusterAudit(others)
+        far = Far(others)
         own = BrokerSurroundings(None, self._counted(), configuration.region)
         surroundings = NodeSurroundings(own, node, far)
         clients = Clients(rpc, far)
@@ -144,8 +143,6 @@ class NodeBroker(Broker):
         if self._console is not None:
             self._console.close()
         await asyncio.gather(*[say_goodbye(door) for door in self._doors])
-        if self._links is not None:
-            self._links.close()
         if self._lag is not None:
             self._lag.stop()
         if self._security is not None:

@@ -37,11 +37,14 @@ class ClusterNode(msgspec.Struct, frozen=True):
 
 
 class ClusterShard(msgspec.Struct, frozen=True):
-    """`node` owns it, or null; `epoch` counts its owners."""
+    """`node` owns it, or null; `epoch` counts its owners. `transfers_waiting` messages wait to go
+    to a queue in another shard, the oldest for `transfers_oldest_s`; null: its node did not say."""
 
     shard: Count
     node: str | None
     epoch: Count
+    transfers_waiting: Count | None
+    transfers_oldest_s: float | None
 
 
 class ClusterFigures(msgspec.Struct, frozen=True):

@@ -91,7 +91,15 @@ def _values(figures: Any) -> dict[str, str]:
             sum(each.node not in living for each in figures.shards)
         ),
     }
+    waiting = dict.fromkeys((each.name for each in figures.nodes), 0)
+    oldest_s = 0.0
+    for each in figures.shards:
+        waiting[each.node] = waiting.get(each.node, 0) + (each.transfers_waiting or 0)
+        oldest_s = max(oldest_s, each.transfers_oldest_s or 0)
+    told["cluster.waiting"] = formatting.number(sum(waiting.values()))
+    told["cluster.oldest"] = formatting.span(oldest_s * 1000) if oldest_s else formatting.NOTHING
     for each in figures.nodes:
+        told[f"n.{each.name}.waiting"] = formatting.number(waiting[each.name])
         told[f"n.{each.name}.shards"] = formatting.number(each.shards)
         told[f"n.{each.name}.lease"] = f"{each.lease_s:.0f} s" if each.lease_s else "ended"
     return told
