@@ -36,17 +36,28 @@ class PostgresqlServer:
         self._durable = durable
         self._programs = PROGRAMS
         self._process: subprocess.Popen[bytes] | None = None
-        self.port = _free_port()
+        self.port = free_port()
         self.url = f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
 
     def create(self) -> None:
         """Lay out the data directory and start."""
-        if os.geteuid() == 0:
-            os.chown(self._folder, NOBODY, NOBODY)
-            self._programs = _reachable(PROGRAMS, self._folder)
+        self._prepare()
         options = ["--auth=trust", "--username=postgres", "--encoding=UTF8", "--no-sync"]
         self._run("initdb", "-D", str(self._data), *options)
         self.start()
+
+    def follow(self, primary: PostgresqlServer) -> None:
+        """Become a standby of another server, from nothing."""
+        self._prepare()
+        shutil.rmtree(self._data, ignore_errors=True)
+        options = ["--write-recovery-conf", "--checkpoint=fast", "--no-sync"]
+        self._run("pg_basebackup", "-D", str(self._data), "-d", primary.url, *options)
+        self.start()
+
+    def _prepare(self) -> None:
+        if os.geteuid() == 0:
+            os.chown(self._folder, NOBODY, NOBODY)
+            self._programs = _reachable(PROGRAMS, self._folder)
 
     def start(self) -> None:
         settings = {
@@ -137,11 +148,12 @@ def _reachable(programs: Path, folder: Path) -> Path:
     if all(parent.stat().st_mode & 0o001 for parent in programs.parents):
         return programs
     copied = folder / "programs"
-    shutil.copytree(programs.parent, copied, symlinks=True)
+    if not copied.exists():
+        shutil.copytree(programs.parent, copied, symlinks=True)
     return copied / "bin"
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

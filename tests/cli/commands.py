@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -57,17 +58,19 @@ class Nexo:
         assert "Traceback" not in done.stderr, told
         return Outcome(done)
 
-    def start(self, *arguments: str | Path) -> subprocess.Popen[str]:
-        """Let it run; whoever starts it also ends it."""
-        return subprocess.Popen(
-            [NEXO, *map(str, arguments)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=self.folder,
-            env=self.environment(),
-        )
+    def start(self, *arguments: str | Path, log: Path | None = None) -> subprocess.Popen[str]:
+        """Let it run; whoever starts it also ends it. One that logs more than a pipe holds, while
+        nobody reads, needs a file for its `log`."""
+        with log.open("a") if log is not None else nullcontext(subprocess.PIPE) as err:
+            return subprocess.Popen(
+                [NEXO, *map(str, arguments)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=err,
+                text=True,
+                cwd=self.folder,
+                env=self.environment(),
+            )
 
     def environment(self, more: dict[str, str] | None = None) -> dict[str, str]:
         plain = {name: value for name, value in os.environ.items() if name[:5] != "NEXO_"}
@@ -78,9 +81,12 @@ class Nexo:
 class BrokerProcess:
     """`nexo serve` on a data directory and a free port."""
 
-    def __init__(self, folder: Path, *arguments: str, data: str = "data") -> None:
+    def __init__(
+        self, folder: Path, *arguments: str, data: str = "data", log: Path | None = None
+    ) -> None:
         self._folder = folder
         self._arguments = arguments
+        self._log = log
         self.ports = folder / "ports.json"
         self.data = folder / data if data != ":memory:" else data
         self.process: subprocess.Popen[str] | None = None
@@ -99,6 +105,7 @@ class BrokerProcess:
             *("--http-port", "0", "--rpc-port", "0", "--udp-port", "0"),
             *("--ports-file", ports),
             *self._arguments,
+            log=self._log,
         )
         give_up = time.monotonic() + TIME_LIMIT_S
         while not ports.exists():

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 import nexo
 from nexo.client import requests
 from nexo.client.handshake import Backoff
+from nexo.client.receipts import AckOne
 from nexo.client.session import Session
 from nexo.client.subscriptions import SubscriptionState
 from nexo.vocabulary.batch import batch_of
@@ -159,6 +161,39 @@ def test_a_broker_that_is_not_ready_is_asked_again() -> None:
     session.tick()
     (again,) = _written(session)
     assert again.body == sent.body
+
+
+@pytest.mark.parametrize("reconnects", [False, True])
+@pytest.mark.parametrize("answer", ["none", "not_ready"])
+def test_an_ack_that_the_broker_was_not_ready_for_is_not_taken_as_done(
+    answer: str, reconnects: bool
+) -> None:
+    """It may have loaded its journal anew, where the delivery is not: then the receipt is stale,
+    though the ack came to nothing."""
+    clock = Clock()
+    session = _session(clock)
+    popping = requests.pop("q", 1, 0.0, None, True)
+    session.submit(popping)
+    (sent,) = _written(session)
+    delivered = bytearray(_delivery(7, [b"x"]))
+    delivered[8:12] = sent.correlation.to_bytes(4, "little")
+    session.receive(bytes(delivered))
+    acking = AckOne(popping.outcome(), 1)
+    session.submit(acking)
+    acked = _written(session)[-1]
+    if answer == "not_ready":
+        refusal = c.pack(c.Refusal("not_ready", "the connection to PostgreSQL is lost", "", True))
+        session.receive(frame(Kind.ERROR, acked.correlation, refusal))
+        clock.now += CLIENT_AGAIN_S
+        session.tick()
+    if reconnects or answer == "none":
+        session.lose()
+        _connect(session)
+    again = _written(session)[-1]
+    assert again.kind is Kind.ACK
+    stale = msgspec.msgpack.encode([(7, 1, 2, "stale_receipt")])
+    session.receive(frame(Kind.OK, again.correlation, stale))
+    assert (acking.result == []) is (answer == "none")
 
 
 def _subscribed(

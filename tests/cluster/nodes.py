@@ -6,15 +6,18 @@ import contextlib
 import signal
 import time
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import nexo
 from tests.cli.commands import BrokerProcess, Nexo
+from tests.postgresql import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from nexo.wire.answers import ClusterFigures
+    from tests.cluster.network import Link, Network
 
 SHARDS = 8
 
@@ -22,26 +25,60 @@ SHARDS = 8
 class Nodes:
     """A cluster of eight shards, and the nodes of it that were started."""
 
-    def __init__(self, folder: Path, url: str) -> None:
+    def __init__(self, folder: Path, url: str, network: Network | None = None) -> None:
+        """With a `network`, everything between the nodes, and between them and PostgreSQL, goes
+        through links that can be cut."""
         self._folder = folder
         self.journal = url
+        self._network = network
         self.processes: dict[str, BrokerProcess] = {}
-        self._ports: dict[str, tuple[str, ...]] = {}
+        self._arguments: dict[str, tuple[str, ...]] = {}
+        self.to_store: dict[str, list[Link]] = {}  # from a node to PostgreSQL
+        self.to_node: dict[str, list[Link]] = {}  # from the others to a node
         Nexo(folder)("cluster", "create", "--journal", url, "--shards", str(SHARDS))
+
+    def launch(self, name: str) -> None:
+        """Start a node."""
+        folder = self._folder / name
+        folder.mkdir(exist_ok=True)
+        if self._network is not None and name not in self._arguments:
+            self._arguments[name] = self._linked(self._network, name)
+        arguments = self._arguments.get(name, ("--journal", self.journal))
+        made = BrokerProcess(folder, *arguments, "--node", name, log=folder / "log")
+        self.processes[name] = made.start()
+        self._arguments[name] = (  # clients know where it was
+            *arguments,
+            *("--rpc-port", str(made.port)),
+            *("--http-port", str(made.http_port)),
+        )
 
     def start(self, *names: str) -> None:
         """Start nodes, and wait until they have their shards."""
         for name in names:
-            folder = self._folder / name
-            folder.mkdir(exist_ok=True)
-            ports = self._ports.get(name, ())  # clients know where it was
-            arguments = ("--journal", self.journal, "--node", name, *ports)
-            made = self.processes[name] = BrokerProcess(folder, *arguments).start()
-            self._ports[name] = (
-                *("--rpc-port", str(made.port)),
-                *("--http-port", str(made.http_port)),
-            )
+            self.launch(name)
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until every node that was started has its shards."""
         self.wait_until(lambda found: self._is_spread(found))
+
+    def log(self, name: str) -> str:
+        return (self._folder / name / "log").read_text()
+
+    def _linked(self, network: Network, name: str) -> tuple[str, ...]:
+        """Links of a node of its own: others reach it at another address of this machine."""
+        parts = urlsplit(self.journal)
+        assert parts.port is not None
+        store = network.link(("127.0.0.1", 0), ("127.0.0.1", parts.port))
+        host = f"127.0.1.{len(self.to_node) + 1}"
+        ports = [free_port(), free_port()]
+        self.to_store[name] = [store]
+        self.to_node[name] = [network.link((host, port), ("127.0.0.1", port)) for port in ports]
+        journal = self.journal.replace(f":{parts.port}/", f":{store.port}/")
+        return (
+            *("--journal", journal, "--advertise", host),
+            *("--rpc-port", str(ports[0]), "--http-port", str(ports[1])),
+        )
 
     def __getitem__(self, name: str) -> BrokerProcess:
         return self.processes[name]
@@ -98,8 +135,8 @@ class Nodes:
 
 
 @contextlib.contextmanager
-def running(folder: Path, url: str, *names: str) -> Iterator[Nodes]:
-    made = Nodes(folder, url)
+def running(folder: Path, url: str, *names: str, network: Network | None = None) -> Iterator[Nodes]:
+    made = Nodes(folder, url, network)
     try:
         made.start(*names)
         yield made

@@ -192,7 +192,7 @@ def test_a_lake_of_before_is_converted_in_place(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lake = old_lake(tmp_path / "lake")
-    with pytest.raises(InvalidArgument, match="before lakes were Delta") as refused:
+    with pytest.raises(InvalidArgument, match="written by an older Nexo") as refused:
         check_lake(lake)
     assert "nexo pipeline migrate" in refused.value.hint
     assert run(["pipeline", "run", "compact", "--lake", lake.uri]) == 2

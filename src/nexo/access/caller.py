@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from nexo.access.permissions import ANY, READ, Action, Permissions, parse_permission
 from nexo.vocabulary.errors import Forbidden, Unauthorized
 from nexo.vocabulary.limits import ACCESS_DECISIONS_MAX, ACCESS_NAME_CHARS_REMEMBERED
+from nexo.vocabulary.names import EVENTS_TOPIC, is_events
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -49,6 +50,8 @@ class Caller:
         decided = self._decisions.get(key)
         if decided is None:
             decided = self._permissions.allow(action, name)
+            if not decided and is_events(name):  # those of each shard are parts of it
+                decided = self._permissions.allow(action, EVENTS_TOPIC)
             if len(name) <= ACCESS_NAME_CHARS_REMEMBERED:
                 if len(self._decisions) >= ACCESS_DECISIONS_MAX:
                     self._decisions.clear()

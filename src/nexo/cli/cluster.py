@@ -41,7 +41,7 @@ def create(
             metavar="N", help="Parts that queues are divided into; it cannot be changed later."
         ),
     ] = 64,
-    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Create a cluster in an empty PostgreSQL database.
 

@@ -151,6 +151,7 @@ class Traffic:
         self.connected: bool = False
         self.connection: int = 0  # counts connections
         self.instance: int = 0  # the run of the broker
+        self._setbacks = 0  # how often it may have taken back what it had not confirmed
         self.has_quiet: bool = False  # receptions wait for the next output; they are in no hurry
         self.requests: deque[Request] = deque()  # for the next output
         self._out: Pieces = []
@@ -165,10 +166,16 @@ class Traffic:
         self.closed = error
 
     def _begin_connection(self, instance: int) -> None:
-        self.instance = instance
+        self.instance = instance + self._setbacks
         self.connection += 1
         self.connected = True
         self._out.clear()
+
+    def _set_back(self) -> None:
+        """The broker was not ready: it may have lost its journal and loaded it anew, and with that
+        forgotten deliveries. From now on it counts as another run."""
+        self._setbacks += 1
+        self.instance += 1
 
     def _end_connection(self) -> list[Exchange]:
         """Returns what has no answer."""

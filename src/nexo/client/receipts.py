@@ -3,8 +3,9 @@
 An ack that is sent again after a broken connection may find its delivery gone because the first
 try had arrived. Such a `stale_receipt` counts as done if nothing else can have ended the delivery:
 it came from a pop (the broker takes back what a subscription holds when its connection ends, and
-a while later what was popped ahead), the broker is the same run that gave it out, and its deadline
-had not passed. In every other case the caller is told, and the message may come again.
+a while later what was popped ahead), the broker is the same run that gave it out and was ready all
+the time, and its deadline had not passed. In every other case the caller is told, and the message
+may come again.
 """
 
 from __future__ import annotations

@@ -222,6 +222,7 @@ class Session(Traffic):
             return
         error = _reason(arrived)
         if isinstance(error, NotReady):
+            self._set_back()
             self._postponed.append((self._clock() + CLIENT_AGAIN_S, exchange))
             self.hurry(CLIENT_AGAIN_S)
         else:

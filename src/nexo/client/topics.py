@@ -25,6 +25,7 @@ from nexo.vocabulary.limits import (
     CLIENT_READ_MESSAGES,
     INTEGER_MAX,
 )
+from nexo.vocabulary.names import EVENTS_TOPIC
 from nexo.vocabulary.patterns import compiled, is_pattern
 from nexo.vocabulary.start import EARLIEST, LATEST, Start
 from nexo.wire import calls, commands
@@ -151,12 +152,12 @@ def bind(topic: str, queue: str, start: Start, where: dict[str, str] | None) -> 
 
 class TopicReader:
     """Where a subscription begins, and where it is. `events` is what was read and not handed out
-    yet."""
+    yet. In a cluster `nexo.events` is a topic of each shard, so it is followed as patterns are."""
 
     def __init__(self, name: str, start: StartAt) -> None:
         self._name = name
         self._start = start_of(start)
-        self._is_pattern = is_pattern(name)
+        self._is_pattern = is_pattern(name) or name == EVENTS_TOPIC
         if self._is_pattern:
             compiled(name)
         self._offsets: dict[str, int] | None = None

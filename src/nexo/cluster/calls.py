@@ -30,7 +30,6 @@ HOME = TOKENS_SHARD  # the shard of what has no name
 NODE = "nexo node"  # the name of a client that is a node and asks for itself
 _OF_CLUSTER = frozenset({"cluster_info", "drain_node", "rebalance_cluster"})
 _OF_TASKS = frozenset({"redrive_progress", "redrive_cancel"})
-_OF_PATTERNS = frozenset({"starts"})
 # They are about all of a broker, and would tell of one shard as if it were everything.
 _NOT_YET = frozenset(
     {"export_definitions", "import_definitions", "list_connections", "close_connection"}
@@ -43,7 +42,6 @@ class _Names(msgspec.Struct, frozen=True):
 
     name: str | None = None
     topic: str | None = None
-    pattern: str | None = None
     task: int | None = None
 
 
@@ -78,13 +76,6 @@ class Gathering:
     def shard(self) -> int:
         names = self._names
         name = names.name or names.topic
-        if name is None and self._method in _OF_PATTERNS and names.pattern is not None:
-            if "*" in names.pattern or ">" in names.pattern:
-                raise InvalidArgument(
-                    "patterns of topics do not work in a cluster yet",
-                    "follow topics by their names",
-                )
-            name = names.pattern
         if name is None or self._method.endswith("_token"):
             return HOME
         return self._node.shard_of(name)

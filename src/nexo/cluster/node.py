@@ -23,9 +23,10 @@ import msgspec
 from nexo.cluster.placement import ClusterState, Lease, NodeState, plan_of, shard_of, stem_of
 from nexo.engine.clock import SystemClock
 from nexo.engine.engine import Engine
+from nexo.engine.topics import EVENTS_SETTINGS
 from nexo.telemetry.meters import Meters
 from nexo.vocabulary.changes import TokenDefined
-from nexo.vocabulary.errors import Fenced, InvalidArgument, NexoError, NotReady
+from nexo.vocabulary.errors import Fenced, InvalidArgument, NexoError, NotReady, TopicNotFound
 from nexo.vocabulary.limits import (
     CHUNK_BYTES_MAX,
     CLUSTER_JOIN_S,
@@ -35,6 +36,7 @@ from nexo.vocabulary.limits import (
     CLUSTER_RENEW_S,
     CLUSTER_ROUTE_S,
 )
+from nexo.vocabulary.names import EVENTS_TOPIC, events_name
 from nexo.wire.answers import ClusterFigures, NodeFigures, ShardFigures
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from nexo.cluster.store import NodeStore
     from nexo.engine.clock import Clock
     from nexo.journal.postgresql_cluster import Tables
+    from nexo.vocabulary.settings import TopicSettings
 
 logger = logging.getLogger("nexo.cluster")
 
@@ -64,13 +67,16 @@ class Node:
         store: NodeStore,
         memory_limit_bytes: int,
         *,
+        events: TopicSettings | None = EVENTS_SETTINGS,
         now_s: Callable[[], float] = boot_s,
         new_clock: Callable[[], Clock] = SystemClock,
         chance: random.Random | None = None,
     ) -> None:
-        """Clocks and chance are arguments, so that a simulation can bend them."""
+        """`events` is what each shard keeps of the life of its messages. Clocks and chance are
+        arguments, so that a simulation can bend them."""
         self.name = store.name
         self._store = store
+        self._events = events
         self._now_s, self._new_clock = now_s, new_clock
         draw = chance or random.SystemRandom()
         self._new_incarnation: Callable[[], int] = lambda: draw.getrandbits(64)
@@ -94,6 +100,7 @@ class Node:
         self._publishing: asyncio.Task[None] | None = None
         self._tokens_told = 0  # their version in the tables
         self._tokens_known = -1  # the version of the tokens that were adopted
+        self.when_opened: list[Callable[[int], None]] = []
         self.when_closed: list[Callable[[int], None]] = []  # told before a shard is closed
         self.when_moved: list[Callable[[int], None]] = []  # told when it has another owner
 
@@ -385,7 +392,8 @@ class Node:
             memory_limit_bytes=max(
                 4 * CHUNK_BYTES_MAX, self._memory_limit_bytes // max(1, self.shards)
             ),
-            events=None,
+            events=self._events,
+            events_name=events_name(shard),
             new_incarnation=self._new_incarnation,
             is_held=lambda: shard not in self._lost and self.is_held,
             check_place=lambda name: self._check_place(name, shard),
@@ -401,6 +409,8 @@ class Node:
         extra = {"shard": shard, "queues": len(engine.queues), "took_ms": took_ms}
         logger.debug("a shard is open", extra=extra)
         self._tell()
+        for told in self.when_opened:
+            told(shard)
 
     async def _close(self, shard: int) -> None:
         engine = self.engines.pop(shard, None)
@@ -412,6 +422,12 @@ class Node:
         self._lost.discard(shard)
 
     def _check_place(self, name: str, shard: int) -> None:
+        if name == EVENTS_TOPIC:
+            raise TopicNotFound(
+                f"in a cluster each shard has events of its own: {events_name(0)} to "
+                f"{events_name(self.shards - 1)}",
+                f"subscribe to {EVENTS_TOPIC}, or name it in Spark, for all of them together",
+            )
         there = self.shard_of(name)
         if there != shard:
             raise InvalidArgument(

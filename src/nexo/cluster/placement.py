@@ -5,7 +5,8 @@ The shard of a name is the SHA-256 of its *stem* (the first eight bytes, big-end
 number of shards. The stem is what stands before the first dot, without what Nexo derives by itself:
 `orders`, `orders_dlq`, `orders.fifo`, `nexo.archive.orders` and `orders.billing` (the queue of the
 group `billing` of a topic `orders`) have the stem `orders`, and so has `orders` of any AWS account.
-They live together, so that a message moves between them in one commit.
+They live together, so that a message moves between them in one commit. `nexo.events.7` are the
+events of shard 7, and live there.
 
 A shard belongs to the living node with the highest score for it (rendezvous hashing): when a node
 comes or goes, only the shards move that it gets or had.
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from nexo.vocabulary.names import ARCHIVE_PREFIX
+from nexo.vocabulary.names import ARCHIVE_PREFIX, events_shard
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -35,6 +36,9 @@ def stem_of(name: str) -> str:
 
 def shard_of(name: str, shards: int) -> int:
     """The shard that a queue or topic lives in."""
+    events_of = events_shard(name)
+    if events_of is not None:
+        return events_of % shards
     return _number(stem_of(name)) % shards
 
 

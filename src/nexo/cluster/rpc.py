@@ -21,6 +21,7 @@ import msgspec
 
 from nexo.access.caller import ANYONE
 from nexo.cluster.calls import NODE, Gathering
+from nexo.cluster.following import STARTS, AskingLeg, Following
 from nexo.cluster.legs import Leg, NodeLeg, ShardLeg
 from nexo.doors.rpc_tcp.access import FRAMES
 from nexo.doors.rpc_tcp.connection import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN
@@ -82,6 +83,7 @@ class RpcSwitch:
         self.connections: set[Switch] = set()
         self._tls = tls
         self._server: asyncio.Server | None = None
+        node.when_opened.append(self._shard_opened)
         node.when_closed.append(self._shard_closed)
         node.when_moved.append(self._shard_moved)
 
@@ -107,6 +109,10 @@ class RpcSwitch:
             connection.end()
         if self._server is not None:
             await self._server.wait_closed()
+
+    def _shard_opened(self, shard: int) -> None:
+        for connection in self.connections:
+            connection.following.look_again()
 
     def _shard_closed(self, shard: int) -> None:
         for connection in list(self.connections):
@@ -134,6 +140,8 @@ class Switch(asyncio.Protocol):
         self._reader = FrameReader()
         self._legs: dict[int, Leg] = {}
         self._nodes: dict[str, NodeLeg] = {}
+        self._asking: dict[str, AskingLeg] = {}
+        self.following = Following(self)
         self._subscriptions: dict[int, int] = {}  # the shard of each
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_ending = False
@@ -192,6 +200,7 @@ class Switch(asyncio.Protocol):
             leg.lose()
         self._legs.clear()
         self._nodes.clear()
+        self._asking.clear()
 
     # -- For the legs -----------------------------------------------------------------------------
 
@@ -230,11 +239,13 @@ class Switch(asyncio.Protocol):
         transport.close()
 
     def shard_closed(self, shard: int) -> None:
+        self.following.look_again()
         leg = self._legs.get(shard)
         if leg is not None and isinstance(leg.target, ShardLeg):
             self.end()
 
     def shard_moved(self, shard: int) -> None:
+        self.following.look_again()
         leg = self._legs.get(shard)
         if leg is not None and isinstance(leg.target, NodeLeg):
             self.end()
@@ -245,6 +256,20 @@ class Switch(asyncio.Protocol):
             leg = self._nodes[found.name] = NodeLeg(self)
             self.spawn(leg.connect(found))
         return leg
+
+    def asking(self, found: NodeState) -> AskingLeg:
+        """The way to another node for what this one asks by itself."""
+        leg = self._asking.get(found.name)
+        if leg is None:
+            leg = self._asking[found.name] = AskingLeg(self)
+            self.spawn(leg.connect(found))
+        return leg
+
+    def other_nodes(self) -> list[NodeState]:
+        """Those that have shards."""
+        state = self.node.state
+        owners = {owner for owner in state.owners.values() if owner not in (None, self.node.name)}
+        return [state.nodes[name] for name in sorted(owners & state.nodes.keys())]
 
     # -- Frames -----------------------------------------------------------------------------------
 
@@ -306,13 +331,12 @@ class Switch(asyncio.Protocol):
                     self.forward([frame(Kind.OK, correlation)])
                 return
             if kind is Kind.FOLLOW:
-                name = plain_name(commands.unpack(head, commands.Follow).pattern)
-            else:
-                row = FRAMES.get(kind)
-                if row is None:
-                    raise ProtocolError(f"a client may not send {kind.name}")
-                name = row[1](head)
-            shard = self.node.shard_of(name)
+                self._take_follow(received)
+                return
+            row = FRAMES.get(kind)
+            if row is None:
+                raise ProtocolError(f"a client may not send {kind.name}")
+            shard = self.node.shard_of(row[1](head))
             if kind is Kind.SUBSCRIBE:
                 self._subscribed(commands.unpack(head, commands.Subscribe).subscription, shard)
             self.pass_on(shard, received)
@@ -321,8 +345,22 @@ class Switch(asyncio.Protocol):
         except NexoError as error:
             self.refuse(correlation, error)
 
+    def _take_follow(self, received: Frame) -> None:
+        shard = self.following.shard(received)
+        if shard is None:
+            self.spawn(self.following.follow(received))
+        else:
+            self.pass_on(shard, received)
+
     def _take_call(self, received: Frame) -> None:
         called: commands.Called = commands.unpack(received.body, commands.Called)
+        if called.method == STARTS:
+            shard = self.following.starts_shard(called.params)
+            if shard is None:
+                self.spawn(self.following.starts(received, called.params))
+            else:
+                self.pass_on(shard, received)
+            return
         gathering = Gathering(self, received, called)
         if gathering.is_for_all:
             self.spawn(gathering.work())
@@ -355,7 +393,7 @@ class Switch(asyncio.Protocol):
 
     def _all_legs(self) -> list[ShardLeg | NodeLeg]:
         here = [leg.target for leg in self._legs.values() if isinstance(leg.target, ShardLeg)]
-        return [*here, *self._nodes.values()]
+        return [*here, *self._nodes.values(), *self._asking.values()]
 
     def _expel(self, reason: Unauthorized) -> None:
         self.end(reason)
@@ -391,12 +429,3 @@ class Switch(asyncio.Protocol):
     def _beat_later(self) -> None:
         self._beat_due = self._loop.time() + self._heartbeat_s
         self._pulse = self._loop.call_at(self._beat_due, self._beat)
-
-
-def plain_name(pattern: str) -> str:
-    """The topic that a pattern stands for, if it is the name of one."""
-    if "*" in pattern or ">" in pattern:
-        raise InvalidArgument(
-            "patterns of topics do not work in a cluster yet", "follow topics by their names"
-        )
-    return pattern

@@ -57,7 +57,7 @@ class Whole:
         self.memory = _WholeMemory(self._engines)
         self.committer = _WholeCommitter(self._engines)
         self.backups = self
-        self.events_waiting = 0  # nodes tell no events yet
+        self.events_waiting = sum(engine.events_waiting for engine in self._engines)
 
     async def usage(self) -> Usage:
         """Of the database, which is that of all shards."""

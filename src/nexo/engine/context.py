@@ -38,6 +38,7 @@ class Context:
     meters: Meters
     rows: SharedRows
     row_numbers: Iterator[int]
+    epoch: int
     first_lease: int
     refusal: NexoError | None
     out_of_service: dict[int, NexoError]
@@ -57,4 +58,5 @@ class Context:
 
     def boot(self, epoch: int) -> None:
         """Lease numbers carry the boot epoch, so a number never stands for two deliveries."""
+        self.epoch = epoch
         self.first_lease = epoch << LEASE_BITS | 1

@@ -39,18 +39,19 @@ from nexo.telemetry.meters import Meters
 from nexo.vocabulary import limits
 from nexo.vocabulary.errors import InvalidArgument, NotReady, ReadOnly
 from nexo.vocabulary.limits import CLOSE_MS, COMMIT_OVERDUE_MS
-from nexo.vocabulary.names import check_name, dead_letter_name
+from nexo.vocabulary.names import EVENTS_TOPIC, check_name, dead_letter_name
 from nexo.vocabulary.settings import QueueSettings, TopicSettings, check_filter, check_room
 from nexo.vocabulary.sns import check_subscription
 from nexo.vocabulary.start import LATEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
+    from contextlib import AbstractContextManager
 
     from nexo.engine.clock import Clock
     from nexo.engine.committer import Participant
     from nexo.engine.desk import Runner
-    from nexo.engine.followers import Found
+    from nexo.engine.followers import Found, Waiting
     from nexo.engine.listing import Named
     from nexo.engine.moves import Chosen, Resumed
     from nexo.engine.recovery import Recovered
@@ -72,14 +73,16 @@ class Engine:
         runner: Runner | None = None,
         memory_limit_bytes: int = limits.MEMORY_LIMIT_BYTES,
         events: TopicSettings | None = EVENTS_SETTINGS,
+        events_name: str = EVENTS_TOPIC,
         new_incarnation: Callable[[], int],
         is_held: Callable[[], bool] | None = None,
         check_place: Callable[[str], None] | None = None,
         meters: Meters | None = None,
     ) -> None:
-        """`events` is what `nexo.events` keeps; None: the life of messages is not told. Of a shard
-        of a cluster `is_held` tells whether anything of it may be given out now, and `check_place`
-        refuses a name that lives in another; its `meters` are those of the node."""
+        """`events` is what the topic of events keeps; None: the life of messages is not told. Of a
+        shard of a cluster `is_held` tells whether anything of it may be given out now, and
+        `check_place` refuses a name that lives in another; its `meters` are those of the node, and
+        `events_name` is its own."""
         self._journal = journal
         context = self._context = Context()
         context.is_held, context.check_place = is_held, check_place
@@ -97,7 +100,7 @@ class Engine:
         context.mover = Mover(context)
         self._catalog = context.catalog = CatalogActor(context)
         self._queues = context.queues = Queues(context, new_incarnation)
-        self._topics = context.topics = Topics(context, events)
+        self._topics = context.topics = Topics(context, events, events_name)
         self.tokens = Tokens(context)
         self.committer, self.memory, self.meters = context.committer, context.memory, context.meters
         self.tasks = MoveTasks(context, self._redrive_all, new_incarnation)
@@ -168,6 +171,11 @@ class Engine:
         await self._topics.drain()
 
     @property
+    def epoch(self) -> int:
+        """How often the journal was opened. Another number: what was not on disk is forgotten."""
+        return self._context.epoch
+
+    @property
     def refusal(self) -> NexoError | None:
         """Why nothing new is accepted now; None while all is well."""
         return self._context.refusal
@@ -221,6 +229,11 @@ class Engine:
     def events_waiting(self) -> int:
         """How many events are true and not told yet."""
         return self._topics.events_waiting
+
+    @property
+    def events_name(self) -> str:
+        """The topic in which the life of messages is told."""
+        return self._topics.events_name
 
     def topics_of(self, queue: str) -> list[str]:
         """The topics that a queue is bound to."""
@@ -398,6 +411,10 @@ class Engine:
         `may_read` only of those that whoever follows may read. The offsets are not held on to
         by who waits: see there."""
         return followers.follow(self._topics, pattern, offsets, count, bytes_max, wait_ms, may_read)
+
+    def followed(self, pattern: str, waiting: Waiting) -> AbstractContextManager[Waiting]:
+        """Let it hear of what is new in the topics of a pattern."""
+        return self._topics.followers.waiting(pattern, waiting)
 
     async def unbind(self, topic: str, queue: str) -> None:
         self._context.check_writable()

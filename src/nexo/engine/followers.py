@@ -59,14 +59,15 @@ class Followers:
                 self._telling = asyncio.get_running_loop().call_soon(self._tell)
 
     @contextmanager
-    def waiting(self, pattern: str) -> Iterator[Waiting]:
-        """Hear of everything that is new in the topics of a pattern meanwhile."""
+    def waiting(self, pattern: str, waiting: Waiting | None = None) -> Iterator[Waiting]:
+        """Hear of everything that is new in the topics of a pattern meanwhile. Who follows several
+        engines gives each of them the same `waiting`."""
         if self._count >= FOLLOWERS_MAX:
             raise RateLimited(
                 f"the limit of {FOLLOWERS_MAX} waiting pattern subscriptions is reached",
                 "use fewer connections",
             )
-        waiting = Waiting()
+        waiting = waiting or Waiting()
         if pattern not in self._waiting:
             self._waiting[pattern] = set()
             self._patterns.add(pattern)
@@ -248,7 +249,7 @@ async def _read(behind: list[_Behind], count: int, bytes_max: int) -> list[Found
         if reading.parts:
             found.append(Found(name, reading))
             count -= sum(part.count for part in reading.parts)
-            bytes_max -= sum(_payload_bytes(part) for part in reading.parts)
+            bytes_max -= sum(payload_bytes(part) for part in reading.parts)
         if count < 1 or bytes_max < 1:
             break
     return found
@@ -262,5 +263,5 @@ def _check_count(pattern: str, count: int) -> None:
         )
 
 
-def _payload_bytes(part: Part) -> int:
+def payload_bytes(part: Part) -> int:
     return size_of(part.content, part.index, part.index + part.count)

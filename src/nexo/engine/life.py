@@ -21,7 +21,6 @@ from nexo.vocabulary.limits import (
     LIFE_GONE_EVENTS,
     LIFE_STEP_EVENTS,
 )
-from nexo.vocabulary.names import EVENTS_TOPIC
 from nexo.vocabulary.start import Start
 
 if TYPE_CHECKING:
@@ -70,11 +69,11 @@ async def timeline(
             [],
             "The queue that this message was first pushed to is deleted, and its history with it.",
         )
-    if EVENTS_TOPIC not in engine.topics:
+    if engine.events_name not in engine.topics:
         return Timeline([], "This broker does not record events.")
     if not any(_tells(engine, name) for name, _ in lives.known):
         return Timeline([], "This queue does not record events: its setting `events` is off.")
-    topic = engine.topic(EVENTS_TOPIC)
+    topic = engine.topic(engine.events_name)
     ranges = await _ranges(topic, message)
     found = []
     for start, end in ranges:

@@ -45,6 +45,7 @@ class Queues:
             queue = new_queue(defined, context.row_numbers, context.first_lease)
             actor = QueueActor(context, defined.owner, queue)
             self._add(name, actor)
+            context.topics.expect_events()
             actor.begin()
             if settings.archive:
                 context.topics.define_archive(actor)

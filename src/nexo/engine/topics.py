@@ -18,7 +18,13 @@ from nexo.machine import bind as rules
 from nexo.machine.topic import chunks_from, drop_before
 from nexo.vocabulary.errors import InvalidArgument, ReadOnly, TopicNotFound
 from nexo.vocabulary.limits import EVENTS_RETENTION_BYTES, EVENTS_RETENTION_MS
-from nexo.vocabulary.names import ARCHIVE_PREFIX, EVENTS_TOPIC, RESERVED_PREFIX, archive_name
+from nexo.vocabulary.names import (
+    ARCHIVE_PREFIX,
+    EVENTS_TOPIC,
+    RESERVED_PREFIX,
+    archive_name,
+    is_events,
+)
 from nexo.vocabulary.settings import TopicSettings
 
 if TYPE_CHECKING:
@@ -43,10 +49,14 @@ EVENTS_SETTINGS = TopicSettings(
 
 
 class Topics:
-    def __init__(self, context: Context, events: TopicSettings | None) -> None:
-        """`events` is what `nexo.events` keeps; None: the life of messages is not told."""
+    def __init__(
+        self, context: Context, events: TopicSettings | None, events_name: str = EVENTS_TOPIC
+    ) -> None:
+        """`events` is what the topic `events_name` keeps; None: the life of messages is not told.
+        In a shard of a cluster it is there from the first queue on: most may be empty."""
         self._context = context
         self._events = events
+        self.events_name = events_name
         self.actors: Named[TopicActor] = Named()
         self.followers = Followers()
         self.tells_events = events is not None
@@ -93,7 +103,7 @@ class Topics:
 
     async def drain(self) -> None:
         """Wait until everything is on disk, and told unless the disk takes no payloads."""
-        context, events = self._context, self.actors.get(EVENTS_TOPIC)
+        context, events = self._context, self.actors.get(self.events_name)
         await context.committer.drain()
         while isinstance(events, EventsActor) and events.is_behind and context.refusal is None:
             if not events.is_in_service:
@@ -108,12 +118,18 @@ class Topics:
         self._context.catalog.enlist()
 
     def define_events(self) -> None:
-        if self._events is not None:
-            events = self._define_own(EVENTS_TOPIC, self._events)
+        is_needed = self.events_name == EVENTS_TOPIC or bool(self._context.queues.actors)
+        if self._events is not None and is_needed:
+            events = self._define_own(self.events_name, self._events)
             assert isinstance(events, EventsActor)
             events.hurry()
         if self._context.catalog.catalog.changes:
             self._context.catalog.enlist()
+
+    def expect_events(self) -> None:
+        """There is a queue now."""
+        if self._events is not None and self.events_name not in self.actors:
+            self._define_own(self.events_name, self._events)
 
     def _define_own(self, name: str, settings: TopicSettings) -> TopicActor:
         """A topic of the broker, with what it is to keep from now on."""
@@ -129,7 +145,7 @@ class Topics:
     def publish_events(self, events: list[Event], late: bool) -> None:
         """What a queue did since the last commit; `late`: from outside of a commit."""
         self._context.meters.observe(events)
-        actor = self.actors.get(EVENTS_TOPIC)
+        actor = self.actors.get(self.events_name)
         if isinstance(actor, EventsActor):  # else its creation failed, and is tried again
             if late:
                 actor.tell_late(events)
@@ -139,12 +155,12 @@ class Topics:
     @property
     def events_waiting(self) -> int:
         """How many events wait to be told."""
-        actor = self.actors.get(EVENTS_TOPIC)
+        actor = self.actors.get(self.events_name)
         return actor.waiting if isinstance(actor, EventsActor) else 0
 
     def committed(self) -> None:
         """A commit is on disk."""
-        actor = self.actors.get(EVENTS_TOPIC)
+        actor = self.actors.get(self.events_name)
         if isinstance(actor, EventsActor):
             self._context.supervisor.guard(actor, actor.landed)
 
@@ -174,7 +190,7 @@ class Topics:
                 topic.archive_kept(piece)
 
     def _new_actor(self, owner: int, topic: Topic) -> TopicActor:
-        if topic.name == EVENTS_TOPIC:
+        if topic.name == self.events_name:
             return EventsActor(self._context, owner, topic)
         is_archive = topic.name.startswith(ARCHIVE_PREFIX)
         return TopicActor(self._context, owner, topic, ARCHIVE_RANK if is_archive else TOPIC_RANK)
@@ -192,7 +208,7 @@ def check_deletable(topic: str, queues: dict[str, QueueActor]) -> None:
     """The broker's own go with what feeds them."""
     queue = queues.get(topic.removeprefix(ARCHIVE_PREFIX)) if ARCHIVE_PREFIX in topic else None
     is_fed = queue is not None and queue.settings.archive
-    if topic == EVENTS_TOPIC or is_fed:
+    if is_events(topic) or is_fed:
         raise InvalidArgument(
             f"{topic} is a system topic and is in use",
             "first switch off the setting `archive` or `events` of the queues that write to it",

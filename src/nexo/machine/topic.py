@@ -22,7 +22,7 @@ from nexo.vocabulary import limits
 from nexo.vocabulary.batch import concatenate, fitting, largest_message, size_of
 from nexo.vocabulary.changes import Produced, Published, Remembered, Trimmed
 from nexo.vocabulary.errors import InvalidArgument, MessageTooLarge, OffsetExpired
-from nexo.vocabulary.names import EVENTS_TOPIC
+from nexo.vocabulary.names import is_events
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -73,7 +73,7 @@ class Topic:
         self.settings = settings
         self.row_numbers = row_numbers
         # Most readers are near the end; and events come in small batches, for ever.
-        self.log = Log(0, evicts_oldest=True, copies_many=name == EVENTS_TOPIC)
+        self.log = Log(0, evicts_oldest=True, copies_many=is_events(name))
         self.start = 0  # the oldest offset that can be read
         self.kept_bytes = 0  # payload of the chunks that are kept
         self.now_ms = 0

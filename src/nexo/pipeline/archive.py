@@ -29,13 +29,14 @@ from nexo.pipeline.job import trigger
 from nexo.pipeline.slices import above, slice_stream, slices_of, written
 from nexo.pipeline.status import is_running
 from nexo.pipeline.watch import Watch, lags
-from nexo.vocabulary.errors import InvalidArgument, OffsetExpired
-from nexo.vocabulary.names import EVENTS_TOPIC, RESERVED_PREFIX, archive_name
+from nexo.vocabulary.errors import InvalidArgument, OffsetExpired, TopicNotFound
+from nexo.vocabulary.names import EVENTS_TOPIC, RESERVED_PREFIX, archive_name, is_events
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from nexo.client.blocking.client import Client
     from nexo.pipeline.delta import Kind
     from nexo.pipeline.files import Added
     from nexo.pipeline.job import JobRun
@@ -90,9 +91,9 @@ def chosen(job: JobRun, asked: Archive) -> dict[str, int]:
                     f"queue {name!r} has no archive",
                     f"switch it on with nexo queue edit {name} --archive",
                 )
-        named = [*asked.topics, *(archive_name(name) for name in asked.queues), EVENTS_TOPIC]
-        for name in dict.fromkeys(named):
+        for name in dict.fromkeys([*asked.topics, *map(archive_name, asked.queues)]):
             topics[name] = client.topic(name).info().end
+        topics.update(_events_ends(client))
         if asked.topic_patterns:
             wanted = re.compile(pattern(asked.topic_patterns))
             for info in client.topics():
@@ -105,6 +106,14 @@ def chosen(job: JobRun, asked: Archive) -> dict[str, int]:
             "names must be unique in a lake: archive one of them into another lake",
         )
     return topics
+
+
+def _events_ends(client: Client) -> dict[str, int]:
+    """That of a broker, or in a cluster that of each shard which has a queue."""
+    try:
+        return {EVENTS_TOPIC: client.topic(EVENTS_TOPIC).info().end}
+    except TopicNotFound:
+        return {info.name: info.end for info in client.topics() if is_events(info.name)}
 
 
 def pattern(patterns: tuple[str, ...]) -> str:
@@ -183,8 +192,13 @@ class Archiving:
         """What came of each source since the last time."""
         with self._lock:
             rows, self._rows = self._rows, {}
+        told: dict[str, tuple[int, int | None]] = {}
         behind = {source_of(topic): lag for topic, lag in lags(progress).items()}
-        return {name: (rows.get(name, 0), behind.get(name, 0)) for name in rows.keys() | behind}
+        for source in rows.keys() | behind:
+            name = EVENTS_TOPIC if is_events(source) else source  # of all shards together
+            came, left = told.get(name, (0, 0))
+            told[name] = (came + rows.get(source, 0), (left or 0) + behind.get(source, 0))
+        return told
 
     def close(self) -> None:
         if self._housekeeping is not None:
@@ -204,7 +218,7 @@ class Archiving:
             return {"topic": ",".join(dict.fromkeys(named))}
         # A topic that comes later and has the name of a queue would be the same source.
         not_those = "".join(f"(?!{re.escape(name)}$)" for name in asked.queues)
-        exactly = "|".join(re.escape(name) for name in named)
+        exactly = "|".join([*map(re.escape, named), rf"{re.escape(EVENTS_TOPIC)}\.\d+"])
         return {"topicPattern": f"{not_those}{pattern(asked.topic_patterns)}|{exactly}"}
 
     def _start_offsets(self) -> dict[str, int]:
@@ -277,4 +291,4 @@ class Archiving:
 
 
 def _table(topic: str) -> Kind:
-    return EVENTS_TABLE if topic == EVENTS_TOPIC else MESSAGES_TABLE
+    return EVENTS_TABLE if is_events(topic) else MESSAGES_TABLE

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from nexo.pipeline.delta import EVENTS_TABLE, MESSAGES_TABLE, UTC_TIME, store_errors
 from nexo.pipeline.lake import sync
-from nexo.vocabulary.names import ARCHIVE_PREFIX, EVENTS_TOPIC
+from nexo.vocabulary.names import ARCHIVE_PREFIX, is_events
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -99,10 +99,10 @@ class _Desk:
         source = source_of(topic)
         if any(key[0] != source for key in self._open):
             self.close()  # a slice is of one topic, and slices come one after the other
-        is_events = topic == EVENTS_TOPIC
-        kind = EVENTS_TABLE if is_events else MESSAGES_TABLE
-        when = "at" if is_events else "created_at"
-        plain = event_columns(rows) if is_events else rows
+        tells_life = is_events(topic)
+        kind = EVENTS_TABLE if tells_life else MESSAGES_TABLE
+        when = "at" if tells_life else "created_at"
+        plain = event_columns(rows) if tells_life else rows
         columns = [name for name in kind.schema.names if name not in kind.partitions]
         held = plain.select(columns).cast(pa.schema([kind.schema.field(name) for name in columns]))
         for day, some in _by_day(held, when):

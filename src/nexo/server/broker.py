@@ -58,6 +58,14 @@ class Ports(msgspec.Struct, frozen=True):
     udp: int | None
 
 
+def events_settings(configuration: Configuration) -> TopicSettings:
+    """What is kept of the life of messages."""
+    return TopicSettings(
+        retention_ms=round(configuration.events_retention * 1000),
+        retention_bytes=configuration.events_retention_bytes,
+    )
+
+
 class Broker:
     def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration
@@ -93,10 +101,7 @@ class Broker:
             journal_of(configuration.data, configuration.journal),
             runner=None if configuration.journal is None else AdaptiveRunner(inline_ms=0),
             memory_limit_bytes=configuration.memory_limit,
-            events=TopicSettings(
-                retention_ms=round(configuration.events_retention * 1000),
-                retention_bytes=configuration.events_retention_bytes,
-            ),
+            events=events_settings(configuration),
             new_incarnation=lambda: draw.getrandbits(64),
         )
         data = data_directory(configuration)

@@ -14,7 +14,14 @@ from nexo.cluster.http import HttpSwitch
 from nexo.cluster.node import Node
 from nexo.cluster.rpc import RpcSwitch
 from nexo.cluster.store import PostgresqlStore
-from nexo.server.broker import Broker, BrokerSurroundings, Ports, journal_of, say_goodbye
+from nexo.server.broker import (
+    Broker,
+    BrokerSurroundings,
+    Ports,
+    events_settings,
+    journal_of,
+    say_goodbye,
+)
 from nexo.server.security import Security, check_exposure
 from nexo.telemetry.meters import LagTimer
 from nexo.vocabulary.errors import InvalidArgument, NotReady
@@ -55,7 +62,9 @@ class NodeBroker(Broker):
         journal_of(configuration.data, configuration.journal)  # is it a URL, and psycopg there?
         security = self._security = Security(configuration, _wall_ms, None)
         store = PostgresqlStore(configuration.journal, configuration.node)
-        node = self._node = Node(store, configuration.memory_limit)
+        node = self._node = Node(
+            store, configuration.memory_limit, events=events_settings(configuration)
+        )
         node.guard_with(security.guard.adopt)
         await node.prepare()
         peer_tls = _peer_tls() if security.tls is not None else None

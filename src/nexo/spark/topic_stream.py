@@ -33,7 +33,7 @@ from nexo.spark.topics import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import pyarrow as pa
     from pyspark.sql.datasource import InputPartition
@@ -72,7 +72,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = {name: held.end for name, held in self._look().items()}
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        topics = self._look()
+        topics = self._look(ends_of(start))
         going_on = check_kept(ends_of(start), topics, self._options.fail_on_data_loss)
         ends = {name: held.end for name, held in topics.items()}
         if self._target is not None:
@@ -96,7 +96,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         if end == start:
             return []
-        topics = self._look()
+        topics = self._look(ends_of(end))
         if CUT not in end:
             ranges = self._uncut(ends_of(start), ends_of(end), topics)
             counts = slice_counts(ranges, topics, self._options.partitions_min)
@@ -133,8 +133,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             admitted = min(admitted, max(1, int(total * bytes_max / size)))
         return admitted
 
-    def _look(self) -> dict[str, Kept]:
-        self._topics = kept(self._link(), self._options)
+    def _look(self, known: Iterable[str] = ()) -> dict[str, Kept]:
+        self._topics = kept(self._link(), self._options, known)
         return self._topics
 
     def _link(self) -> Link:

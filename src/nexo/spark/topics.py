@@ -4,6 +4,7 @@ ends, slices, and how an executor reads one."""
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql.datasource import InputPartition
@@ -12,6 +13,7 @@ from nexo.spark.link import link_to, raw_read
 from nexo.spark.options import EARLIEST, LATEST
 from nexo.spark.slices import READ_BYTES, READ_MESSAGES, cut, slice_count
 from nexo.vocabulary.errors import InvalidArgument, TopicNotFound
+from nexo.vocabulary.names import EVENTS_TOPIC, is_events
 from nexo.vocabulary.start import Start
 from nexo.wire import calls
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     Ranges = dict[str, tuple[int, int]]
 
 EARLIEST_NUMBER, LATEST_NUMBER = -2, -1  # as others write them
+_EVENTS_PAGE = 100  # topics in an answer: behind those of events there may be thousands
 OTHERS = "*"  # in JSON: the topics that it does not name
 
 
@@ -40,13 +43,41 @@ class Kept(NamedTuple):
     message_bytes: float
 
 
-def kept(link: Link, options: Options) -> dict[str, Kept]:
-    """The topics that are to be read, with what they hold now."""
+def kept(link: Link, options: Options, known: Iterable[str] = ()) -> dict[str, Kept]:
+    """The topics that are to be read, with what they hold now. Of those that are known and not in
+    a list it is asked once more: a list of a cluster may lack what moves to another node."""
     if options.topic_pattern is not None:
         wanted = re.compile(options.topic_pattern)
         listed = link.call(calls.ListTopics())
-        return {each.name: _kept(each) for each in listed if wanted.fullmatch(each.name)}
-    return {name: _kept(link.call(calls.DescribeTopic(name))) for name in options.topics}
+        found = {each.name: _kept(each) for each in listed if wanted.fullmatch(each.name)}
+    else:
+        found = {}
+        for name in options.topics:
+            found.update(_events(link) if name == EVENTS_TOPIC else {name: _described(link, name)})
+    for name in known:
+        if name not in found:
+            with suppress(TopicNotFound):
+                found[name] = _described(link, name)
+    return found
+
+
+def _described(link: Link, name: str) -> Kept:
+    return _kept(link.call(calls.DescribeTopic(name)))
+
+
+def _events(link: Link) -> dict[str, Kept]:
+    """That of a broker, or in a cluster that of each shard which has a queue."""
+    try:
+        return {EVENTS_TOPIC: _described(link, EVENTS_TOPIC)}
+    except TopicNotFound:
+        found: dict[str, Kept] = {}
+        after = EVENTS_TOPIC
+        while True:
+            listed = link.call(calls.ListTopics(after, _EVENTS_PAGE))
+            found.update({each.name: _kept(each) for each in listed if is_events(each.name)})
+            if len(listed) < _EVENTS_PAGE or not is_events(listed[-1].name):
+                return found
+            after = listed[-1].name
 
 
 def starts(link: Link, options: Options, topics: dict[str, Kept], default: str) -> Offsets:

@@ -11,6 +11,7 @@ RESERVED_PREFIX = "nexo."
 EVENTS_TOPIC = "nexo.events"
 ARCHIVE_PREFIX = "nexo.archive."
 FIFO_SUFFIX = ".fifo"
+_EVENTS = re.compile(r"nexo\.events(?:\.(\d{1,4}))?")
 _NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{NAME_CHARS_MAX}}}")
 # Of other AWS accounts and regions than the default ones: 123456789012/eu-west-1/orders.
 _SCOPED = re.compile(rf"(\d{{12}})/([a-z0-9-]{{1,32}})/([A-Za-z0-9_.-]{{1,{NAME_CHARS_MAX}}})")
@@ -44,6 +45,22 @@ def dead_letter_name(queue: str, template: str) -> str:
     stem = queue.removesuffix(FIFO_SUFFIX)
     name = template.replace("{name}", stem)
     return name + FIFO_SUFFIX if stem != queue else name
+
+
+def events_name(shard: int) -> str:
+    """The topic of events of a shard of a cluster; `nexo.events` stands for all of them there."""
+    return f"{EVENTS_TOPIC}.{shard}"
+
+
+def is_events(topic: str) -> bool:
+    """Whether it is a topic of events: that of a broker, or of a shard of a cluster."""
+    return _EVENTS.fullmatch(topic) is not None
+
+
+def events_shard(topic: str) -> int | None:
+    """The shard whose events these are; None: it is not the topic of a shard's events."""
+    found = _EVENTS.fullmatch(topic)
+    return None if found is None or found[1] is None else int(found[1])
 
 
 def archive_name(queue: str) -> str:

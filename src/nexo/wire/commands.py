@@ -61,7 +61,7 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True):
     version: int
     server: str
     heartbeat_ms: int
-    instance: int = 0  # drawn at each start: the same number is the same run of the broker
+    instance: int = 0  # the same number: the same run of the broker, and its journal not reopened
     clock_ahead_ms: int = 0  # how far the clock of queues is ahead of the broker's system clock
 
 

@@ -351,7 +351,8 @@ class Connection(asyncio.Protocol):
             self._pulse.cancel()
         self._beat_later()
         ahead_ms = self.engine.clock_ahead_ms()
-        welcome = commands.Welcome(version, self._server_name, beat_ms, self._instance, ahead_ms)
+        instance = self._instance + self.engine.epoch
+        welcome = commands.Welcome(version, self._server_name, beat_ms, instance, ahead_ms)
         self.send([frame(Kind.WELCOME, received.correlation, commands.pack(welcome))])
 
     def _expel(self, reason: Unauthorized) -> None:

@@ -29,7 +29,7 @@ class RpcDoor:
         self._guard = guard or Guard(engine.wall_ms)
         self._tls = tls
         self._server_name = server_name
-        self._instance = secrets.randbits(63)
+        self._instance = secrets.randbits(62)
         self._server: asyncio.Server | None = None
         self.connections: set[Connection] = set()
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from nexo.doors.rpc_tcp.connection import Connection
+    from nexo.engine.followers import Found
     from nexo.engine.queue_actor import QueueActor
     from nexo.engine.types import Accepted, Delivery
 
@@ -207,15 +208,20 @@ def _follow(connection: Connection, correlation: int, head: bytes, body: memoryv
         )
         head = b""
         del wanted
-        found = await following
-        topics, pieces = [], []
-        for name, reading in found:
-            parts = encode_parts(wire_parts(reading.parts))
-            topics.append(commands.FollowedTopic(name, reading.next, sum(map(len, parts))))
-            pieces += parts
-        connection.reply_with(correlation, commands.pack(commands.Followed(topics)), pieces)
+        head_of_answer, pieces = encode_followed(await following)
+        connection.reply_with(correlation, head_of_answer, pieces)
 
     connection.spawn(work(), correlation)
+
+
+def encode_followed(found: list[Found]) -> tuple[bytes, list[bytes | memoryview]]:
+    """The head and the body of an answer to FOLLOW."""
+    topics, pieces = [], []
+    for name, reading in found:
+        parts = encode_parts(wire_parts(reading.parts))
+        topics.append(commands.FollowedTopic(name, reading.next, sum(map(len, parts))))
+        pieces += parts
+    return commands.pack(commands.Followed(topics)), pieces
 
 
 def _call(connection: Connection, correlation: int, head: bytes, body: memoryview) -> None:
