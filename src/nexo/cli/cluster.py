@@ -1,12 +1,15 @@
 """`nexo cluster …`: several brokers as one, over PostgreSQL."""
 
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from nexo.cli.parameters import command_group
 from nexo.cli.session import Session, takes_session
+from nexo.vocabulary.units import count_of
 
 if TYPE_CHECKING:
     from nexo.wire.answers import ClusterFigures
@@ -67,15 +70,60 @@ def create(
     )
 
 
+@app.command("import")
+def import_data(
+    data: Annotated[
+        Path, typer.Argument(metavar="DATA_DIR", help="Data directory of a stopped broker.")
+    ],
+    journal: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            help="The PostgreSQL database of the cluster.",
+            envvar="NEXO_JOURNAL",
+        ),
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
+) -> None:
+    """Bring the queues, topics and tokens of a stopped broker into a cluster.
+
+    \b
+    Examples
+      nexo cluster import nexo-data --journal postgresql://nexo@db/nexo
+
+    No node may run meanwhile, and the cluster must not have queues or topics
+    of the same names. Messages keep their ids, order, attempts and delays.
+    If it fails, the cluster is as it was: run it again. The directory is not
+    changed; do not start a broker on it again. Events are not brought along.
+    """
+    from nexo.server.broker import journal_of
+
+    journal_of("", journal)  # a URL, and psycopg is installed
+    from nexo.cli.progress import progress_bar
+    from nexo.journal.postgresql_connection import shown_url
+    from nexo.server.offline import move_into_cluster
+
+    session = Session("", None, as_json)
+    with progress_bar(session, f"Importing {data}", 1) as bar:
+        moved = move_into_cluster(journal, data, lambda done, total: bar.show(done, total=total))
+    where = shown_url(journal)
+    session.answer(
+        {"data": str(data), "journal": where, **msgspec.structs.asdict(moved)},
+        f"Imported {count_of(moved.messages)} in {count_of(moved.queues, 'queue')} and "
+        f"{count_of(moved.topics, 'topic')}, and {count_of(moved.tokens, 'token')}, to {where}. "
+        f"Start the nodes, and do not start a broker on {data} again",
+    )
+
+
 @app.command()
 @takes_session
 def status(session: Session) -> None:
-    """Show the nodes of the cluster, and how many shards each has.
+    """Show the nodes of the cluster, how many shards each has, and what waits between them.
 
     \b
     Examples
       nexo cluster status
-      nexo cluster status --json    with the owner of each shard
+      nexo cluster status --json    with the owner and the backlog of each shard
     """
     with session.client() as client:
         found = client.cluster()
@@ -134,6 +182,12 @@ def _print(found: "ClusterFigures") -> None:
             escape(node.name), state, f"{node.shards:,}", *(escape(each) for each in told)
         )
     console().print(table)
+    waiting = sum(shard.transfers_waiting or 0 for shard in found.shards)
+    if waiting:
+        oldest_s = max(shard.transfers_oldest_s or 0 for shard in found.shards)
+        console().print(
+            f"{waiting:,} messages wait to go to another shard, the oldest for {oldest_s:,.0f} s"
+        )
     owned = Counter(shard.node for shard in found.shards)
     down = {node.name for node in found.nodes if node.state == "down"}
     free = sum(count for node, count in owned.items() if node is None or node in down)

@@ -15,12 +15,14 @@ import asyncio
 import logging
 import random
 import time
-from collections import Counter
-from typing import TYPE_CHECKING
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nexo.cluster.placement import ClusterState, Lease, NodeState, plan_of, shard_of, stem_of
+from nexo.cluster.forwarder import Forwarder
+from nexo.cluster.placement import ClusterState, Lease, NodeState, plan_of, shard_of
+from nexo.cluster.post import Elsewhere, Post
 from nexo.engine.clock import SystemClock
 from nexo.engine.engine import Engine
 from nexo.engine.topics import EVENTS_SETTINGS
@@ -32,6 +34,7 @@ from nexo.vocabulary.limits import (
     CLUSTER_JOIN_S,
     CLUSTER_LEASE_S,
     CLUSTER_MARGIN_S,
+    CLUSTER_MOVES_KEPT,
     CLUSTER_NAMES_KEPT,
     CLUSTER_RENEW_S,
     CLUSTER_ROUTE_S,
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
 
     from nexo.cluster.store import NodeStore
     from nexo.engine.clock import Clock
+    from nexo.engine.transfers import Backlog
     from nexo.journal.postgresql_cluster import Tables
     from nexo.vocabulary.settings import TopicSettings
 
@@ -59,6 +63,15 @@ def boot_s() -> float:
 
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """A shard got another owner, as this node has seen it; None: nobody had it."""
+
+    at_ms: int
+    shard: int
+    before: str | None
+    after: str | None
 
 
 class Node:
@@ -100,9 +113,13 @@ class Node:
         self._publishing: asyncio.Task[None] | None = None
         self._tokens_told = 0  # their version in the tables
         self._tokens_known = -1  # the version of the tokens that were adopted
+        self.moves: deque[Moved] = deque(maxlen=CLUSTER_MOVES_KEPT)  # the latest last
+        self.moved_count = 0
         self.when_opened: list[Callable[[int], None]] = []
         self.when_closed: list[Callable[[int], None]] = []  # told before a shard is closed
         self.when_moved: list[Callable[[int], None]] = []  # told when it has another owner
+        self.post = Post(self)
+        self._forwarders: dict[int, Forwarder] = {}
 
     # -- Life ---------------------------------------------------------------------------------
 
@@ -175,6 +192,28 @@ class Node:
                 return engine.trouble
         return None
 
+    @property
+    def lease_left_s(self) -> float:
+        """What is left of the lease as this node counts it; below 0: it has ended."""
+        return max(-CLUSTER_LEASE_S, self._lease.left_s(self._now_s()))
+
+    @property
+    def unowned(self) -> int:
+        """How many shards no living node has."""
+        living = set(self.state.living())
+        return sum(owner not in living for owner in self.state.owners.values())
+
+    def health(self) -> dict[str, Any]:
+        """What `/health` tells of a node besides that it is well."""
+        told: dict[str, Any] = {
+            "node": self.name,
+            "shards": len(self.engines),
+            "lease_seconds": max(0.0, round(self.lease_left_s, 1)),
+        }
+        if not self.is_held:
+            told["reason"] = "the node has not renewed its lease in PostgreSQL in time"
+        return told
+
     # -- Who has what -------------------------------------------------------------------------
 
     def shard_of(self, name: str) -> int:
@@ -184,6 +223,10 @@ class Node:
                 self._shard_of.clear()
             found = self._shard_of[name] = shard_of(name, self.shards)
         return found
+
+    def shard_of_task(self, number: int) -> int:
+        """The shard of a redrive or a discard: its number tells."""
+        return number % self.shards
 
     def route_now(self, shard: int) -> Engine | NodeState | None:
         """The engine of a shard, or the node that has it; None: nobody has it at this moment."""
@@ -321,7 +364,15 @@ class Node:
                 if shard not in self._lost and engine.refusal is None:
                     engine.resume()
         self._tell()
+        self._note_moves(before, owners)
         self._tell_moved([each for each in owners if owners[each] != before.get(each)])
+
+    def _note_moves(self, before: dict[int, str | None], after: dict[int, str | None]) -> None:
+        at_ms = time.time_ns() // 1_000_000
+        for shard, owner in after.items():
+            if shard in before and before[shard] != owner:
+                self.moves.append(Moved(at_ms, shard, before[shard], owner))
+                self.moved_count += 1
 
     # -- Shards -------------------------------------------------------------------------------
 
@@ -372,6 +423,7 @@ class Node:
         return True
 
     def _own(self, shard: int, owner: str) -> None:
+        self._note_moves({shard: self.state.owners.get(shard)}, {shard: owner})
         self.state.owners[shard] = owner
         self._touched[shard] = self._now_s()
         self._tell()
@@ -397,10 +449,14 @@ class Node:
             new_incarnation=self._new_incarnation,
             is_held=lambda: shard not in self._lost and self.is_held,
             check_place=lambda name: self._check_place(name, shard),
+            elsewhere=Elsewhere(self, shard),
             meters=self.meters,
+            numbered=(shard, self.shards),
         )
         await engine.open_apart()
         self.engines[shard] = engine
+        forwarder = self._forwarders[shard] = Forwarder(engine, self.post.push)
+        forwarder.begin()
         if shard == TOKENS_SHARD:
             engine.tokens.guard_with(self._publish_tokens)
         if self.state.owners.get(shard) != self.name:
@@ -418,6 +474,7 @@ class Node:
             return
         for told in self.when_closed:
             told(shard)
+        await self._forwarders.pop(shard).close()
         await engine.close()
         self._lost.discard(shard)
 
@@ -431,10 +488,8 @@ class Node:
         there = self.shard_of(name)
         if there != shard:
             raise InvalidArgument(
-                f"{name!r} lives in shard {there} of the cluster, and what it is to be tied to in "
-                f"shard {shard}: that is not possible yet",
-                f"give both names the same beginning before the first dot, as in "
-                f"{stem_of(name)}.a and {stem_of(name)}.b",
+                f"{name!r} lives in shard {there} of the cluster, not in shard {shard}",
+                "ask any node for it by its name",
             )
 
 
@@ -447,7 +502,7 @@ def decode_tokens(data: bytes) -> dict[str, TokenDefined]:
     return {token.name: token for token in found}
 
 
-def describe(node: Node, epochs: dict[int, int]) -> ClusterFigures:
+def describe(node: Node, epochs: dict[int, int], backlogs: dict[int, Backlog]) -> ClusterFigures:
     """The cluster as `nexo cluster status` shows it."""
     state = node.state
     held = Counter(state.owners.values())
@@ -465,10 +520,16 @@ def describe(node: Node, epochs: dict[int, int]) -> ClusterFigures:
             for each in sorted(state.nodes.values(), key=lambda each: each.name)
         ],
         shards=[
-            ShardFigures(shard, owner, epochs.get(shard, 0))
+            ShardFigures(shard, owner, epochs.get(shard, 0), *_waiting(backlogs.get(shard)))
             for shard, owner in sorted(state.owners.items())
         ],
     )
+
+
+def _waiting(backlog: Backlog | None) -> tuple[int | None, float | None]:
+    if backlog is None:
+        return None, None
+    return backlog.messages, backlog.oldest_ms / 1000
 
 
 def _state_of(node: NodeState) -> str:

@@ -117,6 +117,18 @@ EVENTS_DROPPED = Family(
     "counter",
     "Events dropped because too many were waiting.",
 )
+TRANSFER_BACKLOG = Family(
+    "nexo_transfer_backlog",
+    "gauge",
+    "Messages that wait to go to a queue in another shard; nodes of a cluster only.",
+    ("shard",),
+)
+TRANSFER_OLDEST = Family(
+    "nexo_transfer_oldest_seconds",
+    "gauge",
+    "How long the oldest of them has waited.",
+    ("shard",),
+)
 CLOCK_AHEAD = Family(
     "nexo_clock_ahead_seconds",
     "gauge",
@@ -130,6 +142,22 @@ STARTED = Family("process_start_time_seconds", "gauge", "When the process starte
 FAMILIES: dict[str, Family] = {
     family.name: family for family in globals().values() if isinstance(family, Family)
 }
+
+# -- Of a node of a cluster ---------------------------------------------------------------------
+
+NODE_UP = Family("nexo_node_up", "gauge", "Whether this node holds its lease.")
+NODE_SHARDS = Family("nexo_node_shards", "gauge", "Shards that this node serves.")
+NODE_LEASE = Family("nexo_node_lease_seconds", "gauge", "Time left of the lease of this node.")
+CLUSTER_NODES = Family(
+    "nexo_cluster_nodes", "gauge", "Nodes of the cluster that live, as this node sees it."
+)
+CLUSTER_SHARDS = Family("nexo_cluster_shards", "gauge", "Shards of the cluster.")
+CLUSTER_UNOWNED = Family(
+    "nexo_cluster_shards_unowned", "gauge", "Shards without a living owner, as this node sees it."
+)
+CLUSTER_MOVES = Family(
+    "nexo_cluster_moves_total", "counter", "Shards that changed their owner, as this node saw it."
+)
 
 
 def header(family: Family) -> str:
