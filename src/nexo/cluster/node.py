@@ -418,7 +418,11 @@ class Node:
             return
         for told in self.when_closed:
             told(shard)
-        await engine.close()
+        try:
+            await engine.close()
+        except NexoError as error:  # what was not written was not confirmed either
+            extra = {"shard": shard, "reason": error.message}
+            logger.warning("a shard was closed without its last commit", extra=extra)
         self._lost.discard(shard)
 
     def _check_place(self, name: str, shard: int) -> None:
