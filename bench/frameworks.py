@@ -139,7 +139,7 @@ def _working(framework: str, command: str, url: str, directory: Path) -> Iterato
         "BENCH_FRAMEWORK": framework,
         "BENCH_URL": url,
         "BENCH_DONE": str(done.absolute()),
-        "PYTHONPATH": str(Path.cwd()),
+        "PYTHONPATH": os.pathsep.join([str(Path.cwd()), *filter(None, [os.getenv("PYTHONPATH")])]),
     }
     worker = subprocess.Popen(
         [sys.executable, "-m", *command.split()],

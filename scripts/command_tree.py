@@ -14,6 +14,7 @@ from nexo.cli.main import app
 SHARED_PANEL = "Broker and output"  # the options that every command has
 # What an option takes, where it does not say so itself, by the name of its type.
 _METAVARS = {"text": "TEXT", "int": "N", "int range": "N", "float": "N", "float range": "N"}
+_CELLS = re.compile(r"\s{2,}")
 _MARKUP = re.compile(r"\[/?(?:bold|dim|cyan|green|red|yellow)\]")
 
 
@@ -81,7 +82,8 @@ def _option(option: Any) -> Option:
         about += " (required)"
     has_default = isinstance(option.default, int | float | str) and bool(option.default)
     if has_default and not option.is_flag and "default" not in about.lower():
-        about += f" (default: {option.default})"
+        default = option.show_default if isinstance(option.show_default, str) else option.default
+        about += f" (default: {default})"
     return Option(names, metavar, about, option.rich_help_panel == SHARED_PANEL)
 
 
@@ -95,6 +97,10 @@ def _parts(text: str) -> tuple[str, str, str]:
         head, _, rest = part.partition("\n")
         if head.strip() in ("Examples", "Example"):
             examples = "\n".join(line.removeprefix("  ") for line in rest.splitlines())
+        elif head.strip() == "Keys":
+            cells = [cell for line in rest.splitlines() for cell in _CELLS.split(line.strip())]
+            keys = zip(cells[::2], cells[1::2], strict=True)
+            told.append("Keys: " + "; ".join(f"`{key}` {does}" for key, does in keys) + ".")
         else:
             told.append(" ".join(part.split()))
     return summary, "\n\n".join(told), examples

@@ -94,7 +94,7 @@ def test_produce_and_consume(nexo, queue):
     assert (info["pushed"], info["acked"], info["depth"]) == (5_000, 3_000, 2_000)
     assert info["ready"] == 2_000, "what was prefetched went back"
     told = nexo("consume", queue, "--count", "2000")
-    assert told.out.startswith("Acked 2,000 in")
+    assert told.out.startswith("Acked 2,000 messages in")
 
 
 def test_consume_creates_the_queue_and_waits(nexo, queue):

@@ -166,7 +166,7 @@ def test_redrive_to_another_queue_at_a_rate(nexo, queue):
     nexo("push", queue, stdin="one\ntwo\nthree\n")
     nexo("consume", queue, "--fail-rate", "1", "--idle", "500ms")
     told = nexo("queue", "redrive", f"{queue}_dlq", "--to", f"{queue}-retry", "--rate", "50")
-    assert told.out.startswith("Moved 3 in")
+    assert told.out.startswith("Moved 3 messages in")
     assert nexo("pop", f"{queue}-retry", "--max", "9").lines == ["one", "two", "three"]
     refused = nexo("queue", "redrive", f"{queue}_dlq", "--to", "nowhere", status=1)
     assert "there is no queue 'nowhere': existing queues: " in refused.err

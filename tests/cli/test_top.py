@@ -20,7 +20,7 @@ from textual.pilot import Pilot
 
 import nexo as nexo_client
 from nexo.cli.top import Look, Order
-from nexo.cli.top_list import COLUMNS, Layout, count, shortened
+from nexo.cli.top_list import COLUMNS, COLUMNS_MIN, Layout, count, shortened
 from nexo.cli.top_screen import TopApp
 from tests.cli.commands import NEXO, BrokerProcess, Nexo
 
@@ -303,14 +303,24 @@ def test_the_command_ends_in_order(
 def test_narrow_windows_lose_columns_and_never_the_name() -> None:
     for chars in range(1, 200):
         for longest in (1, 10, 80):
-            layout = Layout(chars, longest)
+            layout = Layout(chars, ["n" * longest])
             wide = layout.name_chars + sum(2 + each.chars for each in layout.columns)
             assert wide <= chars
             assert layout.name_chars >= min(longest, 26, chars)
-    assert [each.heading[1] for each in Layout(79, 80).columns] == [
+    assert [each.heading[1] for each in Layout(79, ["n" * 80]).columns] == [
         *("depth", "flight", "oldest", "in/s", "acks/s", "letters")
     ]
-    assert Layout(140, 80).columns == COLUMNS
+    assert Layout(140, ["n" * 80]).columns == COLUMNS
+
+
+def test_names_that_would_look_the_same_get_more_room() -> None:
+    names = [f"shop.department-{n:03d}.of-the-north.incoming" for n in range(100)]
+    layout = Layout(79, names)
+    assert len({shortened(name, layout.name_chars) for name in names}) == 100
+    assert "depth" in [each.heading[1] for each in layout.columns]
+    # Where no room would do, the columns that matter most stay.
+    alike = [f"{'n' * 40}{n}{'n' * 40}" for n in range(10)]
+    assert len(Layout(60, alike).columns) == COLUMNS_MIN
 
 
 def test_what_fits() -> None:

@@ -99,7 +99,7 @@ def test_batches_and_slots(nexo, queue, folder):
     push(nexo, queue, *map(str, range(300)))
     arguments = ["--batch-size", "50", "--concurrency", "3", "--idle", "300ms"]
     told = nexo("worker", "app:note", "--queue", queue, *arguments)
-    assert told.out.startswith("Handled 300 in ")
+    assert told.out.startswith("Handled 300 messages in ")
     assert max(len(line.split()) for line in noted(folder)) <= 50
     assert sorted(map(int, " ".join(noted(folder)).split())) == list(range(300))
 
@@ -278,7 +278,7 @@ def test_what_a_handler_prints_and_a_live_line(nexo, queue, folder):
     assert "1 handled" in shown.decode()
     assert "in flight" in shown.decode()
     assert out.splitlines()[0] == "hello from app.chatter"
-    assert out.splitlines()[1].startswith("Handled 1 in ")
+    assert out.splitlines()[1].startswith("Handled 1 message in ")
 
 
 def test_several_queues(nexo, queue, folder):

@@ -174,12 +174,6 @@ def test_what_does_not_work_yet_says_so(nodes: Nodes) -> None:
     with nexo.connect(nodes["a"].url) as client:
         client.create_queue(mine)
         client.create_topic(f"{mine}.t")
-        with pytest.raises(InvalidArgument, match="lives in shard"):
-            client.create_queue(mine + ".x", dead_letter=other)
-        with pytest.raises(InvalidArgument, match="lives in shard"):
-            client.topic(f"{mine}.t").bind(queue=other)
-        with pytest.raises(InvalidArgument, match="lives in shard"):
-            client.queue(mine).redrive(to=other)
         for call in (client.connections, client.export_definitions):
             with pytest.raises(InvalidArgument, match="does not work in a cluster yet"):
                 call()

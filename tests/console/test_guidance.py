@@ -4,7 +4,10 @@ page of an empty broker, snippets, search, the page of the API, and a broker tha
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +20,6 @@ from tests.console.looking import Looking
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from playwright.sync_api import Browser
 
@@ -53,11 +55,23 @@ def test_the_first_lines_work_as_they_are_copied(
         assert f"AWS_ENDPOINT_URL={own.endpoint}" in aws
         assert "AWS_ACCESS_KEY_ID=any" in aws
         assert looking.findings() == []
-        script = text.replace("nexo p", f"{nexo_command()} p")
-        done = subprocess.run(
-            ["bash", "-ec", script], capture_output=True, text=True, timeout=30, cwd=tmp_path
-        )
-        assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "Hello, world"), done.stderr
+        program = page.locator("#in-python").inner_text()
+        bin_folder = str(Path(nexo_command()).parent)
+        for command in (
+            ["bash", "-ec", text],
+            [sys.executable, "-c", program],
+            ["bash", "-ec", aws],
+        ):
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                timeout=30,
+                cwd=tmp_path,
+                env={**os.environ, "PATH": f"{bin_folder}:{os.environ['PATH']}"},
+            )
+            assert done.returncode == 0, done.stderr
+            assert "Hello, world" in done.stdout
         page.locator(".lesson").wait_for(state="detached", timeout=10_000)
 
 

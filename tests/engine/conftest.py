@@ -18,6 +18,12 @@ def rig() -> Rig:
 
 
 @pytest.fixture
+def other() -> Rig:
+    """The rig of another shard."""
+    return Rig()
+
+
+@pytest.fixture
 def telling(rig: Rig) -> Rig:
     """A rig whose broker tells the life of its messages."""
     rig.events = TopicSettings(retention_ms=24 * 3_600_000)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from nexo.engine.queue_actor import QueueActor
     from nexo.engine.topic_actor import TopicActor
+    from nexo.engine.transfers import Elsewhere
     from nexo.journal.port import Commit, Copy, Journal, Stored, Usage
     from nexo.machine.pop import Delivery, Part
     from nexo.machine.topic import Reading
@@ -138,6 +139,7 @@ class Rig:
         self.events: TopicSettings | None = None  # most tests look at what a commit writes
         self.is_held: Callable[[], bool] | None = None  # of a shard of a cluster, as the next
         self.check_place: Callable[[str], None] | None = None
+        self.elsewhere: Elsewhere | None = None
         self._incarnations = count(1)
 
     async def start(self, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> Engine:
@@ -153,6 +155,7 @@ class Rig:
             new_incarnation=lambda: next(self._incarnations),
             is_held=self.is_held,
             check_place=self.check_place,
+            elsewhere=self.elsewhere,
         )
         await (engine.open() if self.is_held is None else engine.open_apart())
         self.engine = engine
@@ -184,7 +187,7 @@ class Rig:
         journal, held = self.make_journal(), set()
         journal.open()
         try:
-            for actor in engine.queues.values():
+            for actor in (queues := [*engine.queues.values(), *engine.transfers.all()]):
                 check(actor.queue)
                 queue = actor.queue
                 told = Queue(queue.name, queue.settings, queue.incarnation, count(1), 1)
@@ -204,7 +207,7 @@ class Rig:
                     f"topic {topic.name}: journal != memory"
                 )
                 held |= {row for rows in rows_of(recovered) for row in rows}
-            owners = {0, *[each.owner for each in engine.queues.values()]}
+            owners = {0, *[each.owner for each in queues]}
             owners |= {each.owner for each in engine.topics.values()}
             strangers = set(journal.owners()) - owners
             assert not strangers, f"state of owners that are no more: {strangers}"

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 from typing import Any
 
+import msgspec
 import pytest
 
 from nexo.cluster.node import Node
+from nexo.cluster.post import Post
+from nexo.engine.transfers import Transfers
 from nexo.simulation.cluster.database import Database, SimulatedTables
 from nexo.simulation.cluster.store import SimulatedShards
 from nexo.simulation.cluster.world import ClusterWorld
@@ -49,8 +54,9 @@ def test_a_seed_has_the_same_history_twice() -> None:
 # -- Planted bugs -----------------------------------------------------------------------------
 
 
-def first_failure() -> str:
-    for seed in range(SEEDS_TO_FIND_IT):
+def first_failure(first: int = 0) -> str:
+    """`first` is a seed shortly before one that finds it, where that takes many."""
+    for seed in range(first, first + SEEDS_TO_FIND_IT):
         failure = run_cluster(seed)
         if failure is not None:
             assert f"--cluster --seed {seed}" in failure.text
@@ -114,3 +120,43 @@ def test_opening_without_raising_the_epoch_is_found(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(Database, "raise_epoch", raise_epoch)
     first_failure()
+
+
+def test_an_owner_that_does_not_notice_that_another_had_its_shard_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It slept, another took the shard, worked and gave it back: its state is of the past."""
+    honest = SimulatedTables.read
+
+    def read(self: Any) -> Any:
+        found = honest(self)
+        return found._replace(epochs=dict.fromkeys(found.epochs, 0))
+
+    monkeypatch.setattr(SimulatedTables, "read", read)
+    assert "broke a promise" in first_failure(28)
+
+
+def test_a_transfer_that_is_acked_before_it_is_stored_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    honest = Post.push
+
+    async def push(self: Any, transfer: Any) -> None:
+        task = asyncio.get_running_loop().create_task(honest(self, transfer))
+        await asyncio.wait((task,), timeout=0.001)
+
+    monkeypatch.setattr(Post, "push", push)
+    assert "nothing confirmed is lost" in first_failure()
+
+
+def test_a_transfer_that_is_stored_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The target does not know what it has."""
+    honest = Transfers.accept
+    numbers = itertools.count()
+
+    async def accept(self: Any, transfer: Any) -> None:
+        producer = f"{transfer.producer} {next(numbers)}"
+        await honest(self, msgspec.structs.replace(transfer, producer=producer))
+
+    monkeypatch.setattr(Transfers, "accept", accept)
+    assert "broke a promise" in first_failure(28)

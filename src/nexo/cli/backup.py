@@ -97,7 +97,7 @@ def restore(
 def export(
     session: Session,
     file: Annotated[
-        str, typer.Argument(metavar="[FILE]", help="File to write; - is standard output.")
+        str, typer.Argument(metavar="FILE", help="File to write; - is standard output.")
     ] = STANDARD,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Overwrite an existing file without asking.")

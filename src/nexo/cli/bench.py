@@ -72,9 +72,18 @@ def throughput(
 @takes_session
 def latency(
     session: Session,
-    rate: Annotated[float, typer.Option(metavar="R", min=1.0, help="Messages per second.")] = 500.0,
+    rate: Annotated[
+        float,
+        typer.Option(metavar="R", min=1, help="Messages per second.", show_default="500"),
+    ] = 500.0,
     seconds: Annotated[
-        float, typer.Option(metavar="DURATION", parser=parse_duration, help="Duration of the test.")
+        float,
+        typer.Option(
+            metavar="DURATION",
+            parser=parse_duration,
+            help="Duration of the test.",
+            show_default="5s",
+        ),
     ] = 5.0,
     size: Size = 100,
 ) -> None:

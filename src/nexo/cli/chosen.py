@@ -1,6 +1,7 @@
 """Chosen messages on the command line: `nexo queue search`, `message`, `discard`, `resend`, and
 `nexo why`. What destroys asks first, with the count in the question."""
 
+import re
 import sys
 from collections.abc import Callable
 from datetime import datetime
@@ -12,17 +13,27 @@ import typer
 from nexo.cli.messages import message_document
 from nexo.cli.parameters import Queue, add_parameters, attributes_of, flag, queue_names
 from nexo.cli.session import Session, takes_session
-from nexo.vocabulary.errors import InvalidArgument
+from nexo.vocabulary.errors import InvalidArgument, MessageNotFound
+from nexo.vocabulary.limits import PEEK_MESSAGES_MAX
+from nexo.vocabulary.states import State
 from nexo.vocabulary.units import count_of
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from nexo import Client, MessageDetails, ReasonGroup
+    from nexo import Queue as QueueHandle
 
 _PANEL = "Which messages"
 
 Ids = Annotated[
     list[str] | None,
-    typer.Option("--id", metavar="ID", help="ID of a message; repeatable.", rich_help_panel=_PANEL),
+    typer.Option(
+        "--id",
+        metavar="ID",
+        help="ID of a message, or its last 12 characters; repeatable.",
+        rich_help_panel=_PANEL,
+    ),
 ]
 Reason = Annotated[
     str | None,
@@ -43,6 +54,14 @@ Where = Annotated[
         rich_help_panel=_PANEL,
     ),
 ]
+Id = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="ID of the message, or its last 12 characters as tables show them.",
+        show_default=False,
+    ),
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
@@ -55,6 +74,38 @@ def takes_choice(function: Callable[..., None]) -> Callable[..., Any]:
         return {"ids": given["id"], "reason": given["reason"], "where": given["where"]}
 
     return add_parameters(function, added, gathered)
+
+
+def whole_id(queue: "QueueHandle", given: str) -> str:
+    """The ID that was meant. Tables show the last characters of IDs, and what is shown can be
+    typed: the rest is the same for all messages of a queue with the same priority, so it is taken
+    from the messages that a peek shows."""
+    found = _SHORT_ID.fullmatch(given)
+    if found is None:
+        return given
+    beginnings = {each.id[: -len(found[1])] for each in queue.peek(PEEK_MESSAGES_MAX)}
+    whole = [f"{each}{found[1].lower()}" for each in sorted(beginnings)]
+    ids = [each.id for each in queue.search(ids=whole)] if whole else []
+    if not ids:
+        raise MessageNotFound(
+            f"no message in queue {queue.name!r} has an ID that ends with {found[1]}",
+            "give the whole ID; --json and a window of 110 columns show it",
+        )
+    if len(ids) > 1:
+        raise InvalidArgument(
+            f"{len(ids)} messages have an ID that ends with {found[1]}",
+            f"give the whole ID: {', '.join(ids)}",
+        )
+    return ids[0]
+
+
+def with_whole_ids(queue: "QueueHandle", choice: dict[str, Any]) -> dict[str, Any]:
+    if choice["ids"] is None:
+        return choice
+    return {**choice, "ids": [whole_id(queue, each) for each in choice["ids"]]}
+
+
+_SHORT_ID = re.compile(r"(?:…|\.\.\.)?([0-9A-Fa-f]{12})")
 
 
 @takes_choice
@@ -84,7 +135,8 @@ def search(
       nexo queue search orders --where "created_at < now() - INTERVAL 1 HOUR"
     """
     with session.client() as client:
-        found = client.queue(name).search(text, limit, **choice)
+        queue = client.queue(name)
+        found = queue.search(text, limit, **with_whole_ids(queue, choice))
     if session.as_json:
         session.document([message_document(each) for each in found])
     elif not found:
@@ -101,7 +153,7 @@ def search(
 def message(
     session: Session,
     name: Queue,
-    id: Annotated[str, typer.Argument(metavar="ID", help="ID of the message.", show_default=False)],
+    id: Id,
 ) -> None:
     """Show one message and its history.
 
@@ -111,7 +163,8 @@ def message(
       nexo queue message orders_dlq 0d9c5c3e-… --json | jq .life
     """
     with session.client() as client:
-        found = client.queue(name).message(id)
+        queue = client.queue(name)
+        found = queue.message(whole_id(queue, id))
     if session.as_json:
         life = [_event_document(each) for each in found.life]
         session.document({**message_document(found), "life": life, "life_note": found.life_note})
@@ -131,19 +184,26 @@ def _print_message(found: "MessageDetails") -> None:
 
     out = console()
     out.print(message_page(found))
-    body = found.body[:_BODY_BYTES]
-    out.print("\n[bold]body[/bold]")
-    try:
-        out.print(escape(_visible(body.decode())))
-    except UnicodeDecodeError:
-        out.print(body.hex(" "))
-    if len(found.body) > _BODY_BYTES:
-        out.print(f"[dim]… {len(found.body):,} bytes in total; --json shows all[/dim]")
+    if found.state != State.GONE:
+        _print_body(out, found.body)
     if found.life:
         out.print("\n[bold]history[/bold]")
         out.print(life_table(found.life))
     if found.life_note:
         out.print(f"[dim]{escape(found.life_note)}[/dim]")
+
+
+def _print_body(out: "Console", body: bytes) -> None:
+    from rich.markup import escape
+
+    out.print("\n[bold]body[/bold]")
+    shown = body[:_BODY_BYTES]
+    try:
+        out.print(escape(_visible(shown.decode())))
+    except UnicodeDecodeError:
+        out.print(shown.hex(" "))
+    if len(body) > _BODY_BYTES:
+        out.print(f"[dim]… {len(body):,} bytes in total; --json shows all[/dim]")
 
 
 _BODY_BYTES = 4_096
@@ -164,7 +224,11 @@ def discard(
     name: Queue,
     ids: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ID…", help="IDs of the messages.", show_default=False),
+        typer.Argument(
+            metavar="ID",
+            help="IDs of the messages, or their last 12 characters.",
+            show_default=False,
+        ),
     ] = None,
     yes: Yes = False,
 ) -> None:
@@ -186,6 +250,7 @@ def discard(
         )
     with session.client() as client:
         queue = client.queue(name)
+        choice = with_whole_ids(queue, choice)
         count = queue.count(**choice)
         if count:
             session.confirm(f"Permanently discard {count_of(count)} from {name}?", yes)
@@ -198,7 +263,7 @@ def discard(
 def resend(
     session: Session,
     name: Queue,
-    id: Annotated[str, typer.Argument(metavar="ID", help="ID of the message.", show_default=False)],
+    id: Id,
     body: Annotated[
         str | None,
         typer.Option(
@@ -235,7 +300,9 @@ def resend(
     changed: dict[str, str | None] = dict.fromkeys(drop_attribute or [])
     changed.update(attributes_of(set_attribute or [], "--set-attribute") or {})
     with session.client() as client:
-        fresh = client.queue(name).resend(id, body=_body(body), attributes=changed, to=to)
+        queue = client.queue(name)
+        id = whole_id(queue, id)
+        fresh = queue.resend(id, body=_body(body), attributes=changed, to=to)
     session.answer({"name": name, "id": fresh, "original_id": id}, fresh)
 
 

@@ -41,7 +41,7 @@ def create(
             metavar="N", help="Parts that queues are divided into; it cannot be changed later."
         ),
     ] = 64,
-    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Create a cluster in an empty PostgreSQL database.
 
@@ -70,12 +70,12 @@ def create(
 @app.command()
 @takes_session
 def status(session: Session) -> None:
-    """Show the nodes of the cluster, and how many shards each has.
+    """Show the nodes of the cluster, how many shards each has, and what waits between them.
 
     \b
     Examples
       nexo cluster status
-      nexo cluster status --json    with the owner of each shard
+      nexo cluster status --json    with the owner and the backlog of each shard
     """
     with session.client() as client:
         found = client.cluster()
@@ -134,6 +134,12 @@ def _print(found: "ClusterFigures") -> None:
             escape(node.name), state, f"{node.shards:,}", *(escape(each) for each in told)
         )
     console().print(table)
+    waiting = sum(shard.transfers_waiting or 0 for shard in found.shards)
+    if waiting:
+        oldest_s = max(shard.transfers_oldest_s or 0 for shard in found.shards)
+        console().print(
+            f"{waiting:,} messages wait to go to another shard, the oldest for {oldest_s:,.0f} s"
+        )
     owned = Counter(shard.node for shard in found.shards)
     down = {node.name for node in found.nodes if node.state == "down"}
     free = sum(count for node, count in owned.items() if node is None or node in down)

@@ -9,9 +9,12 @@ from nexo.cli.parameters import queue_names
 from nexo.cli.session import Session, takes_session
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from nexo import ConnectionInfo, ConsumerInfo
 
 _COLOURS = {"stuck": "red", "not reading": "red", "idle": "dim"}
+_WIDE_COLUMNS = 120
 
 
 @takes_session
@@ -54,6 +57,8 @@ def consumers(
             session.answer({"number": close, "closed": True}, f"Closed connection {close}")
             return
         found = client.connections()
+        if queue is not None:
+            client.queue(queue).info()  # a name that is misspelt has no consumers either
     if queue is not None:
         found = [each for each in found if any(one.queue == queue for one in each.consumers)]
     if session.as_json:
@@ -69,11 +74,13 @@ def _print(found: "list[ConnectionInfo]", queue: str | None) -> None:
 
     from nexo.cli.tables import age, console, figure, plain_table
 
-    figures = ("number", "unacked", "rate", "last ack")
-    table = plain_table(
-        "number", "name", "queue", "state", "unacked", "rate", "last ack", "from", "token",
-        right=figures, wide=("name", "queue", "from", "token"),
-    )  # fmt: skip
+    out = console()
+    figures = ("#", "unacked", "acks/s", "last ack")
+    columns = ["#", "name", "queue", "state", "unacked", "acks/s", "last ack", "from", "token"]
+    is_wide = out.width >= _WIDE_COLUMNS
+    if is_wide:
+        columns += ["client", "connected"]
+    table = plain_table(*columns, right=figures, wide=("name", "queue", "from", "token"))
     now = datetime.now(UTC)
     for each in found:
         consuming: list[ConsumerInfo | None] = [
@@ -81,15 +88,25 @@ def _print(found: "list[ConnectionInfo]", queue: str | None) -> None:
         ]
         for one in consuming or [None]:
             since = None if one is None or one.last_ack_at is None else now - one.last_ack_at
-            table.add_row(
+            cells: list[RenderableType] = [
                 str(each.number),
                 Text(each.name or each.software),
                 Text(one.queue if one is not None else "-"),
                 Text(one.state, style=_COLOURS.get(one.state, "green")) if one else Text("-"),
-                Text(f"{one.unacked:,}/{one.prefetch:,}" if one and one.prefetch else "-"),
+                Text(_unacked(one)),
                 figure(one.rate) if one is not None else Text("-"),
                 age(max(since.total_seconds(), 0.001)) if since is not None else Text("-"),
                 Text(each.address),
                 Text(each.token or "-"),
-            )
-    console().print(table)
+            ]
+            if is_wide:
+                connected = max((now - each.since).total_seconds(), 0.001)
+                cells += [Text(each.software or "-"), Text(f"{age(connected).plain} ago")]
+            table.add_row(*cells)
+    out.print(table)
+
+
+def _unacked(one: "ConsumerInfo | None") -> str:
+    if one is None or not one.prefetch:
+        return "-"
+    return f"{one.unacked:,}/{one.prefetch:,}"

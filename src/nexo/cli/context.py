@@ -53,8 +53,9 @@ class Contexts:
     def known(self, name: str) -> dict[str, str]:
         found = self.by_name.get(name)
         if found is None:
-            names = ", ".join(sorted(self.by_name)) or "none"
-            raise InvalidArgument(f"unknown context {name!r:.60}", f"existing contexts: {names}")
+            names = ", ".join(sorted(self.by_name))
+            hint = f"existing contexts: {names}" if names else "add one with nexo context add"
+            raise InvalidArgument(f"there is no context {name!r:.60}", hint)
         return found
 
 

@@ -40,6 +40,14 @@ app = typer.Typer(
 DONE, REFUSED, USAGE, UNREACHABLE = 0, 1, 2, 3
 
 _POSSIBLE = re.compile(r"\(Possible options: ([^)]*)\)")
+# What typer says of numbers, as people say it.
+_PLAIN = {
+    re.compile(r"is not in the range ([\d.]*\d)<=x<=([\d.]*\d)"): r"is not between \1 and \2",
+    re.compile(r"is not in the range x>=([\d.]*\d)"): r"is less than \1",
+    re.compile(r"is not in the range x>([\d.]*\d)"): r"is not more than \1",
+    re.compile(r"is not a valid int(eger)?( range)?\b"): "is not a whole number",
+    re.compile(r"is not a valid float( range)?\b"): "is not a number",
+}
 
 
 def _show_version(wanted: bool) -> None:
@@ -216,6 +224,8 @@ def show_failure(error: NexoError, as_json: bool, arguments: Sequence[str] = ())
 
 def _as_typed(message: str, arguments: Sequence[str]) -> str:
     """A refusal names a field, as `visibility_timeout`; who typed its flag is told of that."""
+    if any(each.partition("=")[0] == "--where" for each in arguments):
+        message = message.replace("the SQL condition is not valid", "--where is not valid SQL")
     for argument in arguments:
         flag = argument.partition("=")[0]
         name = flag.removeprefix("--").replace("-", "_")
@@ -228,6 +238,8 @@ def show_usage(error: typer.TyperException, as_json: bool) -> None:
     """What typer found wrong in the command line."""
     wanted = getattr(error, "option_name", "")
     message = _POSSIBLE.sub(lambda found: _did_you_mean(found, wanted), error.format_message())
+    for pattern, plain in _PLAIN.items():
+        message = pattern.sub(plain, message)
     message = message[:1].lower() + message[1:]
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "nexo"

@@ -76,7 +76,15 @@ def _parser(parse: Callable[[str], Value]) -> Callable[[str], Value]:
 
 
 parse_duration = _parser(units.parse_duration)
-parse_size = _parser(units.parse_size)
+
+
+@_parser
+def parse_file_size(text: str) -> int:
+    """A size that a file can have."""
+    size = units.parse_size(text)
+    if size < 1:
+        raise InvalidArgument(f"{text!r:.40} is too small", "write 1MB or more, such as 128MB")
+    return size
 
 
 @_parser

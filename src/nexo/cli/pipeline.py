@@ -11,7 +11,13 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
-from nexo.cli.parameters import command_group, parse_duration, parse_moment, queue_names
+from nexo.cli.parameters import (
+    command_group,
+    parse_duration,
+    parse_file_size,
+    parse_moment,
+    queue_names,
+)
 from nexo.cli.pipeline_work import (
     LakeFlag,
     StorageOptions,
@@ -376,7 +382,13 @@ def redrive(
 def compact(
     work: Work,
     target_bytes: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Approximate target size of a file, in bytes.")
+        int,
+        typer.Option(
+            metavar="SIZE",
+            parser=parse_file_size,
+            help="Approximate target size of a file.",
+            show_default="128MB",
+        ),
     ] = 128 * 1024 * 1024,
     files_min: Annotated[
         int, typer.Option(metavar="N", min=2, help="Skip partitions with fewer files than this.")

@@ -210,7 +210,7 @@ class Work:
             "sources": {name: part.rows for name, part in status.sources.items()},
             **more,
         }
-        text = text or f"{status.job}: {show_rate(status.rows, seconds)}"
+        text = text or f"{status.job}: {show_rate(status.rows, seconds, 'row')}"
         self.session.answer(document, text)
 
 

@@ -4,6 +4,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from nexo.vocabulary.units import count_of
+
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
@@ -53,7 +55,7 @@ def progress_bar(session: "Session", doing: str, total: int | None = None) -> It
         yield Bar(progress, progress.add_task(doing, total=total, note=""))
 
 
-def show_rate(count: int, seconds: float) -> str:
+def show_rate(count: int, seconds: float, noun: str = "message") -> str:
     """A count, how long it took and how fast that is, in words."""
     rate = count / seconds if seconds > 0 else 0.0
-    return f"{count:,} in {seconds:.1f} s ({rate:,.0f}/s)"
+    return f"{count_of(count, noun)} in {seconds:.1f} s ({rate:,.0f}/s)"

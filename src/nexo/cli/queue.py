@@ -230,6 +230,7 @@ def redrive(
     began = time.perf_counter()
     with session.client() as client:
         queue = client.queue(name)
+        choice = chosen.with_whole_ids(queue, choice)
         if choice["where"] is not None:
             moved, skipped = queue.redrive(to=to, rate=rate, **choice), 0
         else:
@@ -245,7 +246,10 @@ def redrive(
                     bar.show(progress.moved, total=progress.total)
             moved, skipped = progress.moved, progress.skipped
     told = f"Moved {show_rate(moved, time.perf_counter() - began)}"
-    if skipped and not moved:
+    if not moved and not skipped:
+        is_some = any(value is not None for value in choice.values())
+        told = f"No message in {name} matches" if is_some else f"Queue {name} is empty"
+    elif skipped and not moved:
         told = f"{name} is not a dead-letter queue; name the target with --to QUEUE"
     elif skipped:
         noun = "message has" if skipped == 1 else "messages have"

@@ -39,7 +39,7 @@ Url = Annotated[
         "--url",
         metavar="URL",
         envvar="NEXO_URL",
-        help=f"URL of the broker. Default: the current context, else {DEFAULT_URL}.",
+        help=f"URL of the broker. Default: that of the current context, else {DEFAULT_URL}.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -119,9 +119,7 @@ class Session:
                 yield client
             except QueueNotFound as error:
                 names = [each.name for each in client.queues()]
-                hint = suggestion(error.message, names)
-                if "--create" in error.hint:  # what the command itself can do about it
-                    hint = f"{error.hint}; {hint}"
+                hint = suggestion(error.message, names, "queue", error.hint)
                 raise QueueNotFound(error.message, hint) from None
 
     def require_broker(self) -> str:
@@ -168,18 +166,22 @@ class Session:
         typer.confirm(question, abort=True, err=True)
 
 
-def suggestion(refusal: str, names: list[str]) -> str:
-    """What to do when the queue that the refusal names is not there."""
+def suggestion(refusal: str, names: list[str], noun: str, told: str = "") -> str:
+    """What to do when the queue or topic that the refusal names is not there. `told` is what the
+    command itself can do about it, if it mentions its own flag."""
     import difflib
 
     name = refusal.partition("'")[2].partition("'")[0]
+    create = told if "--create" in told else f"create it with nexo {noun} create {name}"
     near = difflib.get_close_matches(name, names, 1)
     if near:
-        return f"did you mean {near[0]}?"
+        return f"did you mean {near[0]}?" + (f" Or {told}" if create == told else "")
+    if create == told:
+        return told
     if names:
         shown = ", ".join(names[:8]) + (" …" if len(names) > 8 else "")
-        return f"existing queues: {shown}; create one with nexo queue create {name}"
-    return f"there are no queues yet; create it with nexo queue create {name}"
+        return f"existing {noun}s: {shown}; {create}"
+    return f"there are no {noun}s yet; {create}"
 
 
 def _greet(url: str, token: str | None, tls_ca: str | None = None) -> "Welcome":

@@ -9,9 +9,15 @@ import typer
 from nexo.cli.session import Session, takes_session
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
     from nexo.query.statements import Statement
 
 ROWS_SHOWN = 1_000
+_GAP = 2
+_COLUMNS_FEW = 4  # they fold well
+_NARROWEST = 60
 
 
 @takes_session
@@ -68,16 +74,42 @@ def _print(session: Session, run: "Statement") -> None:
     if not rows:
         session.line("No rows")
         return
-    numbers = [name for name, value in rows[0].items() if isinstance(value, (int, float))]
-    table = plain_table(*rows[0], right=numbers, wide=list(rows[0]))
-    for row in rows[:ROWS_SHOWN]:
-        table.add_row(*(_shown(value) for value in row.values()))
-    console().print(table)
+    shown = [{name: _shown(value) for name, value in row.items()} for row in rows[:ROWS_SHOWN]]
+    out = console()
+    if _width(shown) > max(out.width, _NARROWEST) and len(shown[0]) > _COLUMNS_FEW:
+        _print_records(out, shown)
+    else:
+        numbers = [name for name, value in rows[0].items() if isinstance(value, (int, float))]
+        table = plain_table(*rows[0], right=numbers, wide=list(rows[0]))
+        for row in shown:
+            table.add_row(*row.values())
+        out.print(table)
     if len(rows) > ROWS_SHOWN:
         session.line(f"Showing the first {ROWS_SHOWN:,} rows; --json and --out give all of them")
 
 
-def _shown(value: Any) -> Any:
+def _width(rows: "list[dict[str, Text]]") -> int:
+    """How wide a table of these rows is, with nothing folded."""
+    widths = [max(len(name), *(len(row[name]) for row in rows)) for name in rows[0]]
+    return sum(widths) + _GAP * (len(widths) - 1)
+
+
+def _print_records(out: "Console", rows: "list[dict[str, Text]]") -> None:
+    """A column each line: where a table does not fit, columns of five characters help nobody."""
+    from rich.table import Table
+    from rich.text import Text
+
+    for number, row in enumerate(rows, 1):
+        out.print(Text(f"row {number:,}", style="bold"))
+        record = Table.grid(padding=(0, _GAP))
+        record.add_column(style="dim", no_wrap=True)
+        record.add_column(overflow="fold")
+        for name, value in row.items():
+            record.add_row(Text(f"  {name}"), value)
+        out.print(record)
+
+
+def _shown(value: Any) -> "Text":
     from rich.text import Text
 
     from nexo.server.logs import visible

@@ -36,7 +36,12 @@ def top(
     once: Annotated[bool, typer.Option("--once", help="Print the table once and exit.")] = False,
     interval: Annotated[
         float,
-        typer.Option(metavar="DURATION", parser=parse_duration, help="Time between updates."),
+        typer.Option(
+            metavar="DURATION",
+            parser=parse_duration,
+            help="Time between updates.",
+            show_default="1s",
+        ),
     ] = 1.0,
     sort: Annotated[
         Order, typer.Option(help="Sort by this column; numbers with the largest first.")

@@ -5,7 +5,7 @@ The name is always there. Where the window is narrow, columns that tell less are
 long name is cut in its middle: names that belong together begin alike, and end in `_dlq` or not.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.segment import Segment
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from nexo import QueueInfo
 
 NAME_CHARS_MIN = 26  # before a column is left out for longer names
+COLUMNS_MIN = 3  # depth and rates: no name is worth more
 _GAP = "  "
+_PAUSED = " paused"
 
 
 class Column:
@@ -70,7 +72,7 @@ def age(seconds: float, chars: int) -> str:
     return show_duration(seconds) if seconds else "-"
 
 
-COLUMNS = (
+COLUMNS: tuple[Column, ...] = (
     Column(("", "depth"), 9, 9, Order.DEPTH, "bold", lambda q, _: q.depth, count),
     Column(("in", "flight"), 7, 4, None, "cyan", lambda q, _: q.in_flight, count),
     Column(("", "delayed"), 7, 2, None, "", lambda q, _: q.scheduled, count),
@@ -92,17 +94,29 @@ def shortened(name: str, chars: int) -> str:
     return f"{name[: chars - 1 - ending]}…{name[-ending:]}"
 
 
-class Layout:
-    """Which columns fit, and what is left for names."""
+def _look_alike(names: Sequence[str], chars: int) -> bool:
+    long = [name for name in names if len(name) > chars]
+    return len({shortened(name, chars) for name in long}) < len(long)
 
-    def __init__(self, chars: int, name_chars: int) -> None:
+
+class Layout:
+    """Which columns fit, and what is left for names. Names that would look the same when they are
+    cut get more room, as long as the columns that matter most stay."""
+
+    def __init__(self, chars: int, names: Sequence[str]) -> None:
+        name_chars = max(map(len, names), default=0)
         wanted = min(name_chars, NAME_CHARS_MIN)
         self.columns: tuple[Column, ...] = COLUMNS
         while self.columns and chars - self._taken() < wanted:
-            least = min(self.columns, key=lambda each: each.worth)
-            self.columns = tuple(each for each in self.columns if each is not least)
+            self._leave_one_out()
+        while len(self.columns) > COLUMNS_MIN and _look_alike(names, chars - self._taken()):
+            self._leave_one_out()
         # Names wider than any are no use: figures stand beside what they belong to.
         self.name_chars = max(1, min(chars - self._taken(), max(name_chars, NAME_CHARS_MIN)))
+
+    def _leave_one_out(self) -> None:
+        least = min(self.columns, key=lambda each: each.worth)
+        self.columns = tuple(each for each in self.columns if each is not least)
 
     def _taken(self) -> int:
         return sum(len(_GAP) + each.chars for each in self.columns)
@@ -192,7 +206,7 @@ class QueueList(ScrollView, can_focus=True):
         self.is_old = False  # whether the figures are from before the broker went away
         self.look = Look([])
         self.shown: list[QueueInfo] = []
-        self.layout_now = Layout(80, 0)
+        self.layout_now = Layout(80, ())
         self._chosen = ""  # while nobody chose one, the first line is it, whatever it shows
 
     @property
@@ -244,7 +258,7 @@ class QueueList(ScrollView, can_focus=True):
         return strip.apply_style(style)
 
     def _name_of(self, info: "QueueInfo", chars: int) -> list[Segment]:
-        mark = " paused" if info.paused else ""
+        mark = _PAUSED if info.paused else ""
         name = shortened(info.name, max(1, chars - len(mark)))
         paused = self.get_component_rich_style("queues--paused", partial=True)
         space = " " * (chars - len(name) - len(mark))
@@ -281,8 +295,8 @@ class QueueList(ScrollView, can_focus=True):
         self.post_message(self.Moved())
 
     def _fit(self) -> None:
-        longest = max((len(info.name) + 7 * info.paused for info in self.shown), default=0)
-        self.layout_now = Layout(self.scrollable_content_region.width, longest)
+        names = [info.name + _PAUSED * info.paused for info in self.shown]
+        self.layout_now = Layout(self.scrollable_content_region.width, names)
 
     def _is_seen(self, number: int) -> bool:
         return self.above <= number < self.above + max(1, self.size.height)
@@ -291,5 +305,5 @@ class QueueList(ScrollView, can_focus=True):
         cursor, top = self.cursor, self.above
         if cursor < top:
             self.scroll_to(y=cursor, animate=False)
-        elif cursor >= top + self.size.height:
-            self.scroll_to(y=cursor - self.size.height + 1, animate=False)
+        elif cursor >= top + (height := max(1, self.size.height)):  # none before it is laid out
+            self.scroll_to(y=cursor - height + 1, animate=False)

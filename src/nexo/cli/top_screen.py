@@ -73,7 +73,6 @@ class TopApp(App[None]):
     #away { height: auto; background: $error; color: $text; text-style: bold; display: none; }
     #away.on { display: block; }
     #filter { display: none; height: 1; border: none; padding: 0; }
-    #filter.on { display: block; }
     #empty { display: none; margin: 1 0; }
     #empty.on { display: block; }
     #status { height: auto; }
@@ -260,13 +259,14 @@ class ListScreen(TopScreen):
 
     def action_filter(self) -> None:
         field = self.query_one("#filter", Input)
-        field.add_class("on")
-        field.focus()
+        # Both at once, not with the next layout: who types "/quick" does not mean q, quit.
+        field.display = True
+        self.set_focus(field)
 
     def action_clear(self) -> None:
         field = self.query_one("#filter", Input)
         field.clear()
-        field.remove_class("on")
+        field.display = False
         self.queues.focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:

@@ -17,7 +17,7 @@ from nexo.cli.parameters import (
     takes_topic_settings,
     topic_argument,
 )
-from nexo.cli.session import Ending, Session, takes_session
+from nexo.cli.session import Ending, Session, suggestion, takes_session
 from nexo.vocabulary.errors import InvalidArgument, TopicExists
 from nexo.vocabulary.names import EVENTS_TOPIC
 from nexo.vocabulary.patterns import is_pattern
@@ -212,7 +212,7 @@ def publish(
             "add BODY, or pipe lines to standard input: seq 9 | nexo topic publish TOPIC",
         )
     attributes = attributes_of(attribute or [])
-    with topic_client(session) as client:
+    with topic_client(session, "add --create to create it") as client:
         topic = client.topic(name)
         if create:
             with contextlib.suppress(TopicExists):  # with other settings, which is fine
@@ -316,21 +316,15 @@ def _document(found: Any) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def topic_client(session: Session) -> Iterator["Client"]:
-    """A client. If the broker does not know a topic, the refusal says which may be meant."""
+def topic_client(session: Session, told: str = "") -> Iterator["Client"]:
+    """A client. If the broker does not know a topic, the refusal says which may be meant, or what
+    the command can do about it."""
     from nexo.vocabulary.errors import TopicNotFound
 
     with session.client() as client:
         try:
             yield client
         except TopicNotFound as error:
-            known = [each.name for each in client.topics()]
-            raise TopicNotFound(error.message, _suggestion(error.message, known)) from None
-
-
-def _suggestion(refusal: str, names: list[str]) -> str:
-    import difflib
-
-    name = refusal.partition("'")[2].partition("'")[0]
-    near = difflib.get_close_matches(name, names, 1)
-    return f"did you mean {near[0]}?" if near else f"create it with nexo topic create {name}"
+            names = [each.name for each in client.topics()]
+            hint = suggestion(error.message, names, "topic", told)
+            raise TopicNotFound(error.message, hint) from None

@@ -304,7 +304,10 @@ def _matching(
 ) -> Steps[tuple[int, list[int]]]:
     """The incarnation of the queue, and the numbers of the messages that are meant; with a list for
     them, the messages too."""
-    from nexo.query.conditions import Condition  # only who uses SQL has to have it installed
+    from nexo.query.extra import duckdb_or_refusal  # only who uses SQL has to have it installed
+
+    duckdb_or_refusal()
+    from nexo.query.conditions import Condition
 
     assert choice.where is not None
     condition = Condition(choice.where)

@@ -30,7 +30,9 @@ _log = logging.getLogger("nexo.client")
 
 def client_name() -> str:
     """The program, the process and the machine, so that an operator knows who holds what."""
-    program = PurePath(sys.argv[0]).name if sys.argv and sys.argv[0] else "python"
+    program = PurePath(sys.argv[0]).name if sys.argv else ""
+    if program in ("", "-", "-c", "-m"):  # no file: a prompt, a pipe or a line
+        program = "python"
     return f"{program}-{os.getpid()}@{socket.gethostname()}"[:CONSUMER_CHARS_MAX]
 
 

@@ -38,7 +38,7 @@ def sql(client: Client, statement: str, *, lake: str | None = None) -> Any:
 def running(client: Client, statement: str, lake: str | None = None) -> Iterator[Statement]:
     """A statement whose answer is taken batch by batch."""
     from nexo.client.blocking.client import Client as BlockingClient
-    from nexo.query.conditions import duckdb_or_refusal
+    from nexo.query.extra import duckdb_or_refusal
 
     duckdb_or_refusal()
     from nexo.query.statements import Statement

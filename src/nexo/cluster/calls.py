@@ -104,7 +104,7 @@ class Gathering:
         guard, peer = self._switch.door.guard, self._switch.peer
         check(caller, operation, Named())
         if isinstance(wanted, calls.DescribeCluster):
-            return commands.pack(describe(node, await node.epochs()))
+            return commands.pack(describe(node, await node.epochs(), await node.post.backlogs()))
         with guard.tell(caller, peer, "rpc", operation.name, resource_of(wanted)):
             if isinstance(wanted, calls.DrainNode):
                 await node.drain(wanted.node)

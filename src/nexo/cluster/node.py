@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from nexo.cluster.placement import ClusterState, Lease, NodeState, plan_of, shard_of, stem_of
+from nexo.cluster.forwarder import Forwarder
+from nexo.cluster.placement import ClusterState, Lease, NodeState, plan_of, shard_of
+from nexo.cluster.post import Elsewhere, Post
 from nexo.engine.clock import SystemClock
 from nexo.engine.engine import Engine
 from nexo.engine.topics import EVENTS_SETTINGS
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 
     from nexo.cluster.store import NodeStore
     from nexo.engine.clock import Clock
+    from nexo.engine.transfers import Backlog
     from nexo.journal.postgresql_cluster import Tables
     from nexo.vocabulary.settings import TopicSettings
 
@@ -103,6 +106,8 @@ class Node:
         self.when_opened: list[Callable[[int], None]] = []
         self.when_closed: list[Callable[[int], None]] = []  # told before a shard is closed
         self.when_moved: list[Callable[[int], None]] = []  # told when it has another owner
+        self.post = Post(self)
+        self._forwarders: dict[int, Forwarder] = {}
 
     # -- Life ---------------------------------------------------------------------------------
 
@@ -311,7 +316,12 @@ class Node:
         self._tokens_told = tables.tokens
         # Before the lease counts again: what was lost meanwhile must not be given out.
         # What was lost once stays so until it was opened again, whoever owns it by now.
-        self._lost |= {shard for shard in self.engines if owners.get(shard) != self.name}
+        # Another may have had it while this node slept, and have given it back: the epoch tells.
+        self._lost |= {
+            shard
+            for shard, engine in self.engines.items()
+            if owners.get(shard) != self.name or tables.epochs[shard] > engine.epoch
+        }
         lapsed = not self.is_held
         self._lease.renewed(asked_s)
         if self._is_away or (lapsed and self.engines):
@@ -397,10 +407,13 @@ class Node:
             new_incarnation=self._new_incarnation,
             is_held=lambda: shard not in self._lost and self.is_held,
             check_place=lambda name: self._check_place(name, shard),
+            elsewhere=Elsewhere(self, shard),
             meters=self.meters,
         )
         await engine.open_apart()
         self.engines[shard] = engine
+        forwarder = self._forwarders[shard] = Forwarder(engine, self.post.push)
+        forwarder.begin()
         if shard == TOKENS_SHARD:
             engine.tokens.guard_with(self._publish_tokens)
         if self.state.owners.get(shard) != self.name:
@@ -418,6 +431,7 @@ class Node:
             return
         for told in self.when_closed:
             told(shard)
+        await self._forwarders.pop(shard).close()
         try:
             await engine.close()
         except NexoError as error:  # what was not written was not confirmed either
@@ -435,10 +449,8 @@ class Node:
         there = self.shard_of(name)
         if there != shard:
             raise InvalidArgument(
-                f"{name!r} lives in shard {there} of the cluster, and what it is to be tied to in "
-                f"shard {shard}: that is not possible yet",
-                f"give both names the same beginning before the first dot, as in "
-                f"{stem_of(name)}.a and {stem_of(name)}.b",
+                f"{name!r} lives in shard {there} of the cluster, not in shard {shard}",
+                "ask any node for it by its name",
             )
 
 
@@ -451,7 +463,7 @@ def decode_tokens(data: bytes) -> dict[str, TokenDefined]:
     return {token.name: token for token in found}
 
 
-def describe(node: Node, epochs: dict[int, int]) -> ClusterFigures:
+def describe(node: Node, epochs: dict[int, int], backlogs: dict[int, Backlog]) -> ClusterFigures:
     """The cluster as `nexo cluster status` shows it."""
     state = node.state
     held = Counter(state.owners.values())
@@ -469,10 +481,16 @@ def describe(node: Node, epochs: dict[int, int]) -> ClusterFigures:
             for each in sorted(state.nodes.values(), key=lambda each: each.name)
         ],
         shards=[
-            ShardFigures(shard, owner, epochs.get(shard, 0))
+            ShardFigures(shard, owner, epochs.get(shard, 0), *_waiting(backlogs.get(shard)))
             for shard, owner in sorted(state.owners.items())
         ],
     )
+
+
+def _waiting(backlog: Backlog | None) -> tuple[int | None, float | None]:
+    if backlog is None:
+        return None, None
+    return backlog.messages, backlog.oldest_ms / 1000
 
 
 def _state_of(node: NodeState) -> str:

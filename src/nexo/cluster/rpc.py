@@ -23,6 +23,8 @@ from nexo.access.caller import ANYONE
 from nexo.cluster.calls import NODE, Gathering
 from nexo.cluster.following import STARTS, AskingLeg, Following
 from nexo.cluster.legs import Leg, NodeLeg, ShardLeg
+from nexo.cluster.links import Links
+from nexo.cluster.post import METHODS
 from nexo.doors.rpc_tcp.access import FRAMES
 from nexo.doors.rpc_tcp.connection import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN
 from nexo.vocabulary.errors import (
@@ -83,6 +85,7 @@ class RpcSwitch:
         self.connections: set[Switch] = set()
         self._tls = tls
         self._server: asyncio.Server | None = None
+        self._links = node.post.peers = Links(node, peer_tls)
         node.when_opened.append(self._shard_opened)
         node.when_closed.append(self._shard_closed)
         node.when_moved.append(self._shard_moved)
@@ -103,6 +106,7 @@ class RpcSwitch:
 
     async def close(self) -> None:
         """Take no more connections, and say goodbye on those that are there."""
+        self._links.close()
         if self._server is not None:
             self._server.close()
         for connection in list(self.connections):
@@ -134,6 +138,7 @@ class Switch(asyncio.Protocol):
         self.passed_hello = b""
         self.caller: Caller | None = None
         self.is_passed = False
+        self.is_node = False  # another node asks for itself
         self.transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._first: FirstFrame | None = FirstFrame(RPC_GREETING_BYTES_MAX)
@@ -287,8 +292,9 @@ class Switch(asyncio.Protocol):
             return
         self.is_passed = hello.passed != "" and compare_digest(hello.passed, self.node.secret)
         try:
-            if self.is_passed and hello.client == NODE:
-                self.caller = ANYONE  # another node asks for itself
+            self.is_node = self.is_passed and hello.client == NODE
+            if self.is_node:
+                self.caller = ANYONE
             else:
                 self.caller = self.door.guard.admit(hello.token, self.peer, "rpc")
         except (Unauthorized, RateLimited) as error:
@@ -354,6 +360,9 @@ class Switch(asyncio.Protocol):
 
     def _take_call(self, received: Frame) -> None:
         called: commands.Called = commands.unpack(received.body, commands.Called)
+        if self.is_node and called.method in METHODS:
+            self.spawn(self._serve(received.correlation, called))
+            return
         if called.method == STARTS:
             shard = self.following.starts_shard(called.params)
             if shard is None:
@@ -366,6 +375,15 @@ class Switch(asyncio.Protocol):
             self.spawn(gathering.work())
         else:
             self.pass_on(gathering.shard(), received)
+
+    async def _serve(self, correlation: int, called: commands.Called) -> None:
+        """What another node asks of this one."""
+        try:
+            answer = await self.node.post.serve(called.method, bytes(called.params))
+        except NexoError as error:
+            self.refuse(correlation, error)
+        else:
+            self.forward(frame_parts(Kind.OK, correlation, b"", [answer]))
 
     def _subscribed(self, subscription: int, shard: int) -> None:
         if (

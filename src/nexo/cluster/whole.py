@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from nexo.cluster.node import Node
     from nexo.engine.engine import Engine
     from nexo.engine.listing import Named
+    from nexo.engine.transfers import Backlog
     from nexo.vocabulary.errors import NexoError
 
 
@@ -57,6 +58,7 @@ class Whole:
         self.memory = _WholeMemory(self._engines)
         self.committer = _WholeCommitter(self._engines)
         self.backups = self
+        self.transfers = _WholeTransfers(node)
         self.events_waiting = sum(engine.events_waiting for engine in self._engines)
 
     async def usage(self) -> Usage:
@@ -82,6 +84,19 @@ class Whole:
 
     def clock_ahead_ms(self) -> int:
         return max([engine.clock_ahead_ms() for engine in self._engines], key=abs, default=0)
+
+
+class _WholeTransfers:
+    def __init__(self, node: Node) -> None:
+        self._engines = node.engines
+
+    def by_shard(self) -> list[tuple[int, Backlog]]:
+        engines = sorted(self._engines.items())
+        return [(shard, engine.transfers.backlog()) for shard, engine in engines]
+
+    def is_elsewhere(self, name: str) -> bool:
+        """It stands for all shards of the node."""
+        return False
 
 
 class _WholeMemory:

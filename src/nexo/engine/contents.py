@@ -112,6 +112,10 @@ class QueueContents(PartOf["QueueActor"]):
             if not self._set_aside(chunk) and not is_aside:
                 raise
 
+    async def read_strictly(self, chunk: Chunk) -> None:
+        """The same for who must not go past what cannot be read: it raises."""
+        await self._contents.read_back(self._actor.queue.lane_of(chunk.first).log, chunk)
+
     def pins(self) -> Pins:
         """For a work that needs several chunks at once."""
         return Pins(self._context.memory)

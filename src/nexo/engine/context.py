@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from nexo.engine.rows import SharedRows
     from nexo.engine.supervisor import Supervisor
     from nexo.engine.topics import Topics
+    from nexo.engine.transfers import Transfers
     from nexo.journal.port import Journal
     from nexo.telemetry.meters import Meters
     from nexo.vocabulary.errors import NexoError
@@ -47,6 +48,7 @@ class Context:
     queues: Queues
     topics: Topics
     mover: Mover
+    transfers: Transfers
     # Of a shard: whether the state is still this process's to give out, and the names that may be
     # in it. A broker that is alone is never asked.
     is_held: Callable[[], bool] | None = None

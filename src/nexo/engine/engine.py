@@ -32,14 +32,15 @@ from nexo.engine.supervisor import Supervisor
 from nexo.engine.tokens import Tokens
 from nexo.engine.topic_actor import TopicActor
 from nexo.engine.topics import EVENTS_SETTINGS, Kept, Topics, check_bindable, check_deletable
+from nexo.engine.transfers import Targets, Transfers
 from nexo.journal.port import CATALOG
 from nexo.machine.queue import Queue
 from nexo.machine.topic import Topic
 from nexo.telemetry.meters import Meters
 from nexo.vocabulary import limits
-from nexo.vocabulary.errors import InvalidArgument, NotReady, ReadOnly
+from nexo.vocabulary.errors import InvalidArgument, NotReady, QueueNotFound, ReadOnly
 from nexo.vocabulary.limits import CLOSE_MS, COMMIT_OVERDUE_MS
-from nexo.vocabulary.names import EVENTS_TOPIC, check_name, dead_letter_name
+from nexo.vocabulary.names import EVENTS_TOPIC, check_name
 from nexo.vocabulary.settings import QueueSettings, TopicSettings, check_filter, check_room
 from nexo.vocabulary.sns import check_subscription
 from nexo.vocabulary.start import LATEST
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from nexo.engine.listing import Named
     from nexo.engine.moves import Chosen, Resumed
     from nexo.engine.recovery import Recovered
+    from nexo.engine.transfers import Elsewhere
     from nexo.journal.port import Journal
     from nexo.vocabulary.changes import QueueDefined
     from nexo.vocabulary.errors import NexoError
@@ -77,12 +79,13 @@ class Engine:
         new_incarnation: Callable[[], int],
         is_held: Callable[[], bool] | None = None,
         check_place: Callable[[str], None] | None = None,
+        elsewhere: Elsewhere | None = None,
         meters: Meters | None = None,
     ) -> None:
         """`events` is what the topic of events keeps; None: the life of messages is not told. Of a
-        shard of a cluster `is_held` tells whether anything of it may be given out now, and
-        `check_place` refuses a name that lives in another; its `meters` are those of the node, and
-        `events_name` is its own."""
+        shard of a cluster `is_held` tells whether anything of it may be given out now,
+        `check_place` refuses a name that lives in another, and `elsewhere` finds it there; its
+        `meters` are those of the node, and `events_name` is its own."""
         self._journal = journal
         context = self._context = Context()
         context.is_held, context.check_place = is_held, check_place
@@ -101,6 +104,7 @@ class Engine:
         self._catalog = context.catalog = CatalogActor(context)
         self._queues = context.queues = Queues(context, new_incarnation)
         self._topics = context.topics = Topics(context, events, events_name)
+        self.transfers = context.transfers = Transfers(context, elsewhere)
         self.tokens = Tokens(context)
         self.committer, self.memory, self.meters = context.committer, context.memory, context.meters
         self.tasks = MoveTasks(context, self._redrive_all, new_incarnation)
@@ -157,7 +161,7 @@ class Engine:
         finally:
             self._context.committer.stop()
             stopped = NotReady("the broker has stopped", "try again when it is back")
-            for queue in self._queues.actors.values():
+            for queue in self._queues.all():
                 queue.close(stopped)
             for topic in self._topics.actors.values():
                 topic.close(stopped)
@@ -207,7 +211,20 @@ class Engine:
         """The same to look at it, also while it is out of service."""
         self._check_place(name)
         self._catalog.catalog.queue(name)
-        return self._queues.actors[name]
+        found = self._queues.actors.get(name)
+        if found is None:  # it is hidden
+            raise QueueNotFound(f"there is no queue {name!r:.100}", "create it first")
+        return found
+
+    async def settings_of(self, name: str) -> QueueSettings | None:
+        """Those of a queue, also of one in another shard; None if it is not there."""
+        if self.transfers.is_elsewhere(name):
+            try:
+                return (await self.transfers.find(name)).settings
+            except QueueNotFound:
+                return None
+        found = self._queues.actors.get(name)
+        return None if found is None else found.settings
 
     def definition(self, name: str) -> QueueDefined:
         """When a queue was created and last edited, and with which settings."""
@@ -251,7 +268,7 @@ class Engine:
         """Create a queue; the same name with the same settings is the same queue."""
         self._context.check_writable()
         settings = settings or QueueSettings()
-        self._check_place(name, settings)
+        self._check_place(name)
         if name not in self.queues:
             check_room("queues", len(self.queues) + 1, limits.QUEUES_MAX)
         actor = self._queues.define(name, settings)
@@ -260,7 +277,7 @@ class Engine:
 
     async def edit_queue(self, name: str, settings: QueueSettings) -> None:
         self._context.check_writable()
-        self._check_place(name, settings)
+        self._check_place(name)
         self._catalog.catalog.edit_queue(name, settings, self._context.clock.now_ms())
         self._queues.edit(name, settings)
         await self._catalog.durable()
@@ -273,13 +290,10 @@ class Engine:
         self._queues.drop(name)
         await self._catalog.durable()
 
-    def _check_place(self, name: str, settings: QueueSettings | None = None) -> None:
-        """Of a shard: refuse what lives in another, or names dead letters that would."""
-        check = self._context.check_place
-        if check is not None:
-            check(name)
-            if settings is not None and settings.max_attempts is not None:
-                check(dead_letter_name(name, settings.dead_letter))
+    def _check_place(self, name: str) -> None:
+        """Of a shard: refuse what lives in another."""
+        if self._context.check_place is not None:
+            self._context.check_place(name)
 
     async def redrive(
         self,
@@ -292,17 +306,10 @@ class Engine:
         """Send dead letters back to their source, or to another queue."""
         self._context.check_writable()
         source = self.queue(name)
-        self.check_target(name, to)
-
-        def target_of(source_name: str | None) -> QueueActor | None:
-            if to is not None:
-                return self.queue(to)  # once it is gone, the redrive has failed
-            target = self.queues.get(source_name) if source_name is not None else None
-            if target is not None:
-                target.check_in_service()
-            return target
-
-        task = MoveTask(self._context, source, target_of, rate, to, chosen, resumed)
+        if resumed is None:  # else that is looked at when it moves something: shards open in turn
+            await self.check_target(name, to)
+        targets = Targets(self._context, to, chosen is not None and chosen.bodies is not None)
+        task = MoveTask(self._context, source, targets, rate, to, chosen, resumed)
         return self.tasks.started(task)
 
     async def _redrive_all(
@@ -310,9 +317,11 @@ class Engine:
     ) -> MoveTask:
         return await self.redrive(name, to, rate, resumed=resumed)
 
-    def check_target(self, name: str, to: str | None) -> None:
+    async def check_target(self, name: str, to: str | None) -> None:
         """Refuse a redrive that leads nowhere."""
-        if to is not None and self.queue(to) is self.queue(name):
+        if to is not None and self.transfers.is_elsewhere(to):
+            await self.transfers.find(to)
+        elif to is not None and self.queue(to) is self.queue(name):
             raise InvalidArgument(f"queue {name!r} cannot be redriven into itself")
 
     # -- Topics -------------------------------------------------------------------------------
@@ -371,19 +380,16 @@ class Engine:
         self._context.check_writable()
         check_bindable(topic)
         self._check_place(topic)
-        self._check_place(queue)
         check_filter(where)
         check_subscription(sns)
+        if self.transfers.is_elsewhere(queue):
+            await self._bind_elsewhere(topic, queue, where, start, create, sns)
+            return
         if create and queue not in self.queues:
             check_room("queues", len(self.queues) + 1, limits.QUEUES_MAX)
         actor = self.topic(topic)
-        bindings = self._catalog.catalog.binding_count + 1
-        if bindings > limits.BINDINGS_MAX and not self._catalog.catalog.is_bound(topic, queue):
-            check_room("bindings", bindings, limits.BINDINGS_MAX)
-        kept = Kept(actor, where)
-        if start != LATEST and not self._catalog.catalog.is_bound(topic, queue):
-            await kept.choose(start)  # from here on nothing else comes in between
-            self._context.check_writable()
+        kept = await self._kept(actor, queue, where, start)
+        # From here on nothing else comes in between.
         tied = [self.queues[queue]] if queue in self.queues else []
         self._context.committer.tie(self._catalog, actor, *tied)
         if create and not tied:
@@ -392,6 +398,49 @@ class Engine:
         is_new = self._catalog.catalog.bind(topic, queue, where, sns)
         if is_new and start != LATEST:
             kept.hand_over(self.queues[queue], self._context.rows.share)
+        await self._catalog.durable()
+
+    async def _kept(
+        self, actor: TopicActor, queue: str, where: dict[str, str] | None, start: Start
+    ) -> Kept:
+        """What is to be handed over to a queue that is to be bound, if there is room for that."""
+        catalog = self._catalog.catalog
+        bindings = catalog.binding_count + 1
+        is_bound = catalog.is_bound(actor.name, queue)
+        if bindings > limits.BINDINGS_MAX and not is_bound:
+            check_room("bindings", bindings, limits.BINDINGS_MAX)
+        kept = Kept(actor, where)
+        if start != LATEST and not is_bound:
+            await kept.choose(start)
+            self._context.check_writable()
+        return kept
+
+    async def _bind_elsewhere(
+        self,
+        topic: str,
+        queue: str,
+        where: dict[str, str] | None,
+        start: Start,
+        create: bool,
+        sns: Subscription | None,
+    ) -> None:
+        """Bind what stands here for a queue of another shard, as it lives now."""
+        actor = self.topic(topic)
+        found = await self.transfers.find(queue, create)
+        hidden = self.transfers.bound_name(queue, found.incarnation)
+        kept = await self._kept(actor, hidden, where, start)
+        self._context.check_writable()
+        actor.check_in_service()
+        self._context.committer.tie(self._catalog, actor)
+        stands = self.transfers.bind(queue, found.incarnation)
+        self._context.committer.tie(stands)
+        actor.fan_out()
+        for former in self.transfers.bound(actor.owner, queue):
+            if former is not stands:  # of a queue of that name that was deleted
+                self._catalog.catalog.unbind(topic, former.queue.name)
+        is_new = self._catalog.catalog.bind(topic, hidden, where, sns)
+        if is_new and start != LATEST:
+            kept.hand_over(stands, self._context.rows.share)
         await self._catalog.durable()
 
     async def starts(self, pattern: str, start: Start) -> dict[str, int]:
@@ -418,19 +467,25 @@ class Engine:
 
     async def unbind(self, topic: str, queue: str) -> None:
         self._context.check_writable()
-        self.topic(topic).fan_out()
-        self._catalog.catalog.unbind(topic, queue)
+        actor = self.topic(topic)
+        actor.fan_out()
+        if self.transfers.is_elsewhere(queue):
+            for stands in self.transfers.bound(actor.owner, queue):
+                self._catalog.catalog.unbind(topic, stands.queue.name)
+                self.transfers.forget_idle(stands)
+        else:
+            self._catalog.catalog.unbind(topic, queue)
         await self._catalog.durable()
 
     # -- Loading ------------------------------------------------------------------------------
 
     def can_be_alone(self, actor: Participant) -> bool:
         """The catalog is everybody's; an actor that was deleted is part of its change."""
-        known: set[Participant] = {*self.queues.values(), *self._topics.actors.values()}
+        known: set[Participant] = {*self._queues.all(), *self._topics.actors.values()}
         return actor in known
 
     def suspend_all(self, error: NexoError) -> None:
-        for queue in self._queues.actors.values():
+        for queue in self._queues.all():
             queue.suspend(error)
         for topic in self._topics.actors.values():
             topic.suspend(error)
@@ -442,7 +497,7 @@ class Engine:
             load_topic(topic, stored)
             return topic
         assert isinstance(actor, QueueActor)
-        defined = self._catalog.catalog.queue(actor.name)
+        defined = self._catalog.catalog.queue(actor.queue.name)
         queue = new_queue(defined, context.row_numbers, context.first_lease)
         load_queue(queue, stored)
         return queue
@@ -482,5 +537,5 @@ class Engine:
     def resume(self) -> None:
         """The disk takes payloads again: go on with what had to wait for it."""
         self._topics.define_events()
-        for actor in list(self.queues.values()):  # a move may create dead-letter queues
+        for actor in self._queues.all():
             actor.tick()

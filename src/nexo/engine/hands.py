@@ -9,8 +9,9 @@ import msgspec
 from nexo.engine import peek
 from nexo.engine.chosen import DISCARD, REDRIVE, ChosenTask, find
 from nexo.engine.moves import Chosen
+from nexo.engine.transfers import TransferActor
 from nexo.machine import discard as rules
-from nexo.machine.push import push
+from nexo.machine.push import push, push_moved
 from nexo.vocabulary.attributes import TEXT, Typed, decode_typed, encode_typed
 from nexo.vocabulary.batch import Batch, batch_of
 from nexo.vocabulary.errors import InvalidArgument, MessageNotFound, WrongState
@@ -46,7 +47,7 @@ class Hands:
         """Send those that are meant back to their sources, or to another queue, in steps."""
         engine, source = self._engine, self._engine.queue(name)
         self._context.check_writable()
-        engine.check_target(name, to)
+        await engine.check_target(name, to)
 
         async def act(seqs: list[int]) -> tuple[int, int]:
             step = await engine.redrive(name, to, chosen=Chosen(seqs))
@@ -79,7 +80,7 @@ class Hands:
         found = await peek.find(source, seq)
         if found is None:
             raise MessageNotFound(f"message {message} is no longer in queue {name!r}")
-        target = self._engine.queue(to) if to is not None else self._target(source, found)
+        target = self._target(source, found) if to is None else await self._named(to)
         batch = _changed(found, changes, target)
         committer = self._context.committer
         await committer.room()
@@ -94,7 +95,8 @@ class Hands:
             )
         committer.tie(source, target)
         now_ms = self._context.clock.now_ms()
-        accepted = push(target.queue, batch, now_ms)
+        is_elsewhere = isinstance(target, TransferActor)
+        accepted = (push_moved if is_elsewhere else push)(target.queue, batch, now_ms)
         rules.discard(source.queue, [seq], now_ms)
         committer.accept(batch.size)
         committer.enlist(target)
@@ -113,6 +115,15 @@ class Hands:
     def targets_of(self, name: str) -> tuple[str, ...]:
         """Where a message of this queue may go when it is sent again and nobody says where."""
         return self.sources_of(name) or (name,)
+
+    async def _named(self, name: str) -> QueueActor:
+        """The queue of a name, or what stands here for one in another shard."""
+        transfers = self._context.transfers
+        if not transfers.is_elsewhere(name):
+            return self._engine.queue(name)
+        await transfers.find(name)
+        self._context.check_writable()
+        return transfers.to(name)
 
     def _target(self, source: QueueActor, found: Message) -> QueueActor:
         letter, allowed = found.dead_letter, self.targets_of(source.name)

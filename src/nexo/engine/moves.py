@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from nexo.engine.context import Context
     from nexo.engine.queue_actor import QueueActor
+    from nexo.engine.transfers import Targets
     from nexo.machine.chunk import Chunk
     from nexo.machine.queue import Doomed, Queue
     from nexo.machine.span import Span
@@ -169,7 +170,7 @@ class MoveTask(Ending):
         self,
         context: Context,
         source: QueueActor,
-        target_of: Callable[[str | None], QueueActor | None],
+        targets: Targets,
         rate: float | None,
         to: str | None = None,
         chosen: Chosen | None = None,
@@ -179,7 +180,7 @@ class MoveTask(Ending):
             raise InvalidArgument("rate must be a number of messages per second above 0")
         self._context = context
         self._source = source
-        self._target_of = target_of
+        self._targets = targets
         self._rate = self.rate = rate
         self.to = to
         self.started_ms = context.clock.now_ms() if resumed is None else resumed.started_ms
@@ -251,6 +252,8 @@ class MoveTask(Ending):
                         left = self._pass_over(chunk, left)
                     else:
                         pins.add(chunk)
+                if self._context.transfers.is_sharded and source.queue is queue:
+                    await self._targets.learn(_sources(queue, left))
             if self._context.refusal is not None:
                 raise self._context.refusal.anew()
             if source.queue is not queue:  # what was picked is of a state that was given up
@@ -292,9 +295,9 @@ class MoveTask(Ending):
             if not rules.is_picked(self._source.queue, lease, span):
                 continue
             for seq, name in enumerate(rules.sources(span), span.first):
-                target = self._target_of(name)
+                target = self._targets.of(name)
                 size = len(self._bodies[seq])
-                if target is not None and size > target.settings.max_message_bytes:
+                if target is not None and size > self._targets.max_message_bytes(name, target):
                     raise MessageTooLarge(
                         f"a new body of {size} bytes is larger than queue {target.name!r} takes",
                         "nothing was moved: make it shorter, or raise max_message_bytes",
@@ -310,7 +313,7 @@ class MoveTask(Ending):
             while stop < span.end and names[stop - base] == name:
                 stop += 1
             last = stop == span.end
-            target = self._target_of(name)  # before anything is split: it may be refused
+            target = self._targets.of(name)  # before anything is split: it may be refused
             own, part = rules.split(queue, lease, span, stop)
             if target is None or target is self._source:
                 self._skipped.append((queue, own))
@@ -329,6 +332,12 @@ class MoveTask(Ending):
         gone = move(self._context, self._source, target, lease, part, batch, Cause.REDRIVEN)
         assert gone, "what was picked is there until it departs"
         return batch.count
+
+
+def _sources(queue: Queue, picked: list[tuple[int, Span]]) -> set[str | None]:
+    """Where those came from that are there."""
+    spans = [span for lease, span in picked if rules.is_picked(queue, lease, span)]
+    return {name for span in spans for name in rules.sources(span)}
 
 
 def _missing(queue: Queue, picked: list[tuple[int, Span]]) -> Chunk | None:

@@ -13,8 +13,9 @@ import msgspec
 from nexo.engine.listing import Named
 from nexo.engine.queue_actor import QueueActor
 from nexo.engine.recovery import new_queue
+from nexo.engine.transfers import TransferActor
 from nexo.vocabulary.errors import QueueNotFound
-from nexo.vocabulary.names import dead_letter_name
+from nexo.vocabulary.names import TRANSFER_PREFIX, dead_letter_name
 from nexo.vocabulary.settings import QueueSettings
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class Queues:
         self._context = context
         self._new_incarnation = new_incarnation
         self.actors: Named[QueueActor] = Named()
+        self.transfers: dict[str, TransferActor] = {}  # hidden ones, see there
         self._by_owner: dict[int, QueueActor] = {}
 
     def define(self, name: str, settings: QueueSettings) -> QueueActor:
@@ -52,6 +54,21 @@ class Queues:
         context.catalog.enlist()
         return actor
 
+    def define_transfer(self, name: str, settings: QueueSettings) -> TransferActor:
+        """The same for a hidden one."""
+        actor = self.transfers.get(name)
+        if actor is None:
+            context, now_ms = self._context, self._context.clock.now_ms()
+            defined = context.catalog.catalog.define_queue(
+                name, settings, self._new_incarnation(), now_ms, system=True
+            )
+            queue = new_queue(defined, context.row_numbers, context.first_lease)
+            actor = TransferActor(context, defined.owner, queue)
+            self._add(name, actor)
+            actor.begin()
+            context.catalog.enlist()
+        return actor
+
     def edit(self, name: str, settings: QueueSettings) -> None:
         """The settings of a queue that the catalog has just been told of."""
         actor = self.actors[name]
@@ -62,17 +79,29 @@ class Queues:
 
     def drop(self, name: str) -> None:
         """The queue and all that is in it are gone, in the commit of the catalog."""
-        context, actor = self._context, self.actors[name]
-        context.committer.tie(context.catalog, actor)
+        actor = self.actors[name]
+        self._context.committer.tie(self._context.catalog, actor)
         actor.flush()
-        owner = context.catalog.catalog.drop_queue(name)
-        del self.actors[name], self._by_owner[owner]
+        self._drop(actor, retired=self._context.transfers.has_fed(name))
+        del self.actors[name]
+
+    def drop_transfer(self, actor: TransferActor) -> None:
+        """The same for a hidden one; its bindings go with it."""
+        self._context.committer.tie(self._context.catalog, actor)
+        self._drop(actor)
+        del self.transfers[actor.queue.name]
+
+    def _drop(self, actor: QueueActor, retired: bool = False) -> None:
+        context, name = self._context, actor.queue.name
+        owner = context.catalog.catalog.drop_queue(name, retired)
+        del self._by_owner[owner]
         context.out_of_service.pop(owner, None)
         actor.clear_out()
         # A queue of the same name must not take the receipts of this one for its own.
         context.first_lease = max(context.first_lease, actor.queue.next_lease)
         context.committer.enlist(actor)
-        actor.close(QueueNotFound(f"queue {name!r} was deleted"))
+        context.catalog.enlist()
+        actor.close(QueueNotFound(f"queue {actor.name!r} was deleted"))
         context.memory.forget(actor)
 
     def dead_letters_of(self, source: QueueActor) -> QueueActor | None:
@@ -81,6 +110,8 @@ class Queues:
         settings = source.settings
         name = dead_letter_name(source.name, settings.dead_letter)
         actor = self.actors.get(name)
+        if actor is None and self._context.transfers.is_elsewhere(name):
+            return self._context.transfers.dead_letters(name)
         if actor is None:
             if name in self._context.catalog.catalog.retired:
                 return None
@@ -98,10 +129,13 @@ class Queues:
     def load(self, queues: dict[int, Queue]) -> None:
         """Queues as the journal has them; actors that exist stay, with new state."""
         known, self.actors, self._by_owner = self._by_owner, Named(), {}
+        self.transfers = {}
         for owner, queue in queues.items():
             actor = known.pop(owner, None)
             if actor is None:
-                actor = QueueActor(self._context, owner, queue)
+                is_hidden = queue.name.startswith(TRANSFER_PREFIX)
+                kind = TransferActor if is_hidden else QueueActor
+                actor = kind(self._context, owner, queue)
                 actor.begin()
             else:
                 actor.adopt(queue)
@@ -111,5 +145,12 @@ class Queues:
             actor.close(QueueNotFound(f"queue {actor.name!r} could not be created"))
 
     def _add(self, name: str, actor: QueueActor) -> None:
-        self.actors[name] = actor
+        if isinstance(actor, TransferActor):
+            self.transfers[name] = actor
+        else:
+            self.actors[name] = actor
         self._by_owner[actor.owner] = actor
+
+    def all(self) -> list[QueueActor]:
+        """Those of users, and the hidden ones."""
+        return list(self._by_owner.values())

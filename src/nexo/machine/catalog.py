@@ -130,10 +130,17 @@ class Catalog:
         return next((each for each in known if each is not None and each.owner == owner), None)
 
     def define_queue(
-        self, name: str, settings: QueueSettings, incarnation: int, now_ms: int
+        self,
+        name: str,
+        settings: QueueSettings,
+        incarnation: int,
+        now_ms: int,
+        system: bool = False,
     ) -> c.QueueDefined:
-        """Create a queue. The same name with the same settings is the same queue."""
-        check_name(name)
+        """Create a queue. The same name with the same settings is the same queue. Only the broker
+        itself may use a reserved name."""
+        if not system:
+            check_name(name)
         check_queue_settings(name, settings)
         known = self.queues.get(name)
         if known is not None:
@@ -189,9 +196,9 @@ class Catalog:
         self._define(defined)
         return defined
 
-    def drop_queue(self, name: str) -> int:
+    def drop_queue(self, name: str, retired: bool = False) -> int:
         owner = self.queue(name).owner
-        self._drop(owner)
+        self._drop(owner, retired)
         return owner
 
     def drop_topic(self, name: str) -> int:
@@ -281,7 +288,7 @@ class Catalog:
             self.topics[change.name] = change
             self._number(change)
         elif isinstance(change, c.Dropped):
-            self._forget(change.owner)
+            self._forget(change.owner, change.retired)
         elif isinstance(change, c.Bound):
             self._unbind(change.topic, change.queue)  # with another filter it goes to the end
             self._bind(change)
@@ -307,8 +314,8 @@ class Catalog:
         self.apply(defined)
         self.changes.append(defined)
 
-    def _drop(self, owner: int) -> None:
-        dropped = c.Dropped(owner)
+    def _drop(self, owner: int, retired: bool = False) -> None:
+        dropped = c.Dropped(owner, retired)
         self.apply(dropped)
         self.changes.append(dropped)
 
@@ -329,7 +336,7 @@ class Catalog:
             del self._sources[target]
             self.retired.pop(target, None)
 
-    def _forget(self, owner: int) -> None:
+    def _forget(self, owner: int, retired: bool = False) -> None:
         known = self.definition(owner)
         if known is None:
             return
@@ -337,7 +344,7 @@ class Catalog:
         if isinstance(known, c.QueueDefined):
             del self.queues[known.name]
             self._count_source(known, -1)
-            if known.name in self._sources:
+            if retired or known.name in self._sources:
                 self.retired[known.name] = None
             for number in [each.number for each in self.moves.values() if each.source == owner]:
                 del self.moves[number]

@@ -32,7 +32,7 @@ def pick(queue: Queue, count: int, runs_max: int = END) -> list[tuple[int, Span]
     picked: list[tuple[int, Span]] = []
     while count > 0 and len(picked) < runs_max and (lane := queue.next_lane()) is not None:
         span = lane.line.take(count, lane.log.settled)
-        picked.append((_lease_for_move(queue, span), span))
+        picked.append((lease_for_move(queue, span), span))
         count -= span.end - span.first
     return picked
 
@@ -49,11 +49,12 @@ def pick_these(queue: Queue, seqs: list[int]) -> list[tuple[int, Span]]:
             chunks = [(seq, lane.log.chunk_of(seq)) for seq in wanted]
             found = [lane.line.cut(seq, chunk.group(seq)) for seq, chunk in chunks if chunk]
             spans = [span for span in found if span is not None]
-        picked += [(_lease_for_move(queue, span), span) for span in spans]
+        picked += [(lease_for_move(queue, span), span) for span in spans]
     return picked
 
 
-def _lease_for_move(queue: Queue, span: Span) -> int:
+def lease_for_move(queue: Queue, span: Span) -> int:
+    """Put messages aside for a move."""
     lease = queue.next_lease
     queue.next_lease += 1
     span.state = State.MOVING
@@ -130,6 +131,12 @@ def redriven(queue: Queue, span: Span) -> Batch:
     return _batch(queue, span, None)
 
 
+def carried(queue: Queue, span: Span) -> Batch:
+    """The batch that goes on to where it was sent: the same messages with what is known of them.
+    When they came is said with each of them."""
+    return msgspec.structs.replace(_batch(queue, span, None, keeps_fate=True), created=None)
+
+
 def with_bodies(batch: Batch, bodies: list[bytes]) -> Batch:
     """The same messages with other bodies."""
     fresh = batch_of(bodies)
@@ -148,7 +155,7 @@ def sources(span: Span) -> list[str | None]:
     return found
 
 
-def _batch(queue: Queue, span: Span, fate: DeadLetter | None) -> Batch:
+def _batch(queue: Queue, span: Span, fate: DeadLetter | None, keeps_fate: bool = False) -> Batch:
     chunk = span.chunk
     content, start = chunk.content, chunk.index(span.first)
     assert content is not None, "the content is read back before a move"
@@ -163,7 +170,7 @@ def _batch(queue: Queue, span: Span, fate: DeadLetter | None) -> Batch:
         known = cut.origins[offset] if cut.origins else None
         seq = span.first + offset
         origins.append(
-            Origin(known.id, known.created_ms, fate)
+            Origin(known.id, known.created_ms, known.dead_letter if keeps_fate else fate)
             if known
             else Origin(message_id(queue.incarnation, seq), chunk.created_ms(seq), fate)
         )

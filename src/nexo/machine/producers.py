@@ -21,8 +21,11 @@ from nexo.vocabulary.limits import (
     PRODUCER_IDLE_MS,
     PRODUCER_NUMBER_MAX,
     PRODUCER_RESULTS_KEPT,
+    PRODUCERS_FORGOTTEN,
     PRODUCERS_MAX,
+    PRODUCERS_PASSED_OVER,
 )
+from nexo.vocabulary.names import TRANSFER_PREFIX
 
 _UINT64 = "Q"
 _INT64 = "q"
@@ -48,6 +51,10 @@ class Producer:
     @property
     def lowest(self) -> int:
         return self._numbers[0]
+
+    @property
+    def highest(self) -> int:
+        return self._numbers[-1]
 
     def answer(self, number: int) -> list[int] | None:
         """Flat ranges; None if it has none."""
@@ -126,6 +133,15 @@ class Producers:
             return []
         return answer
 
+    def highest(self, name: str) -> int:
+        """The highest number of a producer; 0 if it is not known."""
+        producer = self.by_name.get(name)
+        return 0 if producer is None else producer.highest
+
+    def has_transfers(self) -> bool:
+        """Whether something came from another shard of a cluster."""
+        return any(name.startswith(TRANSFER_PREFIX) for name in self.by_name)
+
     def remember(
         self, name: str, number: int, now_ms: int, ranges: list[int], checksum: int = 0
     ) -> None:
@@ -137,7 +153,20 @@ class Producers:
             by_name.move_to_end(name)
         producer.seen_ms = now_ms
         producer.remember(number, ranges, checksum)
-        oldest = next(iter(by_name))
+        for _ in range(PRODUCERS_FORGOTTEN):
+            self._forget_oldest(now_ms)
+
+    def _forget_oldest(self, now_ms: int) -> None:
+        """Of clients. A transfer may be repeated as long as it waits, and that has no end: its
+        producer is known as long as the queue is there."""
+        by_name = self.by_name
+        for _ in range(PRODUCERS_PASSED_OVER):
+            oldest = next(iter(by_name))
+            if not oldest.startswith(TRANSFER_PREFIX):
+                break
+            by_name.move_to_end(oldest)
+        else:
+            return
         if len(by_name) > PRODUCERS_MAX or by_name[oldest].seen_ms <= now_ms - PRODUCER_IDLE_MS:
             del by_name[oldest]
 
@@ -162,4 +191,13 @@ def check_number(number: int) -> None:
         raise InvalidArgument(
             f"push number {number} is not between 0 and {PRODUCER_NUMBER_MAX}",
             "number the pushes of a producer from 1 on",
+        )
+
+
+def check_producer(name: str) -> None:
+    """Refuse the name of a client that would never be forgotten."""
+    if name.startswith(TRANSFER_PREFIX):
+        raise InvalidArgument(
+            f"{name!r:.100} is reserved: producers of that name are for the broker",
+            "choose another name",
         )

@@ -15,7 +15,7 @@ import msgspec
 
 from nexo.machine import deduplication
 from nexo.machine.events import add_pushed
-from nexo.machine.producers import Producers, check_number
+from nexo.machine.producers import Producers, check_number, check_producer
 from nexo.machine.span import Span, ranges_of_seqs
 from nexo.vocabulary import limits
 from nexo.vocabulary.batch import batch_of, largest_message
@@ -83,6 +83,7 @@ def push(
     a checksum too, only if it was accepted with the same one."""
     now_ms = queue.advance(now_ms)
     if producer:
+        check_producer(producer)
         check_number(number)
         producers = queue.producers
         known = None if producers is None else producers.answer(producer, number, checksum)

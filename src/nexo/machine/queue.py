@@ -30,6 +30,7 @@ from nexo.vocabulary.limits import (
     SEQUENCE_BITS,
     SWEPT_AT_ONCE,
 )
+from nexo.vocabulary.names import TRANSFER_PREFIX
 from nexo.vocabulary.states import State
 
 if TYPE_CHECKING:
@@ -271,7 +272,10 @@ class Queue:
         return self.lanes_by_priority[seq >> SEQUENCE_BITS]
 
     def begin_groups(self) -> None:
-        """The first message with a group came: the lines are kept by group from now on."""
+        """The first message with a group came: the lines are kept by group from now on. What is on
+        its way to another shard stays in its order: it is told there by its numbers."""
+        if self.name.startswith(TRANSFER_PREFIX):
+            return
         self.busy = Busy()
         for held in self.leases.values():
             for span in held:

@@ -6,8 +6,9 @@ It sees the columns of Spark, and `text` (the body as UTF-8), `reason` (of a dea
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from nexo.query.extra import duckdb_or_refusal
 from nexo.query.rows import DEAD_LETTER_PREFIX, queue_rows
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.states import State
@@ -20,16 +21,6 @@ if TYPE_CHECKING:
 
 STATES = {int(state): state.name.lower() for state in State}
 REASON = f"attributes['{DEAD_LETTER_PREFIX}reason']"
-INSTALL = "pip install 'nexo-broker[sql]'"
-
-
-def duckdb_or_refusal() -> Any:
-    """The module; who has not installed it is told how."""
-    try:
-        import duckdb
-    except ImportError:
-        raise InvalidArgument("SQL needs DuckDB, which is not installed", INSTALL) from None
-    return duckdb
 
 
 def with_text(rows: pa.RecordBatch) -> pa.Table:

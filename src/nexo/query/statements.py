@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from nexo.query.conditions import INSTALL, duckdb_or_refusal, with_text
+from nexo.query.conditions import with_text
+from nexo.query.extra import INSTALL, duckdb_or_refusal
 from nexo.query.rows import QUEUE_SCHEMA, TOPIC_SCHEMA
 from nexo.vocabulary.errors import InvalidArgument, NexoError
 
@@ -32,6 +33,7 @@ _CALL = re.compile(
 _WORD = re.compile(r'"((?:[^"]|"")*)"|([A-Za-z_][A-Za-z0-9_]*)')
 _UNKNOWN = re.compile(r"Table with name (?P<name>\S+) does not exist")
 _ROWS_AT_ONCE = 10_000
+_CHANGES = frozenset({"DELETE", "UPDATE", "INSERT", "DROP", "ALTER", "MERGE_INTO"})
 
 
 class Statement:
@@ -60,12 +62,22 @@ class Statement:
     def run(self) -> pa.RecordBatchReader:
         """The answer as it comes, in record batches."""
         try:
+            self._check_reads()
             relation = self._connection.sql(self._text)
             if relation is None:
                 raise InvalidArgument("the statement returns no rows", "write a SELECT")
             return relation.to_arrow_reader(_ROWS_AT_ONCE)
         except self._duckdb.Error as error:
             raise self.refusal(error) from None
+
+    def _check_reads(self) -> None:
+        """DuckDB would refuse a change too, with words about views that nobody made."""
+        kinds = {each.type.name for each in self._connection.extract_statements(self._text)}
+        if kinds & _CHANGES:
+            raise InvalidArgument(
+                "SQL reads messages and cannot change them",
+                "use nexo queue discard, resend, redrive or purge",
+            )
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The same, with errors in our words."""
@@ -167,13 +179,22 @@ def _lake_table(lake: str | None, name: str) -> Any:
         )
     try:
         from deltalake import DeltaTable
-        from deltalake.exceptions import DeltaError
+        from deltalake.exceptions import DeltaError, TableNotFoundError
     except ImportError:
         raise InvalidArgument("the lake needs the package deltalake", INSTALL) from None
     try:
         return DeltaTable(f"{lake.rstrip('/')}/{name}").to_pyarrow_dataset()
+    except TableNotFoundError:
+        raise InvalidArgument(
+            f"the lake {lake} has no table {name}",
+            f"check the location of the lake; nexo pipeline run {_job_of(name)} writes the table",
+        ) from None
     except (DeltaError, OSError) as error:
         raise InvalidArgument(
-            f"the lake {lake} has no table {name} that can be read: {str(error)[:200]}",
-            "nexo pipeline run archive writes it",
+            f"the table {name} of the lake {lake} cannot be read: {str(error)[:200]}",
+            f"nexo pipeline run {_job_of(name)} writes it",
         ) from None
+
+
+def _job_of(table: str) -> str:
+    return "insights" if table.startswith("insights/") else "archive"

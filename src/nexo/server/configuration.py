@@ -9,6 +9,7 @@ changed.
 from __future__ import annotations
 
 import difflib
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from msgspec.structs import FieldInfo
 
 CONFIGURATION_FILE = "nexo.toml"
+_NUMBER = re.compile(r"\d+")
 SIZES = frozenset({"memory_limit", "events_retention_bytes"})  # may be written as 512MB
 DURATIONS = frozenset({"events_retention"})  # may be written as 24h
 
@@ -224,7 +226,9 @@ def _convert(name: str, value: Any, where: str) -> Any:
         return msgspec.convert(value, _FIELDS[name].type, strict=False)
     except msgspec.ValidationError as error:
         choices = choices_of(_FIELDS[name])
-        wanted = "choose " + ", ".join(choices) if choices else _plain(str(error))
+        wanted = f"choose {' or '.join(choices)}" if choices else _plain(str(error))
+        if name in SIZES:
+            wanted = _NUMBER.sub(lambda found: show_size(int(found[0])), wanted)
         raise InvalidArgument(f"{where} does not take {value!r:.80}", wanted) from None
     except InvalidArgument as error:
         raise InvalidArgument(f"{where}: {error.message}", error.hint) from None
@@ -233,4 +237,5 @@ def _convert(name: str, value: Any, where: str) -> Any:
 def _plain(complaint: str) -> str:
     """msgspec speaks of Python's types."""
     words = complaint.replace("`int`", "a whole number").replace("`str`", "a text")
+    words = words.replace(" >= ", " of at least ").replace(" <= ", " of at most ")
     return words[:1].lower() + words[1:].replace("`", "")

@@ -117,6 +117,18 @@ EVENTS_DROPPED = Family(
     "counter",
     "Events dropped because too many were waiting.",
 )
+TRANSFER_BACKLOG = Family(
+    "nexo_transfer_backlog",
+    "gauge",
+    "Messages that wait to go to a queue in another shard; nodes of a cluster only.",
+    ("shard",),
+)
+TRANSFER_OLDEST = Family(
+    "nexo_transfer_oldest_seconds",
+    "gauge",
+    "How long the oldest of them has waited.",
+    ("shard",),
+)
 CLOCK_AHEAD = Family(
     "nexo_clock_ahead_seconds",
     "gauge",

@@ -191,9 +191,11 @@ class TopicDefined(msgspec.Struct, frozen=True, array_like=True, tag=31):
 
 
 class Dropped(msgspec.Struct, frozen=True, array_like=True, tag=32):
-    """A queue or topic was deleted."""
+    """A queue or topic was deleted. `retired`: it got messages from other shards of a cluster, and
+    dead letters that come later do not create it again."""
 
     owner: int
+    retired: bool = False
 
 
 class Bound(msgspec.Struct, frozen=True, array_like=True, tag=33):

@@ -10,6 +10,7 @@ from nexo.vocabulary.limits import NAME_CHARS_MAX
 RESERVED_PREFIX = "nexo."
 EVENTS_TOPIC = "nexo.events"
 ARCHIVE_PREFIX = "nexo.archive."
+TRANSFER_PREFIX = "nexo.transfer."  # of queues and producers between the shards of a cluster
 FIFO_SUFFIX = ".fifo"
 _EVENTS = re.compile(r"nexo\.events(?:\.(\d{1,4}))?")
 _NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{NAME_CHARS_MAX}}}")

@@ -19,7 +19,7 @@ from nexo.vocabulary import limits
 from nexo.vocabulary import user_settings as users
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.names import check_name, dead_letter_name
-from nexo.vocabulary.units import milliseconds
+from nexo.vocabulary.units import milliseconds, show_duration, show_size
 from nexo.vocabulary.user_settings import (
     GivenQueueSettings,
     GivenTopicSettings,
@@ -479,7 +479,21 @@ def _check_ranges(settings: msgspec.Struct) -> None:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise InvalidArgument(f"{field} must be a number, not {value!r:.40}")
         if not low <= value <= high:
-            raise InvalidArgument(f"{field} is {value}, allowed is {low} to {high}")
+            raise InvalidArgument(_out_of_range(field, value, low, high))
+
+
+def _out_of_range(field: str, value: float, low: float, high: float) -> str:
+    """As people write it: 40d where 30d is the most."""
+    texts = [_shown(field, each) for each in (value, low, high)]
+    if value < 0 or texts[0] in texts[1:]:  # too close to a bound for a rounded text
+        texts[0] = f"{value:,} ms" if field.endswith("_ms") else f"{value:,}"
+    return f"{field.removesuffix('_ms')} is {texts[0]}, allowed is {texts[1]} to {texts[2]}"
+
+
+def _shown(field: str, value: float) -> str:
+    if field.endswith("_ms"):
+        return show_duration(value / 1000)
+    return show_size(value) if field.endswith("_bytes") else f"{value:,}"
 
 
 # -- Between users and the broker -------------------------------------------------------------

@@ -33,11 +33,15 @@ class NodeFigures(msgspec.Struct, frozen=True):
 
 
 class ShardFigures(msgspec.Struct, frozen=True):
-    """A shard, the node that owns it, and how often it was opened."""
+    """A shard, the node that owns it, and how often it was opened. `transfers_waiting` are the
+    messages in it that wait to go to a queue in another shard, and `transfers_oldest_s` how long
+    the oldest of them has waited; None if its node did not say."""
 
     shard: int
     node: str | None
     epoch: int
+    transfers_waiting: int | None = None
+    transfers_oldest_s: float | None = None
 
 
 class ClusterFigures(msgspec.Struct, frozen=True):

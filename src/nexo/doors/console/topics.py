@@ -190,12 +190,12 @@ async def _page(call: Call, refused: NexoError | None = None) -> Response:
 
 
 def groups_of(call: Call, actor: TopicActor) -> Groups:
-    bindings = {queue.name: how for queue, how in actor.bound_queues()}
+    bindings = {queue.name: (queue, how) for queue, how in actor.bound_queues()}
     seen = []
     for name in call.known(bindings):
-        bound = call.engine.queues[name]
+        bound, how = bindings[name]  # of a queue in another shard: what is on its way there
         info = bound.info()
-        told = _filter(bindings[name])
+        told = _filter(how)
         may_manage = call.caller.may(Action.MANAGE, name)
         consumers = counts(bound).consumers
         seen.append(Group(name, told, info.depth, info.oldest_age_ms, consumers, may_manage))

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from nexo.doors.http.crowd import Crowd, Table
     from nexo.doors.http.front import Beginning
 
+_METHODS = {b"POST": "POST", b"GET": "GET"}  # nearly all
 _HEAD_LINE_BYTES = 4  # of a header, besides its name and value
 
 
@@ -237,10 +238,8 @@ class HttpConnection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         headers, url = self._headers, self._url
         # Less came in all than a head may have, nearly always; else it is counted.
-        is_long = self._head_bytes > HTTP_HEAD_BYTES_MAX and self._head_size() > HTTP_HEAD_BYTES_MAX
-        if is_long or len(headers) > HTTP_HEADERS_MAX:
-            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-            raise _HeadTooLarge  # so that the parser goes no further
+        if self._head_bytes > HTTP_HEAD_BYTES_MAX or len(headers) > HTTP_HEADERS_MAX:
+            self._check_head()
         self._head_bytes = 0
         self._headers = _NOWHERE
         if url == b"/":
@@ -252,17 +251,15 @@ class HttpConnection(asyncio.Protocol):
             if "%" in path:
                 path = unquote(path)
         parser = self._parser
-        version = parser.get_http_version()
+        method = parser.get_method()
+        keep_alive = parser.should_keep_alive()
         exchange = Exchange(
-            self,
-            parser.get_method().decode("ascii"),
-            raw_path,
-            path,
-            query,
-            headers,
-            version,
-            version != "1.0" and parser.should_keep_alive(),
+            self, _METHODS.get(method) or method.decode("ascii"), raw_path, path, query, headers
         )
+        if not keep_alive or b"connection" in exchange.fields:
+            # Only then it can be another version than 1.1, and asking for it takes its time.
+            exchange.version = version = parser.get_http_version()
+            exchange.keep_alive = keep_alive and version != "1.0"
         self._reading = exchange
         if self._answering is None:
             self._answering = exchange
@@ -286,11 +283,13 @@ class HttpConnection(asyncio.Protocol):
             self._has_whole = True
             reading.complete()
 
-    def _head_size(self) -> int:
+    def _check_head(self) -> None:
         size = len(self._url)
         for name, value in self._headers:
             size += len(name) + len(value) + _HEAD_LINE_BYTES
-        return size
+        if size > HTTP_HEAD_BYTES_MAX or len(self._headers) > HTTP_HEADERS_MAX:
+            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+            raise _HeadTooLarge  # so that the parser goes no further
 
     # -- What requests tell -------------------------------------------------------------------
 

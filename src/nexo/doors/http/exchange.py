@@ -75,8 +75,6 @@ class Exchange:
         path: str,
         query: bytes,
         headers: list[tuple[bytes, bytes]],
-        version: str,
-        keep_alive: bool,
     ) -> None:
         self._connection: HttpConnection | None = connection
         self.method = method
@@ -85,8 +83,8 @@ class Exchange:
         self.query = query
         self.headers = headers
         self.fields = fields = dict(headers)
-        self.version = version
-        self.keep_alive = keep_alive
+        self.version = "1.1"
+        self.keep_alive = True
         self.peer = connection.peer
         self.scheme = connection.scheme
         self.size = 0  # bytes of the body that nobody has taken yet
@@ -168,14 +166,13 @@ class Exchange:
         if connection is None or self.is_started:
             return
         self.is_started = self.is_answered = True
-        end = b"\r\n" if self.keep_alive and self.is_whole else CLOSE + b"\r\n"
+        close = b"" if self.keep_alive and self.is_whole else CLOSE
         if self.method == "HEAD":
             body = b""
-        head = STATUS_LINES[status] + connection.hall.date + headers + end
-        if len(body) < HTTP_ONE_PART_BYTES:
-            connection.transport.write(head + body)
-        else:
-            connection.transport.write(head)
+        is_short = len(body) < HTTP_ONE_PART_BYTES
+        parts = STATUS_LINES[status], connection.hall.date, headers, close, body * is_short
+        connection.transport.write(b"%b%b%b%b\r\n%b" % parts)
+        if not is_short:
             connection.transport.write(body)
         self._end(connection)
 

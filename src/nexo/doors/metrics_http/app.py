@@ -139,6 +139,14 @@ def whole_lines(engine: Engine, surroundings: Surroundings, usage: Usage) -> str
         (f.STARTED, _STARTED_S),
     ):
         lines += [header(family), sample(family, value)]
+    backlogs = engine.transfers.by_shard()
+    if backlogs:
+        lines.append(header(f.TRANSFER_BACKLOG))
+        lines += [sample(f.TRANSFER_BACKLOG, told.messages, str(shard)) for shard, told in backlogs]
+        lines.append(header(f.TRANSFER_OLDEST))
+        lines += [
+            sample(f.TRANSFER_OLDEST, told.oldest_ms / 1000, str(shard)) for shard, told in backlogs
+        ]
     return "".join(lines)
 
 

@@ -44,7 +44,7 @@ async def subscribe(call: Call, given: Given) -> Result:
     topic = call.named(topic_name)
     queue_name = _endpoint(call, given, topic_name)
     call.check(topic_name, queue_name)
-    if queue_name not in call.engine.queues:
+    if await call.engine.settings_of(queue_name) is None:
         raise invalid("Endpoint Reason: the queue does not exist, create it first")
     attributes = given.texts_by_name("Attributes")
     wanted = _changed(Subscription(), attributes, "Attributes Reason: ")
@@ -58,7 +58,10 @@ async def subscribe(call: Call, given: Given) -> Result:
                 )
             return {"SubscriptionArn": _arn(call, topic, queue)}
     await call.engine.bind(topic_name, queue_name, sns=wanted)
-    return {"SubscriptionArn": _arn(call, topic, call.engine.queues[queue_name])}
+    found = [queue for queue, _ in topic.bound_queues() if queue.name == queue_name]
+    if not found:  # another has ended the subscription meanwhile
+        raise invalid("Endpoint Reason: the queue does not exist, create it first")
+    return {"SubscriptionArn": _arn(call, topic, found[0])}
 
 
 async def unsubscribe(call: Call, given: Given) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -39,20 +40,21 @@ from nexo.doors.sqs_http.send_message import send_message, send_message_batch
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from nexo.doors.sqs_http.call import Call, Later
+    from nexo.doors.sqs_http.call import Call, Later, Taken
 
     # An action is done at once, or when the disk has it, or after some waiting.
     Result = shapes.Shape | None
-    Handler = Callable[[Call, Any], Result | Later | Coroutine[Any, Any, Result]]
+    Handler = Callable[[Call, Any], Result | Later | Taken | Coroutine[Any, Any, Result]]
 
 
 class Action:
-    """`decode` takes JSON; `required` are the fields that a request must have, each with its name
-    on the wire. Who calls it must be allowed what its `operation` needs."""
+    """`decode` takes JSON; `given` has what a request says in the fields that it must have. Who
+    calls it must be allowed what its `operation` needs."""
 
-    __slots__ = ("decode", "handler", "name", "operation", "request", "required")
+    __slots__ = ("_required", "decode", "given", "handler", "name", "operation", "request")
 
     decode: Callable[[bytes], shapes.Shape]
+    given: Callable[[shapes.Shape], tuple[Any, ...]]
 
     def __init__(self, name: str, request: type[shapes.Shape], handler: Handler) -> None:
         self.name = name
@@ -61,17 +63,28 @@ class Action:
         self.handler = handler
         self.decode = self._first_decode
         words = dict(zip(request.__struct_encode_fields__, request.__struct_fields__, strict=True))
-        self.required = [(words[name], name) for name in shapes.REQUIRED.get(request, ())]
+        self._required = [(words[name], name) for name in shapes.REQUIRED.get(request, ())]
+        fields = [field for field, _ in self._required]
+        # Of one field alone a getter makes no tuple.
+        self.given = attrgetter(*fields, fields[0]) if fields else _nothing
 
     def _first_decode(self, body: bytes) -> shapes.Shape:
         """Not at the start: most brokers never need most of the decoders."""
         self.decode = msgspec.json.Decoder(self.request).decode
         return self.decode(body)
 
+    def first_missing(self, request: shapes.Shape) -> str:
+        """The first required field that a request does not have, by its name on the wire."""
+        return next(name for field, name in self._required if getattr(request, field) is None)
+
     @property
     def is_change(self) -> bool:
         """Whether anything is different afterwards; a receive puts messages in flight."""
         return not self.name.startswith(("Get", "List"))
+
+
+def _nothing(_: shapes.Shape) -> tuple[Any, ...]:
+    return ()
 
 
 # What each action is, in the words of all doors. Tags and policies are kept with the settings.

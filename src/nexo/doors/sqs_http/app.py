@@ -27,7 +27,7 @@ from nexo.doors.sqs_http.accounts import (
     Callers,
 )
 from nexo.doors.sqs_http.actions import ACTIONS, STS_ACTIONS, Action
-from nexo.doors.sqs_http.call import Call, Door, Later
+from nexo.doors.sqs_http.call import TAKEN, Call, Door, Later
 from nexo.doors.sqs_http.clients import Clients
 from nexo.doors.sqs_http.delete_message import Deletes
 from nexo.doors.sqs_http.errors import SqsError, missing
@@ -59,7 +59,7 @@ _TARGET = b"AmazonSQS."
 _STS_TARGET = b"AWSSecurityTokenServiceV20110615."
 # Actions that name no queue: they are not for the URL of one.
 _ROOT_ONLY = frozenset({"CreateQueue", "ListQueues"})
-_NUMBER_MASK = 0xFFFF_FFFF_FFFF
+_NUMBER_FIRST = 1 << 47  # all that follow have twelve hexadecimal digits, too
 
 
 class SqsApp:
@@ -90,7 +90,7 @@ class SqsApp:
         # The id of a request is unlike any other, and cheap: this life of the door, and a number.
         life = secrets.token_hex(10)
         self._life = f"{life[:8]}-{life[8:12]}-4{life[12:15]}-8{life[15:18]}-".encode()
-        self._numbers = count(secrets.randbits(32))
+        self._numbers = count(_NUMBER_FIRST + secrets.randbits(32))
         self._targets = {(_TARGET + name.encode()): action for name, action in ACTIONS.items()}
 
     def begin(self, exchange: Exchange) -> None:
@@ -98,8 +98,7 @@ class SqsApp:
         is_query = b"x-amz-target" not in fields and not fields.get(
             b"content-type", b""
         ).startswith(_JSON_PREFIX)
-        number = next(self._numbers) & _NUMBER_MASK
-        call = Call(self._door, exchange, b"%b%012x" % (self._life, number), is_query)
+        call = Call(self._door, exchange, b"%b%x" % (self._life, next(self._numbers)), is_query)
         if is_query and exchange.method != "POST" and not _has_action(exchange.query):
             call.answer_nowhere()
             return
@@ -161,19 +160,19 @@ class SqsApp:
             wanted = _decode(action, body)
         call.name = action.name
         call.operation = operation = action.operation
-        for field, name in action.required:
-            if getattr(wanted, field) is None:
-                raise missing(name)
+        if None in action.given(wanted):
+            raise missing(action.first_missing(wanted))
         if operation.is_audited and self._guard.is_required:
             call.answer_later(self._audited(call, action, wanted))
             return
         result = action.handler(call, wanted)
+        if result is TAKEN:
+            return
         if result is None or isinstance(result, Shape):
             call.answer(result)
         elif isinstance(result, Later):
-            if result.future is not None:
-                call.then = result.then
-                call_back(result.future, call.told)
+            call.then = result.then
+            call_back(result.future, call.told)
         else:
             call.answer_later(result)
 

@@ -32,20 +32,29 @@ def check_entries(entries: list[Entry] | None, kind: str) -> list[Entry]:
             f"Maximum number of entries per request are {ENTRIES_MAX}. "
             f"You have sent {len(entries)}.",
         )
-    seen: set[str] = set()
-    for number, entry in enumerate(entries, 1):
-        if entry.id is None:
-            raise missing(f"{kind}.{number}.Id")
-        if not _ID.fullmatch(entry.id):
-            raise SqsError(
-                "InvalidBatchEntryId",
-                "A batch entry id can only contain alphanumeric characters, hyphens and "
-                "underscores. It can be at most 80 letters long.",
-            )
-        if entry.id in seen:
-            raise SqsError("BatchEntryIdsNotDistinct", f"Id {entry.id} repeated.")
-        seen.add(entry.id)
+    ids = [entry.id for entry in entries]
+    given = [each for each in ids if each is not None]
+    if len(set(given)) < len(ids) or not all(map(_ID.fullmatch, given)):
+        raise _wrong_id(ids, kind)
     return entries
+
+
+def _wrong_id(ids: list[str | None], kind: str) -> SqsError:
+    """What is wrong with the first of them that is."""
+    seen: set[str] = set()
+    for number, each in enumerate(ids, 1):
+        if each is None:
+            return missing(f"{kind}.{number}.Id")
+        if not _ID.fullmatch(each):
+            break
+        if each in seen:
+            return SqsError("BatchEntryIdsNotDistinct", f"Id {each} repeated.")
+        seen.add(each)
+    return SqsError(
+        "InvalidBatchEntryId",
+        "A batch entry id can only contain alphanumeric characters, hyphens and underscores. It "
+        "can be at most 80 letters long.",
+    )
 
 
 def failed(entry_id: str | None, error: SqsError) -> BatchResultErrorEntry:

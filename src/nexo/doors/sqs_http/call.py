@@ -3,7 +3,8 @@ answer it, in the protocol of the request."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from nexo.engine.engine import Engine
     from nexo.engine.queue_actor import QueueActor
     from nexo.engine.types import Delivery
+    from nexo.vocabulary.settings import QueueSettings
 
 JSON_HEAD = b"content-type: application/x-amz-json-1.0\r\nx-amzn-requestid: "
 _XML_HEAD = b"content-type: text/xml\r\nx-amzn-requestid: "
@@ -41,21 +43,26 @@ _encode_json = msgspec.json.Encoder().encode
 
 class Later:
     """An answer that waits for the disk: `then` makes it of what the future brings, as a shape or
-    already as JSON. Without it there is nothing to say but that it is done. Without a future
-    somebody else has taken the call, and will call `told`."""
+    already as JSON. Without it there is nothing to say but that it is done."""
 
     __slots__ = ("future", "then")
 
     def __init__(
         self,
-        future: asyncio.Future[Any] | None = None,
+        future: asyncio.Future[Any],
         then: Callable[[Any], Shape | bytes | None] | None = None,
     ) -> None:
         self.future = future
         self.then = then
 
 
-TAKEN = Later()
+class Taken(Enum):
+    """Somebody else has taken the call, and will answer it."""
+
+    TAKEN = 0
+
+
+TAKEN: Final = Taken.TAKEN
 
 
 class Door:
@@ -86,6 +93,7 @@ class Call:
         "addresses",
         "caller",
         "door",
+        "elsewhere",
         "engine",
         "exchange",
         "is_query",
@@ -106,6 +114,7 @@ class Call:
         self.exchange = exchange
         self.request_id = request_id
         self.is_query = is_query
+        self.elsewhere: dict[str, QueueSettings | None] = {}  # queues of other shards that it names
         # Of an answer that waits for the disk.
         self.then: Callable[[Any], Shape | bytes | None] | None = None
 
@@ -133,6 +142,16 @@ class Call:
             raise no_such_queue()
         return found
 
+    async def learn(self, name: str) -> None:
+        """Look at a queue that the request names, if that is in another shard of a cluster."""
+        if self.engine.transfers.is_elsewhere(name):
+            self.elsewhere[name] = await self.engine.settings_of(name)
+
+    def settings_of(self, name: str) -> QueueSettings | None:
+        """Those of a queue of this shard, or of one that was learned of."""
+        found = self.engine.queues.get(name)
+        return self.elsewhere.get(name) if found is None else found.settings
+
     def check(self, name: str, on: On = On.QUEUE) -> None:
         """Raise unless the caller may do what the action does with the queue of this name; `on`
         says what it is to the action, which may name a second one."""
@@ -145,9 +164,15 @@ class Call:
 
     # -- What is answered ---------------------------------------------------------------------
 
+    def done(self, result: bytes | None) -> None:
+        """The action is done, and this is its answer. Whatever goes wrong here concerns this call
+        alone, not those who are answered after it."""
+        _, failure = outcome_of(self.answer, result)
+        if failure is not None:
+            self.exchange.fail(failure)
+
     def told(self, result: Any, error: BaseException | None) -> None:
-        """What the action waited for has come. Whatever goes wrong here concerns this call alone,
-        not those who are told after it."""
+        """What the action waited for has come; the same for what goes wrong here."""
         _, failure = outcome_of(self._finish, result, error)
         if failure is not None:
             self.exchange.fail(failure)

@@ -29,7 +29,7 @@ from nexo.vocabulary.sqs import read_handle
 if TYPE_CHECKING:
     from typing import Any
 
-    from nexo.doors.sqs_http.call import Call
+    from nexo.doors.sqs_http.call import Call, Taken
     from nexo.doors.sqs_http.shapes import (
         ChangeMessageVisibilityBatchRequest,
         ChangeMessageVisibilityRequest,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from nexo.vocabulary.sqs import Receipt
 
 
-def delete_message(call: Call, request: DeleteMessageRequest) -> Later:
+def delete_message(call: Call, request: DeleteMessageRequest) -> Taken:
     actor = call.queue(request.queue_url)
     text = request.receipt_handle or ""
     call.door.deletes.add(actor, _receipt(actor, text), text, call)
@@ -86,9 +86,13 @@ def _acked(
     refused: Refused | None,
     error: BaseException | None,
 ) -> None:
-    if error is not None or not refused:
+    if error is not None:
         for _, _, call in deletes:
             call.told(None, error)
+        return
+    if not refused:
+        for _, _, call in deletes:
+            call.done(None)
         return
     stale = {(lease, seq) for lease, seq, _, _ in refused}
     for receipt, text, call in deletes:

@@ -19,11 +19,23 @@ ATTRIBUTES_MAX = 10
 PRIORITY_MAX = 255
 _PRIORITY_DIGITS = 9  # leading zeros included
 
-FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_FORBIDDEN_ASCII = bytes(set(range(0x20)) - set(b"\t\n\r"))
 _NAME = re.compile(r"(?!(?i:aws\.|amazon\.)|\.)[A-Za-z0-9_.\u00c0-\u017f-]{1,256}(?<!\.)")
 _TYPE = re.compile(r"(String|Number|Binary)(\..+)?", re.DOTALL)
 _NUMBER = re.compile(r"\s*[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*")
 _TYPE_CHARS_MAX = 256
+
+
+def forbidden_in(text: str, encoded: bytes) -> str | None:
+    """The first character that SQS does not take, of a text and the same text as UTF-8."""
+    if text.isascii():  # nearly all, and to take out what is not there is quick
+        if len(encoded.translate(None, _FORBIDDEN_ASCII)) == len(encoded):
+            return None
+    elif text.isprintable():  # then all of it may be sent
+        return None
+    found = _FORBIDDEN.search(text)
+    return None if found is None else found[0]
 
 
 def typed_attributes(given: dict[str, MessageAttributeValue]) -> dict[str, Typed]:
@@ -128,7 +140,7 @@ def _typed(name: str, value: MessageAttributeValue) -> Typed:
             f"Message (user) attribute '{name}' must contain a non-empty value of type '{base}'."
         )
     if isinstance(plain, str):
-        if FORBIDDEN.search(plain):
+        if _FORBIDDEN.search(plain):
             raise invalid(
                 f"Invalid binary character was found in the message attribute '{name}', the set "
                 "of allowed characters is #x9 | #xA | #xD | [#x20-#xD7FF] | [#xE000-#xFFFD] | "

@@ -49,9 +49,12 @@ async def start_message_move_task(
         raise invalid("Source queue must be configured as a Dead Letter Queue.")
     to = None
     if request.destination_arn is not None:
-        target = _queue(call, request.destination_arn, "DestinationArn", On.TARGET)
-        to = target.name
-        if target.settings.fifo != source.settings.fifo:
+        to = _name(call, request.destination_arn, "DestinationArn", On.TARGET)
+        await call.learn(to)
+        target = call.settings_of(to)
+        if target is None:
+            raise not_found("DestinationArn")
+        if target.fifo != source.settings.fifo:
             raise invalid("Destination queue must be same type of queue as the source.")
     rate = request.max_number_of_messages_per_second
     if rate is not None and not 1 <= rate <= RATE_MAX:
@@ -120,14 +123,18 @@ def _shown(
 def _queue(call: Call, arn: str, parameter: str, on: On = On.QUEUE) -> QueueActor:
     """The queue of an ARN, if the caller may do with it what the action does. Asked in this
     order, so that who may not learns nothing of whether there is such a queue."""
+    found = call.engine.queues.get(_name(call, arn, parameter, on))
+    if found is None:
+        raise not_found(parameter)
+    return found
+
+
+def _name(call: Call, arn: str, parameter: str, on: On) -> str:
     name = call.addresses.named_by(arn)
     if name is None:
         raise invalid_value(arn, parameter, "Must be an ARN of a queue.")
     call.check(name, on)
-    found = call.engine.queues.get(name)
-    if found is None:
-        raise not_found(parameter)
-    return found
+    return name
 
 
 def _handle(call: Call, source: QueueActor, number: int) -> str:

@@ -16,6 +16,8 @@ from nexo.vocabulary.limits import SQS_POLICY_DEPTH_MAX
 from nexo.vocabulary.sqs import partition
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from nexo.doors.sqs_http.call import Call
     from nexo.doors.sqs_http.shapes import AddPermissionRequest, RemovePermissionRequest
     from nexo.engine.queue_actor import QueueActor
@@ -147,6 +149,15 @@ async def _keep(call: Call, actor: QueueActor, policy: dict[str, Any] | None) ->
     await call.engine.edit_queue(actor.name, msgspec.structs.replace(settings, aws=kept))
 
 
+async def learn_target(call: Call, attributes: Mapping[str, str]) -> None:
+    """Look at the dead-letter queue that a redrive policy among these names, wherever it is."""
+    policy = read_policy(attributes.get("RedrivePolicy") or "")
+    arn = policy.get("deadLetterTargetArn") if policy is not None else None
+    target = call.addresses.named_by(arn) if isinstance(arn, str) else None
+    if target is not None:
+        await call.learn(target)
+
+
 def redrive_policy(call: Call, name: str, fifo: bool, text: str) -> tuple[int, str]:
     """The count of receives and the dead-letter queue that a policy names."""
 
@@ -172,14 +183,14 @@ def redrive_policy(call: Call, name: str, fifo: bool, text: str) -> tuple[int, s
         call.check(target, On.DEAD_LETTERS)
     if call.addresses.place_of(target)[0] != call.addresses.place_of(name)[0]:
         raise refused("Dead letter target must be in the same account and region as the source.")
-    found = call.engine.queues.get(target)
+    found = call.settings_of(target)
     if found is None:
         if target == name:
             return count, target
         raise refused("Dead letter target does not exist.")
-    if found.settings.fifo != fifo:
+    if found.fifo != fifo:
         raise refused("Dead-letter queue must be same type of queue as the source.")
-    allowed = found.settings.aws.get("RedriveAllowPolicy")
+    allowed = found.aws.get("RedriveAllowPolicy")
     if allowed is not None and not _allows(allowed, call.addresses.arn_of(name)):
         raise refused("The dead-letter queue does not allow this source queue.")
     return count, target

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nexo.doors.sqs_http.errors import SqsError, invalid_attribute, unknown_attribute
-from nexo.doors.sqs_http.policies import allow_policy, redrive_policy, statements_of
+from nexo.doors.sqs_http.policies import (
+    allow_policy,
+    learn_target,
+    redrive_policy,
+    statements_of,
+)
 from nexo.doors.sqs_http.shapes import GetQueueAttributesResult
 from nexo.engine.peek import counts
 from nexo.vocabulary.names import dead_letter_name
@@ -85,6 +90,7 @@ async def get_queue_attributes(
 async def set_queue_attributes(call: Call, request: SetQueueAttributesRequest) -> None:
     actor = call.queue(request.queue_url)
     given = request.attributes or {}
+    await learn_target(call, given)
     settings = actor.settings
     changed = changed_settings(call, actor.name, settings, given, actor.now_ms())
     await call.engine.edit_queue(actor.name, changed)

@@ -12,6 +12,7 @@ import msgspec
 
 from nexo.doors.sqs_http.accounts import Place
 from nexo.doors.sqs_http.errors import SqsError, invalid, invalid_value, missing
+from nexo.doors.sqs_http.policies import learn_target
 from nexo.doors.sqs_http.queue_attributes import changed_settings, shown_settings
 from nexo.doors.sqs_http.shapes import (
     CreateQueueResult,
@@ -55,6 +56,7 @@ async def create_queue(call: Call, request: CreateQueueRequest) -> CreateQueueRe
     is_fifo = _check_name(plain, given)
     name = call.addresses.scoped(plain, call.caller.place)
     call.check(name)
+    await learn_target(call, given)
     known = call.engine.queues.get(name)
     if known is not None:
         _check_same(call, known, given)
@@ -145,6 +147,8 @@ def is_source(call: Call, name: str, target: str) -> bool:
 
 async def has_source(call: Call, target: str) -> bool:
     """Whether the dead letters of any queue go to this one."""
+    if call.engine.transfers.has_fed(target):
+        return True
     found, _ = await page(call.engine.queues, "", 1, lambda name: is_source(call, name, target))
     return bool(found)
 

@@ -31,7 +31,7 @@ from nexo.vocabulary.sqs import (
 )
 
 if TYPE_CHECKING:
-    from nexo.doors.sqs_http.call import Call, Later
+    from nexo.doors.sqs_http.call import Call, Taken
     from nexo.doors.sqs_http.shapes import ReceiveMessageRequest
     from nexo.engine.queue_actor import QueueActor
     from nexo.engine.types import Delivery
@@ -57,7 +57,7 @@ SYSTEM = frozenset(
 )
 
 
-def receive_message(call: Call, request: ReceiveMessageRequest) -> Later:
+def receive_message(call: Call, request: ReceiveMessageRequest) -> Taken:
     actor = call.queue(request.queue_url)
     count = request.max_number_of_messages
     count = 1 if count is None else count

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from hashlib import sha256
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -12,7 +13,7 @@ from nexo.doors.sqs_http.batches import check_entries, failed
 from nexo.doors.sqs_http.call import TAKEN, Later
 from nexo.doors.sqs_http.errors import SqsError, check_id, invalid, invalid_value, missing
 from nexo.doors.sqs_http.message_attributes import (
-    FORBIDDEN,
+    forbidden_in,
     priority_of,
     size_of,
     trace_header,
@@ -38,7 +39,7 @@ from nexo.vocabulary.sqs import (
 )
 
 if TYPE_CHECKING:
-    from nexo.doors.sqs_http.call import Call
+    from nexo.doors.sqs_http.call import Call, Taken
     from nexo.doors.sqs_http.shapes import (
         BatchResultErrorEntry,
         SendMessageBatchRequest,
@@ -52,6 +53,14 @@ if TYPE_CHECKING:
     from nexo.vocabulary.settings import QueueSettings
 
 DELAY_S_MAX = 900
+_beside_the_body = attrgetter(
+    "message_attributes",
+    "delay_seconds",
+    "message_group_id",
+    "message_deduplication_id",
+    "message_system_attributes",
+)
+_NOTHING = (None,) * 5
 _ENTRY = "SendMessageBatchRequestEntry"
 
 
@@ -80,7 +89,7 @@ class Outgoing(NamedTuple):
         )
 
 
-def send_message(call: Call, request: SendMessageRequest) -> Later:
+def send_message(call: Call, request: SendMessageRequest) -> Later | Taken:
     actor = call.queue(request.queue_url)
     settings = actor.settings
     if settings.fifo and request.message_group_id is None:
@@ -89,8 +98,7 @@ def send_message(call: Call, request: SendMessageRequest) -> Later:
         body = _checked_body(request.message_body)
         _check_size(len(body), settings)
         if len(body) <= GATHERED_BYTES_MAX and not call.is_query:
-            call.then = partial(_sent_plain, actor.incarnation, digest(body))
-            call.door.sends.add(actor, body, call.told)
+            call.door.sends.add(actor, body, call)
             return TAKEN
     outgoing = _outgoing(call, settings, request)
     _check_size(outgoing.size, settings)
@@ -98,12 +106,6 @@ def send_message(call: Call, request: SendMessageRequest) -> Later:
     if outgoing.is_plain:
         return Later(actor.push_one(outgoing.body, outgoing.priority), then)
     return Later(actor.push(_batch([outgoing], settings)), then)
-
-
-def _sent_plain(incarnation: int, digest: str, seq: int) -> bytes:
-    """The same as `_sent` in the JSON protocol, where there is nothing but a body."""
-    told = f'{{"MD5OfMessageBody":"{digest}","MessageId":"{message_id(incarnation, seq)}"}}'
-    return told.encode()
 
 
 def _sent(actor: QueueActor, outgoing: Outgoing, fifo: bool, told: int | Accepted) -> Shape:
@@ -169,36 +171,31 @@ def _plain_batch(
 ) -> Later | None:
     """The lean path for messages that are nothing but bodies. None if anything is wrong with any of
     them: then it is looked at which, and why."""
-    bodies, digests, most = [], [], actor.settings.max_message_bytes
-    for entry in entries:
-        text = entry.message_body
-        # All that is printable may be sent, and nearly all that is sent is printable.
-        if not text or not (text.isprintable() or FORBIDDEN.search(text) is None):
-            return None
-        body = text.encode()
-        if len(body) > most:
-            return None
-        bodies.append(body)
-        digests.append(digest(body))
-    batch = batch_of(bodies)
-    if batch.size > MESSAGE_BYTES_MAX:
+    texts = [entry.message_body or "" for entry in entries]
+    bodies = [text.encode() for text in texts]
+    sizes = [len(body) for body in bodies]
+    if not all(sizes) or max(sizes) > actor.settings.max_message_bytes:
+        return None
+    if sum(sizes) > MESSAGE_BYTES_MAX or any(map(forbidden_in, texts, bodies)):
         return None
     then = _plain_sent if call.is_query else _plain_sent_json
-    return Later(actor.push(batch), partial(then, actor.incarnation, entries, digests))
+    return Later(actor.push(batch_of(bodies)), partial(then, actor.incarnation, entries, bodies))
 
 
 def _plain_sent(
     incarnation: int,
     entries: list[SendMessageBatchRequestEntry],
-    digests: list[str],
+    bodies: list[bytes],
     accepted: Accepted,
 ) -> SendMessageBatchResult:
     return SendMessageBatchResult(
         successful=[
             SendMessageBatchResultEntry(
-                id=entry.id, message_id=message_id(incarnation, seq), md5_of_message_body=told
+                id=entry.id,
+                message_id=message_id(incarnation, seq),
+                md5_of_message_body=digest(body),
             )
-            for entry, told, seq in zip(entries, digests, accepted.seqs(), strict=True)
+            for entry, body, seq in zip(entries, bodies, accepted.seqs(), strict=True)
         ]
     )
 
@@ -206,14 +203,14 @@ def _plain_sent(
 def _plain_sent_json(
     incarnation: int,
     entries: list[SendMessageBatchRequestEntry],
-    digests: list[str],
+    bodies: list[bytes],
     accepted: Accepted,
 ) -> bytes:
     """The same, written out: ids of entries have no characters that JSON would have to escape."""
     sent = [
         f'{{"Id":"{entry.id}","MessageId":"{message_id(incarnation, seq)}",'
-        f'"MD5OfMessageBody":"{told}"}}'
-        for entry, told, seq in zip(entries, digests, accepted.seqs(), strict=True)
+        f'"MD5OfMessageBody":"{digest(body)}"}}'
+        for entry, body, seq in zip(entries, bodies, accepted.seqs(), strict=True)
     ]
     return f'{{"Successful":[{",".join(sent)}]}}'.encode()
 
@@ -261,13 +258,7 @@ def _batch(messages: list[Outgoing], settings: QueueSettings) -> Batch:
 
 def _is_plain(given: SendMessageRequest | SendMessageBatchRequestEntry) -> bool:
     """Whether it is nothing but a body."""
-    return (
-        given.message_attributes is None
-        and given.delay_seconds is None
-        and given.message_group_id is None
-        and given.message_deduplication_id is None
-        and given.message_system_attributes is None
-    )
+    return _beside_the_body(given) == _NOTHING
 
 
 def _keeps_nothing(call: Call, settings: QueueSettings) -> bool:
@@ -290,15 +281,16 @@ def _check_size(size: int, settings: QueueSettings) -> None:
 def _checked_body(text: str | None) -> bytes:
     if not text:
         raise missing("MessageBody")
-    found = None if text.isprintable() else FORBIDDEN.search(text)
+    body = text.encode()
+    found = forbidden_in(text, body)
     if found is not None:
         raise SqsError(
             "InvalidMessageContents",
-            f"Invalid binary character '#x{ord(found[0]):X}' was found in the message body, the "
-            "set of allowed characters is #x9 | #xA | #xD | [#x20-#xD7FF] | [#xE000-#xFFFD] | "
+            f"Invalid binary character '#x{ord(found):X}' was found in the message body, the set "
+            "of allowed characters is #x9 | #xA | #xD | [#x20-#xD7FF] | [#xE000-#xFFFD] | "
             "[#x10000-#x10FFFF]",
         )
-    return text.encode()
+    return body
 
 
 def _outgoing(

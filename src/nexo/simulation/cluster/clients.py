@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any
 
-from nexo.simulation.cluster.ledger import Known, Ledger
+import msgspec
+
+from nexo.simulation.cluster.ledger import Known, Ledger, dead_letters_of
 from nexo.simulation.history import Violation
 from nexo.vocabulary.batch import batch_of
 from nexo.vocabulary.errors import NexoError, NotReady, Unreachable
@@ -51,12 +54,19 @@ class Cluster:
             ) from error
 
     async def create(self, queue: str) -> None:
-        settings = QueueSettings(visibility_timeout_ms=VISIBILITY_MS, max_attempts=None)
+        """And the queue of its dead letters."""
+        dead = dead_letters_of(queue)
+        plain = QueueSettings(visibility_timeout_ms=VISIBILITY_MS, max_attempts=None)
+        settings = msgspec.structs.replace(plain, max_attempts=2, dead_letter=dead)
 
-        async def create(engine: Engine, given: Given) -> None:
-            await engine.create_queue(queue, settings)
+        def creating(name: str, settings: QueueSettings) -> Work:
+            async def create(engine: Engine, given: Given) -> None:
+                await engine.create_queue(name, settings)
 
-        await self.until_done(queue, create)
+            return create
+
+        await self.until_done(dead, creating(dead, plain))
+        await self.until_done(queue, creating(queue, settings))
 
     async def until_done(self, queue: str, work: Work) -> Any:
         while True:
@@ -109,7 +119,10 @@ class Cluster:
                 await asyncio.sleep(self.random.choice([0.01, 0.3]))
                 continue
             await asyncio.sleep(self.random.choice([0.0, 0.0, 0.1, 2.5, 5.0]))
-            await self.ack(taken)
+            if self.random.random() < 0.25:
+                await self.nack(taken)
+            else:
+                await self.ack(taken)
 
     async def pop(self, queue: str, count: int, wait_ms: int) -> Taken | None:
         asked_at = self.ledger.history.add("pop", queue)
@@ -168,3 +181,15 @@ class Cluster:
                 elif attempt == 0 and letter.acked is Known.UNKNOWN:
                     letter.acked = before[seq]
             return
+
+    async def nack(self, taken: Taken) -> None:
+        """After the second time they are dead letters, in another shard as a rule."""
+        queue, lease, held = taken
+        ranges = [(lease, seq, seq + 1) for seq, _ in held]
+        self.ledger.history.add("nack", queue, f"{lease:#x}", *[each.body for _, each in held])
+
+        async def nack(engine: Engine, given: Given) -> None:
+            await engine.queue(queue).nack_ranges(ranges, 0, "no")
+
+        with contextlib.suppress(*_RETRYABLE):
+            await self.call(queue, nack)

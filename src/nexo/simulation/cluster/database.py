@@ -33,6 +33,7 @@ class NodeRow(NamedTuple):
 class Tables(NamedTuple):
     nodes: list[NodeRow]
     owners: dict[int, str | None]
+    epochs: dict[int, int]
     tokens: int
 
 
@@ -143,7 +144,7 @@ class SimulatedTables:
             )
             for each in database.nodes.values()
         ]
-        return Tables(nodes, dict(database.owners), database.tokens[0])
+        return Tables(nodes, dict(database.owners), self.epochs(), database.tokens[0])
 
     def epochs(self) -> dict[int, int]:
         return {shard: disk.epoch for shard, disk in self._database.disks.items()}

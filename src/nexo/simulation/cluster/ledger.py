@@ -11,6 +11,11 @@ if TYPE_CHECKING:
     from nexo.simulation.history import History
 
 
+def dead_letters_of(queue: str) -> str:
+    """Mostly they live in another shard."""
+    return f"dead{queue}"
+
+
 class Known(enum.Enum):
     NO = "no"
     UNKNOWN = "unknown"  # it was asked for, and the answer is lost or still to come
@@ -20,13 +25,13 @@ class Known(enum.Enum):
 class Letter:
     """One message that a producer wants to be there once."""
 
-    __slots__ = ("acked", "acked_at", "body", "id", "pushed", "queue", "seen")
+    __slots__ = ("acked", "acked_at", "body", "ids", "pushed", "queue", "seen")
 
     def __init__(self, queue: str, body: str) -> None:
         self.queue, self.body = queue, body
         self.pushed = self.acked = Known.NO
         self.acked_at = 0  # the line of history that confirms it
-        self.id: str | None = None
+        self.ids: dict[str, str] = {}  # by queue
         self.seen = 0
 
 
@@ -43,17 +48,17 @@ class Ledger:
     def delivered(self, queue: str, body: str, message_id: str, asked_at: int) -> Letter:
         """A message has come to who asked for it at that line of history."""
         letter = self.letters.get(body)
-        if letter is None or letter.pushed is Known.NO or letter.queue != queue:
+        homes = () if letter is None else (letter.queue, dead_letters_of(letter.queue))
+        if letter is None or letter.pushed is Known.NO or queue not in homes:
             raise Violation("nothing comes that was not pushed", f"{body} in {queue}", body)
-        if letter.id is not None and letter.id != message_id:
+        if letter.ids.setdefault(queue, message_id) != message_id:
             raise Violation(
                 "a push that is sent again is one message",
-                f"{body} is {letter.id} and {message_id}",
+                f"{body} in {queue} is {letter.ids[queue]} and {message_id}",
                 body,
             )
         if letter.acked is Known.YES and letter.acked_at < asked_at:
             raise Violation("nothing comes back after a confirmed ack", f"{body} ({queue})", body)
-        letter.id = message_id
         letter.seen += 1
         return letter
 

@@ -12,11 +12,12 @@ from nexo.engine.engine import Engine
 from nexo.simulation.cluster.network import Network, Place
 from nexo.simulation.cluster.store import SimulatedStore
 from nexo.simulation.history import Violation
-from nexo.vocabulary.errors import NexoError, NotReady
+from nexo.vocabulary.errors import NexoError, NotReady, Unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from nexo.cluster.placement import NodeState
     from nexo.simulation.cluster.database import Database
     from nexo.simulation.history import History
 
@@ -46,6 +47,26 @@ class Given:
             )
 
 
+class SimulatedPeers:
+    """The other nodes, for what goes from shard to shard."""
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+
+    async def call(self, node: NodeState, method: str, params: bytes) -> bytes:
+        other = self._member.find(node.rpc)
+
+        async def serve() -> bytes:
+            if other.node is None or not other.has_joined or other.has_ended:
+                raise NotReady(f"{other.name} is not there")
+            return await other.node.post.serve(method, params)
+
+        try:
+            return await self._member.network.ask(other.place, serve, PEER_PATIENCE_S)
+        except Unreachable as error:
+            raise NotReady(error.message) from None
+
+
 class Member:
     """One run of a node. `skew_s` is how wrong its wall clock is."""
 
@@ -63,7 +84,7 @@ class Member:
         self.name = name
         self.place = Place(name)
         self.network, self.database = network, database
-        self._history, self._find = history, find
+        self._history, self.find = history, find
         self._skew_s = skew_s
         self.node: Node | None = None
         self.has_joined = self.has_ended = False
@@ -80,6 +101,7 @@ class Member:
             new_clock=lambda: SystemClock(lambda: wall_s + loop.time(), loop.time),
             chance=Random(run),
         )
+        node.post.peers = SimulatedPeers(self)
         try:
             await node.prepare()
             await node.join(f"{name}:{run}", f"{name}:{run}", "0")
@@ -113,7 +135,7 @@ class Member:
         found = await (node.local(shard) if is_passed else node.route(shard))
         if isinstance(found, Engine):
             return await self._until_closed(node, shard, work(found, Given(self, shard)))
-        other = self._find(found.rpc)
+        other = self.find(found.rpc)
         return await self.network.ask(
             other.place, lambda: other.serve(queue, work, True), PEER_PATIENCE_S
         )

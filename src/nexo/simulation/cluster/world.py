@@ -16,7 +16,7 @@ from nexo.machine import invariants
 from nexo.simulation import squeeze
 from nexo.simulation.cluster.clients import VISIBILITY_MS, Cluster
 from nexo.simulation.cluster.database import Database
-from nexo.simulation.cluster.ledger import Ledger
+from nexo.simulation.cluster.ledger import Ledger, dead_letters_of
 from nexo.simulation.cluster.member import Member
 from nexo.simulation.cluster.network import Network, Way
 from nexo.simulation.history import History, Violation
@@ -83,6 +83,8 @@ class ClusterWorld:
             work.append(loop.create_task(cluster.produce(queue, f"p{number}")))
             consumers = self.random.randint(1, 2)
             work += [loop.create_task(cluster.consume(queue)) for _ in range(consumers)]
+            if self.random.random() < 0.3:
+                work.append(loop.create_task(cluster.consume(dead_letters_of(queue))))
         await asyncio.sleep(self._work_s)
         cluster.is_open = False
         await self._heal()
@@ -92,6 +94,9 @@ class ClusterWorld:
         await asyncio.sleep(VISIBILITY_MS / 1000 + 1)
         for queue in self.queues:
             await self._drain(queue)
+        await self._arrive()
+        for queue in self.queues:
+            await self._drain(dead_letters_of(queue))
         self.ledger.check_all()
         self.database.verify()
         self.history.add("-- the end")
@@ -233,6 +238,15 @@ class ClusterWorld:
             f"owners {self.database.owners}, open "
             f"{ {m.identity: sorted(m.engines) for m in self._members()} }",
         )
+
+    async def _arrive(self) -> None:
+        """What is on its way to another shard comes there."""
+        for _ in range(_REST_S * 4):
+            engines = [engine for each in self._members() for engine in each.engines.values()]
+            if not any(engine.transfers.backlog().messages for engine in engines):
+                return
+            await asyncio.sleep(0.25)
+        raise Violation("what is for another shard arrives", "something still waits")
 
     def _members(self) -> list[Member]:
         """The processes that are there."""
