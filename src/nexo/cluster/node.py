@@ -15,8 +15,8 @@ import asyncio
 import logging
 import random
 import time
-from collections import Counter
-from typing import TYPE_CHECKING
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -34,6 +34,7 @@ from nexo.vocabulary.limits import (
     CLUSTER_JOIN_S,
     CLUSTER_LEASE_S,
     CLUSTER_MARGIN_S,
+    CLUSTER_MOVES_KEPT,
     CLUSTER_NAMES_KEPT,
     CLUSTER_RENEW_S,
     CLUSTER_ROUTE_S,
@@ -62,6 +63,15 @@ def boot_s() -> float:
 
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """A shard got another owner, as this node has seen it; None: nobody had it."""
+
+    at_ms: int
+    shard: int
+    before: str | None
+    after: str | None
 
 
 class Node:
@@ -103,6 +113,8 @@ class Node:
         self._publishing: asyncio.Task[None] | None = None
         self._tokens_told = 0  # their version in the tables
         self._tokens_known = -1  # the version of the tokens that were adopted
+        self.moves: deque[Moved] = deque(maxlen=CLUSTER_MOVES_KEPT)  # the latest last
+        self.moved_count = 0
         self.when_opened: list[Callable[[int], None]] = []
         self.when_closed: list[Callable[[int], None]] = []  # told before a shard is closed
         self.when_moved: list[Callable[[int], None]] = []  # told when it has another owner
@@ -180,6 +192,28 @@ class Node:
                 return engine.trouble
         return None
 
+    @property
+    def lease_left_s(self) -> float:
+        """What is left of the lease as this node counts it; below 0: it has ended."""
+        return max(-CLUSTER_LEASE_S, self._lease.left_s(self._now_s()))
+
+    @property
+    def unowned(self) -> int:
+        """How many shards no living node has."""
+        living = set(self.state.living())
+        return sum(owner not in living for owner in self.state.owners.values())
+
+    def health(self) -> dict[str, Any]:
+        """What `/health` tells of a node besides that it is well."""
+        told: dict[str, Any] = {
+            "node": self.name,
+            "shards": len(self.engines),
+            "lease_seconds": max(0.0, round(self.lease_left_s, 1)),
+        }
+        if not self.is_held:
+            told["reason"] = "the node has not renewed its lease in PostgreSQL in time"
+        return told
+
     # -- Who has what -------------------------------------------------------------------------
 
     def shard_of(self, name: str) -> int:
@@ -189,6 +223,10 @@ class Node:
                 self._shard_of.clear()
             found = self._shard_of[name] = shard_of(name, self.shards)
         return found
+
+    def shard_of_task(self, number: int) -> int:
+        """The shard of a redrive or a discard: its number tells."""
+        return number % self.shards
 
     def route_now(self, shard: int) -> Engine | NodeState | None:
         """The engine of a shard, or the node that has it; None: nobody has it at this moment."""
@@ -331,7 +369,15 @@ class Node:
                 if shard not in self._lost and engine.refusal is None:
                     engine.resume()
         self._tell()
+        self._note_moves(before, owners)
         self._tell_moved([each for each in owners if owners[each] != before.get(each)])
+
+    def _note_moves(self, before: dict[int, str | None], after: dict[int, str | None]) -> None:
+        at_ms = time.time_ns() // 1_000_000
+        for shard, owner in after.items():
+            if shard in before and before[shard] != owner:
+                self.moves.append(Moved(at_ms, shard, before[shard], owner))
+                self.moved_count += 1
 
     # -- Shards -------------------------------------------------------------------------------
 
@@ -382,6 +428,7 @@ class Node:
         return True
 
     def _own(self, shard: int, owner: str) -> None:
+        self._note_moves({shard: self.state.owners.get(shard)}, {shard: owner})
         self.state.owners[shard] = owner
         self._touched[shard] = self._now_s()
         self._tell()
@@ -409,6 +456,7 @@ class Node:
             check_place=lambda name: self._check_place(name, shard),
             elsewhere=Elsewhere(self, shard),
             meters=self.meters,
+            numbered=(shard, self.shards),
         )
         await engine.open_apart()
         self.engines[shard] = engine

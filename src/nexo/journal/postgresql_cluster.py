@@ -45,6 +45,10 @@ _NODES = """
 """
 _OWNERS = "SELECT shard, node, epoch FROM owner JOIN shard ON id = shard"
 _EPOCHS = "SELECT id, epoch FROM shard"
+_RAISE_EPOCHS = """
+    UPDATE shard SET epoch = greatest(epoch, %s)
+    WHERE id = ANY(%s) AND id IN (SELECT shard FROM owner WHERE node = %s)
+"""
 _LEASE_OF_OWNER = """
     SELECT node.until > clock_timestamp() FROM node
     WHERE name = (SELECT node FROM owner WHERE shard = %s) FOR UPDATE
@@ -192,6 +196,14 @@ class ClusterTables:
     def epochs(self) -> dict[int, int]:
         """How often each shard was opened."""
         return self._do(lambda connection: dict(connection.execute(_EPOCHS).fetchall()))
+
+    def raise_epochs(self, shards: list[int], least: int) -> None:
+        """The next one to open a shard finds an epoch beyond this one. Only its owner may do so."""
+
+        def raise_them(connection: Connection) -> None:
+            connection.execute(_RAISE_EPOCHS, (least, shards, self._node))
+
+        self._do(raise_them)
 
     def take(self, shard: int, owner: str | None) -> bool:
         """Become the owner of a shard whose owner was this one and lives no more."""

@@ -78,6 +78,7 @@ _KEEP_LAST_ROWS = """
     FROM unnest(%b::integer[], %b::bigint[]) AS kept(id, row) WHERE shard.id = kept.id
 """
 _EPOCHS = "SELECT id, epoch FROM shard WHERE id = ANY(%b::integer[])"
+_ROWS = "SELECT row FROM payload WHERE shard = %b"
 _RAISE_EPOCH = """
     UPDATE shard SET epoch = epoch + 1 WHERE id = %b AND EXISTS (
         SELECT FROM owner JOIN node ON node.name = owner.node
@@ -128,6 +129,20 @@ class Shards:
         self._reads.shutdown()
         self._writer.drop()
         self.reader.drop()
+
+    def commit_all(self, jobs: Sequence[Writing]) -> None:
+        """All of them in one transaction, or none: for who has the store to itself. May block."""
+        parts = []
+        for job in jobs:
+            assert isinstance(job.journal, ShardJournal)
+            parts.append(job.journal.part(job))
+        faults, is_refused = self._try(parts, False)
+        for fault in faults.values():
+            raise fault
+        if is_refused:
+            raise InvalidArgument("a row of these numbers is stored already")
+        for part in parts:
+            part.journal.written(part)
 
     def _write_soon(self, turns: int = JOINING_TURNS) -> None:
         """Begin some turns of the loop later. Those whose last commit has just ended are about to
@@ -284,6 +299,11 @@ class ShardJournal(PostgresqlJournal):
         self._is_open = False
         self._found = None
         self._numbers.clear()
+
+    def rows(self) -> list[int]:
+        """The numbers of all rows that are stored, also of those that nobody refers to."""
+        found = self._open_connection().execute(_ROWS.encode(), (self._shard,)).fetchall()
+        return [row for (row,) in found]
 
     def tidy(self) -> bool:
         """Whether the shard is still ours, the lease of the node tells."""

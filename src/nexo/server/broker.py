@@ -11,7 +11,7 @@ import resource
 import shutil
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -224,6 +224,7 @@ class BrokerSurroundings:
     ) -> None:
         self.version = __version__
         self.region = region
+        self.cluster: Any = None  # that this broker is a node of
         self.rpc_port = 0  # where native clients connect, once it is open
         self._data = data
         self._connections = connections
