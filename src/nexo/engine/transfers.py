@@ -25,7 +25,7 @@ from nexo.vocabulary import limits
 from nexo.vocabulary.batch import Batch, concatenate
 from nexo.vocabulary.errors import DataCorrupt, NotReady, QueueNotFound
 from nexo.vocabulary.names import FIFO_SUFFIX, TRANSFER_PREFIX
-from nexo.vocabulary.settings import QueueSettings
+from nexo.vocabulary.settings import QueueSettings, check_room
 from nexo.vocabulary.states import Cause
 
 if TYPE_CHECKING:
@@ -305,6 +305,7 @@ class Transfers:
         actor = context.queues.actors.get(name)
         if actor is None and create:
             context.check_writable()
+            check_room("queues", len(context.queues.actors) + 1, limits.QUEUES_MAX)
             actor = context.queues.define(name, QueueSettings())
             await context.catalog.durable()
         if actor is None:
