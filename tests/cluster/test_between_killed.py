@@ -8,6 +8,8 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import pytest
+
 import nexo
 from nexo.cluster.placement import shard_of, wanted_owner
 from tests.cluster.nodes import SHARDS, running
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 MESSAGES, BATCH = 1_500, 50
 
 
+@pytest.mark.timeout(180)
 def test_the_source_and_the_target_are_killed(tmp_path: Path, postgresql: PostgresqlServer) -> None:
     """Two topics, one of each node, each with a queue of the other node bound to it; and two queues
     whose dead letters go to the other node."""
@@ -40,7 +43,7 @@ def test_the_source_and_the_target_are_killed(tmp_path: Path, postgresql: Postgr
             ]
             for each in work:
                 each.start()
-            time.sleep(1.0)
+            time.sleep(0.5)
             nodes.kill("b")
             for each in work:
                 each.join(90)

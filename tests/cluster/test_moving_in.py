@@ -120,6 +120,8 @@ def test_everything_comes_along(tmp_path: Path, postgresql: PostgresqlServer) ->
                 with pytest.raises(InvalidArgument, match="the cluster has these already"):
                     move_in(url, tmp_path)
                 nodes.start("a")
+                epoch = nodes.status().shards[shard_of("orders", SHARDS)].epoch
+                assert epoch > 4  # the directory was opened so often: no lease has two meanings
                 with pytest.raises(NotReady, match="node 'a' of the cluster is running"):
                     move_in(url, tmp_path)
                 with nexo.connect(nodes["a"].url) as moved:
@@ -208,18 +210,38 @@ def stored_rows(url: str) -> int:
     return int(found[0])
 
 
-def test_what_has_no_place_is_refused_before_anything_is_written(
+def test_what_is_tied_together_stays_so_over_shards(
     tmp_path: Path, postgresql: PostgresqlServer
 ) -> None:
     others = [f"queue{n}" for n in range(20)]
     other = next(name for name in others if shard_of(name, SHARDS) != shard_of("news", SHARDS))
     broker = BrokerProcess(tmp_path).start()
     with nexo.connect(broker.url) as client:
-        client.create_topic("news").bind(queue=other)
+        for topic in ("news", "news.eu"):
+            client.create_topic(topic).bind(queue=other, where={"kind": "bill"})
+        client.queue(other).push("before")
+        client.create_queue("news.failing", max_attempts=1, dead_letter=other).push("broken")
     broker.stop()
-    with postgresql.database("moving_in_refused") as url, cluster(tmp_path, url):
-        with pytest.raises(InvalidArgument, match=f"news and the queue {other}"):
-            move_in(url, tmp_path)
+    with postgresql.database("moving_in_tied") as url, cluster(tmp_path, url) as nodes:
         with pytest.raises(InvalidArgument, match="no broker's data"):
             move_in(url, tmp_path / "nowhere")
         assert not (tmp_path / "nowhere").exists()
+        move_in(url, tmp_path)
+        nodes.start("a")
+        with nexo.connect(nodes["a"].url) as client:
+            assert client.topic("news").info().bound_queues == [other]
+            for topic in ("news", "news.eu"):
+                for kind in ("bill", "other"):
+                    client.topic(topic).publish(f"{topic} {kind}", attributes={"kind": kind})
+            failing = client.queue("news.failing").pop()
+            assert failing is not None
+            failing.nack(reason="broken")
+            wanted = {"before", "news bill", "news.eu bill", "broken"}
+            got: set[str] = set()
+            while got != wanted:
+                message = client.queue(other).pop(wait=10)
+                assert message is not None, got
+                got.add(message.text)
+                message.ack()
+            client.topic("news").unbind(queue=other)
+            assert client.topic("news").info().bound_queues == []

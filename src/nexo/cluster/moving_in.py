@@ -1,6 +1,6 @@
 """Bringing a broker that was alone into a cluster, with all that it holds, while no node runs.
 
-First everything is looked at: what has no place, and names that are taken, are refused before
+First everything is looked at: names that are taken, and redrives under way, are refused before
 anything is written. Then payloads are copied, which nothing refers to yet. One transaction over all
 shards makes them part of the cluster. Whoever begins again after a failure finds a cluster without
 these queues, and clears away the payloads of the first try.
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     Told = Callable[[int, int], None]
 
 _NAME = "nexo import"  # no node can have it: of a blank
+_draw = random.SystemRandom()
 
 
 class MovedIn(msgspec.Struct, frozen=True):
@@ -48,12 +49,12 @@ def move_in(url: str, data: Path, told: Told) -> MovedIn:
     """Everything or nothing. `told` hears how many rows of payloads are copied, of how many."""
     if not (data / JOURNAL_FILE).is_file():
         raise InvalidArgument(f"there is no broker's data in {data}", "name its data directory")
-    run = random.SystemRandom().getrandbits(62)
+    run = _draw.getrandbits(62)
     tables, journal = ClusterTables(url, _NAME, run), SqliteJournal(data)
     try:
         shards, _ = tables.cluster()
         source = Source(journal)
-        source.check(lambda name: shard_of(name, shards))
+        source.check()
         with _joined(tables, url, run):
             return _move(url, run, tables, source, shards, told)
     finally:
@@ -79,7 +80,8 @@ def _move(
         parts: dict[ShardJournal, Transplant] = {}
         for shard in sorted(names):
             journal = store.journal(shard)
-            part = Transplant(source, journal, journal.open(), names[shard])
+            epoch = journal.open()
+            part = Transplant(source, journal, epoch, names[shard], lambda: _draw.getrandbits(64))
             retired = source.catalog.retired
             part.retire(name for name in retired if shard_of(name, shards) == shard)
             part.tokens = tokens if shard == TOKENS_SHARD else {}

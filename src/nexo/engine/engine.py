@@ -32,7 +32,7 @@ from nexo.engine.supervisor import Supervisor
 from nexo.engine.tokens import Tokens
 from nexo.engine.topic_actor import TopicActor
 from nexo.engine.topics import EVENTS_SETTINGS, Kept, Topics, check_bindable, check_deletable
-from nexo.engine.transfers import Targets, Transfers
+from nexo.engine.transfers import Targets, Transfers, bound_name
 from nexo.journal.port import CATALOG
 from nexo.machine.queue import Queue
 from nexo.machine.topic import Topic
@@ -429,7 +429,7 @@ class Engine:
         """Bind what stands here for a queue of another shard, as it lives now."""
         actor = self.topic(topic)
         found = await self.transfers.find(queue, create)
-        hidden = self.transfers.bound_name(queue, found.incarnation)
+        hidden = bound_name(queue, found.incarnation)
         kept = await self._kept(actor, hidden, where, start)
         self._context.check_writable()
         actor.check_in_service()

@@ -19,22 +19,24 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from nexo.engine.recovery import Recovered, recover, rows_of
+from nexo.engine.transfers import TRANSFER_SETTINGS, bound_name
 from nexo.journal.port import CATALOG, Commit, Write
 from nexo.machine.chunk import PackedRows
 from nexo.machine.snapshot import QueueSnapshot, TopicSnapshot
 from nexo.machine.topic import Topic
+from nexo.vocabulary.changes import QueueDefined
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.limits import LEASE_BITS, TRANSPLANT_BYTES, TRANSPLANT_ROWS
-from nexo.vocabulary.names import EVENTS_TOPIC, dead_letter_name, is_events
+from nexo.vocabulary.names import EVENTS_TOPIC, is_events
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from nexo.journal.port import Journal
-    from nexo.machine.catalog import Catalog
+    from nexo.machine.catalog import Catalog, CatalogImage
     from nexo.machine.queue import Queue
     from nexo.vocabulary.batch import Batch
-    from nexo.vocabulary.changes import Bound, QueueDefined, TokenDefined, TopicDefined
+    from nexo.vocabulary.changes import Bound, TokenDefined, TopicDefined
 
     Defined = QueueDefined | TopicDefined
 
@@ -63,32 +65,14 @@ class Source:
         catalog = self.catalog
         return [*catalog.queues, *(name for name in catalog.topics if not is_events(name))]
 
-    def check(self, shard_of: Callable[[str], int]) -> None:
-        """Refuse what has no place in shards."""
-        catalog = self.catalog
-        running = [each for each in catalog.moves.values() if each.status not in _ENDED]
+    def check(self) -> None:
+        """Refuse what would be forgotten on the way."""
+        moves = self.catalog.moves.values()
+        running = [each for each in moves if each.status not in _ENDED]
         if running:
             raise InvalidArgument(
                 f"{len(running)} redrives are under way",
                 "start the broker and let them end, or cancel them, then stop it and try again",
-            )
-        apart = [
-            f"{name} and its dead-letter queue {letters}"
-            for name, defined in catalog.queues.items()
-            if defined.settings.max_attempts is not None
-            and shard_of(letters := dead_letter_name(name, defined.settings.dead_letter))
-            != shard_of(name)
-        ]
-        apart += [
-            f"{topic.name} and the queue {queue.name} that is bound to it"
-            for topic, queue, _ in self.bindings()
-            if shard_of(topic.name) != shard_of(queue.name)
-        ]
-        if apart:
-            raise InvalidArgument(
-                f"these would live in different shards: {'; '.join(apart[:5])}"
-                + (f"; and {len(apart) - 5} more" if len(apart) > 5 else ""),
-                "start the broker and change that, or give them names with the same beginning",
             )
 
     def bindings(self) -> Iterator[tuple[TopicDefined, QueueDefined, Bound]]:
@@ -101,8 +85,16 @@ class Source:
 class Transplant:
     """What of a source goes into one journal, which is open."""
 
-    def __init__(self, source: Source, journal: Journal, epoch: int, names: set[str]) -> None:
+    def __init__(
+        self,
+        source: Source,
+        journal: Journal,
+        epoch: int,
+        names: set[str],
+        new_incarnation: Callable[[], int],
+    ) -> None:
         self._source, self._journal = source, journal
+        self._new_incarnation = new_incarnation
         self._target = load_whole(journal, epoch)
         self._shift = journal.last_row()
         known = source.catalog
@@ -181,16 +173,33 @@ class Transplant:
         for topic in self._topics:
             image.topics[topic.name] = msgspec.structs.replace(topic, owner=owners[topic.owner])
         for of_topic, of_queue, bound in self._source.bindings():
-            if of_topic.owner in owners and of_queue.owner in owners:
+            if of_topic.owner in owners:
+                queue_owner = owners.get(of_queue.owner)
+                if queue_owner is None:
+                    queue_owner = self._stand_in(of_queue, image, numbers)
                 image.bindings.append(
-                    msgspec.structs.replace(
-                        bound, topic=owners[of_topic.owner], queue=owners[of_queue.owner]
-                    )
+                    msgspec.structs.replace(bound, topic=owners[of_topic.owner], queue=queue_owner)
                 )
         image.tokens |= self.tokens
         image.next_owner = next(numbers)
         writes.append(Write(CATALOG, b"", msgspec.msgpack.encode(image)))
         return Commit(writes, [], [], [])
+
+    def _stand_in(
+        self, elsewhere: QueueDefined, image: CatalogImage, numbers: Iterator[int]
+    ) -> int:
+        """The owner number of what stands here for a queue that goes into another journal."""
+        name = bound_name(elsewhere.name, elsewhere.incarnation)
+        if name not in image.queues:
+            image.queues[name] = QueueDefined(
+                next(numbers),
+                name,
+                self._new_incarnation(),
+                TRANSFER_SETTINGS,
+                elsewhere.created_ms,
+                elsewhere.created_ms,
+            )
+        return image.queues[name].owner
 
     def retire(self, names: Iterable[str]) -> None:
         """Dead-letter queues that were deleted, and are not to come back by themselves."""

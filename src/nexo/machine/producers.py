@@ -153,22 +153,27 @@ class Producers:
             by_name.move_to_end(name)
         producer.seen_ms = now_ms
         producer.remember(number, ranges, checksum)
-        for _ in range(PRODUCERS_FORGOTTEN):
+        if self._has_too_old(now_ms):
             self._forget_oldest(now_ms)
+
+    def _has_too_old(self, now_ms: int) -> bool:
+        oldest = next(iter(self.by_name.values()))
+        is_full = len(self.by_name) > PRODUCERS_MAX
+        return is_full or oldest.seen_ms <= now_ms - PRODUCER_IDLE_MS
 
     def _forget_oldest(self, now_ms: int) -> None:
         """Of clients. A transfer may be repeated as long as it waits, and that has no end: its
-        producer is known as long as the queue is there."""
-        by_name = self.by_name
+        producer is known as long as the queue is there, and goes to the end unseen."""
+        by_name, forgotten = self.by_name, 0
         for _ in range(PRODUCERS_PASSED_OVER):
             oldest = next(iter(by_name))
-            if not oldest.startswith(TRANSFER_PREFIX):
-                break
-            by_name.move_to_end(oldest)
-        else:
-            return
-        if len(by_name) > PRODUCERS_MAX or by_name[oldest].seen_ms <= now_ms - PRODUCER_IDLE_MS:
+            if oldest.startswith(TRANSFER_PREFIX):
+                by_name.move_to_end(oldest)
+                continue
             del by_name[oldest]
+            forgotten += 1
+            if forgotten == PRODUCERS_FORGOTTEN or not by_name or not self._has_too_old(now_ms):
+                return
 
     def recall(
         self,
