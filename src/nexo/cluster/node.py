@@ -354,7 +354,12 @@ class Node:
         self._tokens_told = tables.tokens
         # Before the lease counts again: what was lost meanwhile must not be given out.
         # What was lost once stays so until it was opened again, whoever owns it by now.
-        self._lost |= {shard for shard in self.engines if owners.get(shard) != self.name}
+        # Another may have had it while this node slept, and have given it back: the epoch tells.
+        self._lost |= {
+            shard
+            for shard, engine in self.engines.items()
+            if owners.get(shard) != self.name or tables.epochs[shard] > engine.epoch
+        }
         lapsed = not self.is_held
         self._lease.renewed(asked_s)
         if self._is_away or (lapsed and self.engines):
@@ -475,7 +480,11 @@ class Node:
         for told in self.when_closed:
             told(shard)
         await self._forwarders.pop(shard).close()
-        await engine.close()
+        try:
+            await engine.close()
+        except NexoError as error:  # what was not written was not confirmed either
+            extra = {"shard": shard, "reason": error.message}
+            logger.warning("a shard was closed without its last commit", extra=extra)
         self._lost.discard(shard)
 
     def _check_place(self, name: str, shard: int) -> None:

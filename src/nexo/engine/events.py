@@ -131,8 +131,9 @@ class EventsActor(TopicActor):
         super().close(gone)
 
     def _must_wait(self, now_ms: int) -> bool:
-        """For a disk that takes no payloads, or because others were told just now."""
-        if self._context.refusal is not None or not self.is_in_service:
+        """For a disk that takes no payloads, or because others were told just now. Not for a node
+        to renew its lease: nothing is given out here, and every commit has its fence."""
+        if self._context.refusal is not None or self._gone is not None:
             return True
         is_soon = now_ms < self._published_ms + limits.EVENTS_PAUSE_MS and not self._is_due
         return is_soon and len(self._owed) + len(self._told) < EVENTS_PUBLISHED_MAX

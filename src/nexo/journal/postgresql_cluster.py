@@ -43,7 +43,7 @@ _NODES = """
     SELECT name, run, rpc, http, version, draining,
         extract(epoch FROM until - clock_timestamp())::float8 FROM node
 """
-_OWNERS = "SELECT shard, node FROM owner"
+_OWNERS = "SELECT shard, node, epoch FROM owner JOIN shard ON id = shard"
 _EPOCHS = "SELECT id, epoch FROM shard"
 _RAISE_EPOCHS = """
     UPDATE shard SET epoch = greatest(epoch, %s)
@@ -83,6 +83,7 @@ class Tables(NamedTuple):
 
     nodes: list[NodeRow]
     owners: dict[int, str | None]
+    epochs: dict[int, int]  # of shards
     tokens: int  # the version of the tokens
 
 
@@ -316,8 +317,10 @@ class ClusterTables:
 
 def _read(connection: Connection) -> Tables:
     nodes = [NodeRow(*row) for row in connection.execute(_NODES)]
-    owners: dict[int, str | None] = dict(connection.execute(_OWNERS).fetchall())
-    return Tables(nodes, owners, int(_one(connection, "SELECT version FROM tokens")[0]))
+    rows = connection.execute(_OWNERS).fetchall()
+    owners: dict[int, str | None] = {shard: node for shard, node, _ in rows}
+    epochs: dict[int, int] = {shard: epoch for shard, _, epoch in rows}
+    return Tables(nodes, owners, epochs, int(_one(connection, "SELECT version FROM tokens")[0]))
 
 
 def _one(connection: Connection, statement: str) -> tuple[Any, ...]:
