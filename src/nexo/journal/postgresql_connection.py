@@ -28,7 +28,6 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from nexo.journal.rows import CORRUPT_HINT
 from nexo.vocabulary.errors import (
     DataCorrupt,
-    Fenced,
     InvalidArgument,
     NexoError,
     NotReady,
@@ -194,11 +193,8 @@ def stored_version(connection: Connection, schema: str) -> int:
 
 def translate(error: psycopg.Error, doing: str) -> NexoError:
     """The error to raise for one that PostgreSQL raised while `doing` something to the journal."""
-    if isinstance(error, postgresql.DivisionByZero):  # see the statement that checks the epoch
-        return Fenced(
-            "another broker has taken over the journal in PostgreSQL",
-            "stop one of the two: a journal belongs to one broker at a time",
-        )
+    if isinstance(error, postgresql.UniqueViolation):
+        return InvalidArgument("a row of this number is stored already")
     if isinstance(error, postgresql.DiskFull):
         return ReadOnly("the disk of PostgreSQL is full, nothing was stored", FULL_HINT)
     if isinstance(error, (postgresql.DataCorrupted, postgresql.IndexCorrupted)):
