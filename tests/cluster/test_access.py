@@ -87,16 +87,20 @@ def test_tokens(journal: str, tmp_path: Path) -> None:
                     break
                 assert time.monotonic() < until, "the token still opens a node"
                 time.sleep(0.05)
-        with (
-            nexo.connect(nodes[1].url, token=watch.token) as client,
-            client.topic("nexo.events").subscribe(start="earliest") as events,
-        ):
-            first = events.get(timeout=5)
-            assert first is not None
-            assert first.topic.startswith("nexo.events.")
+        _see_events(nodes[1].url, watch.token)
     finally:
         for node in nodes:
             node.kill()
+
+
+def _see_events(url: str, token: str | None) -> None:
+    with (
+        nexo.connect(url, token=token) as client,
+        client.topic("nexo.events").subscribe(start="earliest") as events,
+    ):
+        first = events.get(timeout=5)
+        assert first is not None
+        assert first.topic.startswith("nexo.events.")
 
 
 def _once_known(url: str, token: str | None) -> nexo.Client:
