@@ -335,8 +335,10 @@ class Draft:
         self.dropped = set(commit.dropped_rows)
         encoded = [encode_row(row, batch) for row, batch in commit.rows]
         self.last_row = max([last_row, *[columns[0] for columns in encoded]])
+        # One that writes nothing else asks whether there is room: then it is to be stored, too.
+        is_probe = not commit.writes
         self.rows: list[RowColumns] = [
-            columns for columns in encoded if columns[0] not in self.dropped
+            columns for columns in encoded if is_probe or columns[0] not in self.dropped
         ]
         self.dropped_owners = commit.dropped_owners
         self.numbers: dict[int, int] = {}
