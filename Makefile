@@ -49,6 +49,10 @@ $(TOOLS_STAMP): $(DEMO_STAMP)
 	@scripts/install "$(PYTHON)" "$(VENV)" tools
 	@rm -f $(VENV)/installed-tools-* && touch $@
 
+ifneq ($(findstring --cluster,$(ARGS)),)
+demo: tools  # which have a PostgreSQL
+endif
+
 demo: install ## the whole product at work: broker, fleet, Spark, workers; ARGS go to nexo demo
 	@$(BIN)/nexo demo $(ARGS)
 

@@ -13,7 +13,7 @@ import nexo
 from nexo.vocabulary.errors import ReadOnly
 from tests.cli.commands import Nexo
 from tests.cluster.nodes import running
-from tests.postgresql import PROGRAMS, PostgresqlServer, postgresql_server
+from tests.postgresql import PostgresqlServer, postgresql_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -122,7 +122,9 @@ def _once_there_is_room(queue: nexo.Queue) -> None:
             return
 
 
-def test_a_database_restored_from_an_older_backup(tmp_path: Path, journal: str) -> None:
+def test_a_database_restored_from_an_older_backup(
+    tmp_path: Path, journal: str, server: PostgresqlServer
+) -> None:
     """All nodes are stopped for it. What was pushed since is not there; everything works."""
     dump = tmp_path / "dump"
     with running(tmp_path, journal, "a", "b") as nodes:
@@ -131,14 +133,14 @@ def test_a_database_restored_from_an_older_backup(tmp_path: Path, journal: str) 
             queues = [client.create_queue(f"queue{each}") for each in range(4)]
             for queue in queues:
                 queue.push_batch([b"old"] * 3)
-            _program("pg_dump", "--schema", "nexo", "--file", str(dump), journal)
+            _program(server, "pg_dump", "--schema", "nexo", "--file", str(dump), journal)
             for queue in queues:
                 queue.push_batch([b"lost"] * 3)
                 queue.ack_batch(queue.pop_batch(2))
         for name in "ab":
             nodes.processes.pop(name).stop()
         execute(journal, "DROP SCHEMA nexo CASCADE")
-        _program("psql", "--quiet", "--file", str(dump), journal)
+        _program(server, "psql", "--quiet", "--file", str(dump), journal)
         nodes.start("a", "b")
         assert [nodes[name].port for name in "ab"] == ports
         with nexo.connect(nodes["b"].url) as client:
@@ -149,8 +151,8 @@ def test_a_database_restored_from_an_older_backup(tmp_path: Path, journal: str) 
                 assert queue.ack_batch(found) == []
 
 
-def _program(name: str, *arguments: str) -> None:
-    subprocess.run([PROGRAMS / name, *arguments], check=True, capture_output=True)
+def _program(server: PostgresqlServer, name: str, *arguments: str) -> None:
+    subprocess.run([server._programs / name, *arguments], check=True, capture_output=True)
 
 
 def execute(url: str, statement: str) -> None:

@@ -236,5 +236,7 @@ def test_wrong_starts(nodes: Nodes, tmp_path: Path) -> None:
     assert "--node" in nowhere.err
     again = run("cluster", "create", "--journal", nodes.journal, status=2)
     assert "there is a cluster" in again.err
+    fine = run("cluster", "create", "--journal", nodes.journal, "--if-missing")
+    assert "There is a cluster" in fine.out
     many = run("cluster", "create", "--journal", nodes.journal, "--shards", "100000", status=2)
     assert "1 to 4,096 shards" in many.err

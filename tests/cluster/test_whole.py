@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import re
+import socket
 import time
 import urllib.error
 import urllib.parse
@@ -17,6 +18,7 @@ import pytest
 
 import nexo
 from tests.cli.commands import Nexo
+from tests.cluster.nodes import SHARDS
 from tests.cluster.test_one_address import apart, sqs
 
 if TYPE_CHECKING:
@@ -283,3 +285,60 @@ def test_a_stranger_cannot_say_that_a_node_passed_it_on(nodes: Nodes) -> None:
             request.add_header("x-nexo-peer", "10.1.2.3")
             with urllib.request.urlopen(request) as answer:
                 assert json.loads(answer.read())["name"] == f"{name}.w"
+
+
+def test_datagrams_at_either_node(nodes: Nodes) -> None:
+    for entry in "ab":
+        for name in apart(nodes):
+            topic = f"{name}.udp-{entry}"
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+                client.settimeout(10)
+                client.connect(("127.0.0.1", nodes[entry].udp_port))
+
+                def ask(client: socket.socket = client, topic: str = topic, **more: Any) -> Any:
+                    client.send(json.dumps({"topic": topic, **more}).encode())
+                    return json.loads(client.recv(65536))
+
+                assert ask(action="get")["messages"] == []
+                assert ask(action="subscribe") == {
+                    "status": "success",
+                    "action": "subscribe",
+                    "topic": topic,
+                }
+                for number in range(3):
+                    told = ask(action="publish", payload={"n": number}, ref=number)
+                    assert (told["status"], told["ref"]) == ("success", number)
+                found = ask(action="get")["messages"]
+                assert [each["payload"] for each in found] == [{"n": n} for n in range(3)]
+                assert ask(action="subscribe", group="g")["status"] == "success"
+                taken = ask(action="get", group="g")["messages"]
+                assert [each["payload"] for each in taken] == [{"n": n} for n in range(3)]
+                acked = ask(action="ack", group="g", ids=[each["id"] for each in taken])
+                assert acked["status"] == "success"
+                assert ask(action="get", group="g")["messages"] == []
+                assert ask(action="dance")["error"] == "Azione non supportata: dance"
+            with nexo.connect(nodes[entry].url) as other:
+                assert [event.json() for event in other.topic(topic).read()] == [
+                    {"n": n} for n in range(3)
+                ]
+                other.topic(topic).delete()
+                other.queue(f"{topic}.g").delete()
+
+
+def test_doctor_and_backup(nodes: Nodes, tmp_path: Path) -> None:
+    run = Nexo(tmp_path, nodes["b"].url)
+    told = run("doctor", "--json", environment={"NEXO_JOURNAL": nodes.journal}).json()
+    found = {each["name"]: each for each in told["checks"]}
+    assert found["journal"]["status"] == "ok"
+    assert "format version 1" in found["journal"]["detail"]
+    assert (found["cluster"]["status"], found["cluster"]["detail"]) == (
+        "ok",
+        f"2 of 2 nodes up, {SHARDS} shards",
+    )
+    away = run(
+        "doctor", "--json", environment={"NEXO_JOURNAL": "postgresql://127.0.0.1:1/x"}, status=1
+    ).json()
+    (journal,) = [each for each in away["checks"] if each["name"] == "journal"]
+    assert journal["status"] == "error"
+    refused = run("backup", str(tmp_path / "copy"), status=2)
+    assert "pg_dump" in refused.err

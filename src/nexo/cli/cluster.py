@@ -44,6 +44,9 @@ def create(
             metavar="N", help="Parts that queues are divided into; it cannot be changed later."
         ),
     ] = 64,
+    if_missing: Annotated[
+        bool, typer.Option("--if-missing", help="Do nothing if there is a cluster already.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Create a cluster in an empty PostgreSQL database.
@@ -59,11 +62,14 @@ def create(
     from nexo.server.broker import journal_of
 
     journal_of("", journal)  # a URL, and psycopg is installed
-    from nexo.journal.postgresql_cluster import create_cluster
+    from nexo.journal.postgresql_cluster import create_cluster, has_cluster
     from nexo.journal.postgresql_connection import shown_url
 
-    create_cluster(journal, shards)
     where = shown_url(journal)
+    if if_missing and has_cluster(journal):
+        Session("", None, as_json).answer({"journal": where}, f"There is a cluster at {where}")
+        return
+    create_cluster(journal, shards)
     Session("", None, as_json).answer(
         {"journal": where, "shards": shards},
         f"Created a cluster of {shards:,} {'shard' if shards == 1 else 'shards'} at {where}",

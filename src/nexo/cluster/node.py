@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nexo.cluster.forwarder import Forwarder
-from nexo.cluster.placement import ClusterState, Lease, NodeState, plan_of, shard_of
+from nexo.cluster.placement import ClusterState, Lease, NodeState, Wishes, plan_of, shard_of
 from nexo.cluster.post import Elsewhere, Post
 from nexo.engine.clock import SystemClock
 from nexo.engine.engine import Engine
@@ -31,6 +31,7 @@ from nexo.vocabulary.changes import TokenDefined
 from nexo.vocabulary.errors import Fenced, InvalidArgument, NexoError, NotReady, TopicNotFound
 from nexo.vocabulary.limits import (
     CHUNK_BYTES_MAX,
+    CLUSTER_HASHES_MAX,
     CLUSTER_JOIN_S,
     CLUSTER_LEASE_S,
     CLUSTER_MARGIN_S,
@@ -103,6 +104,7 @@ class Node:
         self._lease = Lease(CLUSTER_LEASE_S, CLUSTER_MARGIN_S)
         self._leases, self._hands = store.leases, store.hands
         self._shard_of: dict[str, int] = {}  # of names that were asked for lately
+        self._wishes = Wishes()
         self._lost: set[int] = set()
         self._touched: dict[int, float] = {}  # when this node changed the owner of a shard
         self._changed = asyncio.Event()
@@ -400,7 +402,10 @@ class Node:
             await self._adopt_tokens()
             return True
         lost = sorted(self._lost & self.engines.keys())
-        plan = plan_of(self.state, self.name, set(self.engines))
+        owners, nodes = self.state.owners, self.state.candidates()
+        if self._wishes.hashes(owners, nodes) > CLUSTER_HASHES_MAX:
+            await asyncio.to_thread(self._wishes.of, list(owners), nodes)
+        plan = plan_of(self.state, self.name, set(self.engines), self._wishes)
         if lost or plan.lost:
             shard = (lost or plan.lost)[0]
             logger.warning("a shard was taken over", extra={"shard": shard})

@@ -294,10 +294,10 @@ class Transfers:
         await context.committer.admit(actor, batch.size, None)
 
     def has_fed(self, name: str) -> bool:
-        """Whether a queue of this shard has got messages from another one."""
+        """Whether dead letters of another shard, or redriven messages, came to a queue of this."""
         actor = self._context.queues.actors.get(name)
         producers = actor.queue.producers if actor is not None else None
-        return producers is not None and producers.has_transfers()
+        return producers is not None and producers.has(TRANSFER_PREFIX + _MOVED)
 
     async def describe(self, name: str, create: bool = False) -> Found:
         """A queue of this shard, for another one."""

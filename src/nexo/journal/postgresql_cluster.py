@@ -8,6 +8,7 @@ tells everything that was taken from it before.
 from __future__ import annotations
 
 import secrets
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -21,6 +22,7 @@ from nexo.journal.postgresql_connection import (
     connect,
     connect_node,
     shown_url,
+    stored_version,
     translate,
 )
 from nexo.vocabulary.errors import Fenced, InvalidArgument, NexoError, NotReady
@@ -128,6 +130,35 @@ def has_cluster(url: str, *, schema: str = "nexo") -> bool:
     connection = connect(url, schema)
     try:
         return _one(connection, "SELECT to_regclass('cluster')")[0] is not None
+    finally:
+        abandon(connection)
+
+
+class Look(NamedTuple):
+    """A database as `nexo doctor` finds it. `format_version` 0: Nexo has nothing there; without
+    `tables` there is no cluster. `ahead_s` is its clock against that of this machine."""
+
+    server: str
+    format_version: int
+    ahead_s: float
+    tables: Tables | None
+
+
+def look(url: str, *, schema: str = "nexo") -> Look:
+    """Nothing is changed."""
+    connection = connect(url, schema, only_looks=True)
+    try:
+        version = stored_version(connection, schema)
+        before_s = time.time()
+        server, now_s = _one(
+            connection,
+            "SELECT current_setting('server_version'), extract(epoch FROM clock_timestamp())",
+        )
+        ahead_s = float(now_s) - (before_s + time.time()) / 2
+        has_one = version and _one(connection, "SELECT to_regclass('cluster')")[0] is not None
+        return Look(server, version, ahead_s, _read(connection) if has_one else None)
+    except psycopg.Error as error:
+        raise translate(error, "reading") from error
     finally:
         abandon(connection)
 

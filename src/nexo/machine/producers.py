@@ -93,6 +93,11 @@ class Producer:
         if len(numbers) > PRODUCER_RESULTS_KEPT:
             self._forget(0)
 
+    def forget_all_but_last(self) -> None:
+        """For who asks for the highest number alone."""
+        while len(self._numbers) > 1:
+            self._forget(0)
+
     def answers(self) -> dict[int, list[int]]:
         """All of them."""
         pairs = zip(self._ranges[::2], self._ranges[1::2], strict=True)
@@ -138,9 +143,9 @@ class Producers:
         producer = self.by_name.get(name)
         return 0 if producer is None else producer.highest
 
-    def has_transfers(self) -> bool:
-        """Whether something came from another shard of a cluster."""
-        return any(name.startswith(TRANSFER_PREFIX) for name in self.by_name)
+    def has(self, prefix: str) -> bool:
+        """Whether there is one whose name begins so."""
+        return any(name.startswith(prefix) for name in self.by_name)
 
     def remember(
         self, name: str, number: int, now_ms: int, ranges: list[int], checksum: int = 0
@@ -153,6 +158,8 @@ class Producers:
             by_name.move_to_end(name)
         producer.seen_ms = now_ms
         producer.remember(number, ranges, checksum)
+        if name.startswith(TRANSFER_PREFIX):
+            producer.forget_all_but_last()
         if self._has_too_old(now_ms):
             self._forget_oldest(now_ms)
 

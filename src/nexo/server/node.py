@@ -22,6 +22,7 @@ from nexo.cluster.questions import Answering
 from nexo.cluster.rpc import RpcSwitch
 from nexo.cluster.store import PostgresqlStore
 from nexo.cluster.surroundings import NodeSurroundings
+from nexo.cluster.udp import UdpSwitch
 from nexo.cluster.whole import Whole
 from nexo.server.broker import (
     Broker,
@@ -51,7 +52,7 @@ class NodeBroker(Broker):
         super().__init__(configuration)
         self._node: Node | None = None
         self._security: Security | None = None
-        self._doors: list[RpcSwitch | HttpSwitch] = []
+        self._doors: list[RpcSwitch | HttpSwitch | UdpSwitch] = []
         self._console: LateConsole | None = None
 
     @property
@@ -105,11 +106,16 @@ class NodeBroker(Broker):
         )
         self._lag = LagTimer(node.meters.loop_lag_s)
         self._doors = [rpc, http]
+        udp = None
+        if configuration.udp == "on":
+            udp = UdpSwitch(node, here, security.guard, others)
+            rpc.answering.datagrams = udp.serve
+            self._doors.append(udp)
         try:
             ports = Ports(
                 http=await self._open(http, configuration.http_port, "http"),
                 rpc=await self._open(rpc, configuration.rpc_port, "rpc"),
-                udp=None,
+                udp=None if udp is None else await self._open(udp, configuration.udp_port, "udp"),
             )
             own.rpc_port = ports.rpc
             security.begin(None)

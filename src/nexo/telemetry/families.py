@@ -139,10 +139,6 @@ RESIDENT = Family("process_resident_memory_bytes", "gauge", "Memory of the proce
 CPU = Family("process_cpu_seconds_total", "counter", "CPU time of the process.")
 STARTED = Family("process_start_time_seconds", "gauge", "When the process started.")
 
-FAMILIES: dict[str, Family] = {
-    family.name: family for family in globals().values() if isinstance(family, Family)
-}
-
 # -- Of a node of a cluster ---------------------------------------------------------------------
 
 NODE_UP = Family("nexo_node_up", "gauge", "Whether this node holds its lease.")
@@ -158,6 +154,12 @@ CLUSTER_UNOWNED = Family(
 CLUSTER_MOVES = Family(
     "nexo_cluster_moves_total", "counter", "Shards that changed their owner, as this node saw it."
 )
+
+# -- All of them ----------------------------------------------------------------------------------
+
+FAMILIES: dict[str, Family] = {
+    family.name: family for family in globals().values() if isinstance(family, Family)
+}
 
 
 def header(family: Family) -> str:
