@@ -53,7 +53,16 @@ def test_tokens(journal: str, tmp_path: Path) -> None:
             shop = admin.create_token("shop", ["queue*:push"])
             keys = admin.create_token("keys", ["queue*:push,pop"], aws=True)
             assert [each.name for each in admin.queues()] == queues
+            for each in queues:
+                admin.create_topic(f"{each}.told").publish(each)
+            watch = admin.create_token("watch", ["nexo.events:peek", "queue3.*:peek"])
         for node in nodes:
+            with (
+                _once_known(node.url, watch.token) as client,
+                client.topic("*.told").subscribe(start="earliest") as told,
+            ):
+                found = [told.get(timeout=5), told.get(timeout=0.5)]
+                assert [each and each.topic for each in found] == ["queue3.told", None]
             with _once_known(node.url, shop.token) as client:
                 for queue in queues:
                     client.queue(queue).push(b"x")
@@ -84,9 +93,20 @@ def test_tokens(journal: str, tmp_path: Path) -> None:
                     break
                 assert time.monotonic() < until, "the token still opens a node"
                 time.sleep(0.05)
+        _see_events(nodes[1].url, watch.token)
     finally:
         for node in nodes:
             node.kill()
+
+
+def _see_events(url: str, token: str | None) -> None:
+    with (
+        nexo.connect(url, token=token) as client,
+        client.topic("nexo.events").subscribe(start="earliest") as events,
+    ):
+        first = events.get(timeout=5)
+        assert first is not None
+        assert first.topic.startswith("nexo.events.")
 
 
 def _check_lists(node: BrokerProcess, admin: str, few: str | None, queues: list[str]) -> None:
