@@ -49,6 +49,10 @@ $(TOOLS_STAMP): $(DEMO_STAMP)
 	@scripts/install "$(PYTHON)" "$(VENV)" tools
 	@rm -f $(VENV)/installed-tools-* && touch $@
 
+ifneq ($(findstring --cluster,$(ARGS)),)
+demo: tools  # which have a PostgreSQL
+endif
+
 demo: install ## the whole product at work: broker, fleet, Spark, workers; ARGS go to nexo demo
 	@$(BIN)/nexo demo $(ARGS)
 
@@ -117,11 +121,13 @@ bench: tools ## measure this machine; ARGS go to the bench
 simulate: install ## seeded worlds with faults; ARGS go to the simulator
 	@$(BIN)/python -m nexo.simulation $(ARGS)
 
-soak: tools ## the long run: 20,000 seeds, worlds of size, then the tests marked soak
+soak: tools ## the long run: 20,000 seeds, worlds of size, clusters, then the tests marked soak
 	$(HEADING) "simulation: 20,000 seeds"
 	@$(BIN)/python -m nexo.simulation --seeds 20000 $(ARGS)
 	$(HEADING) "simulation: worlds of size, three times as large"
 	@$(BIN)/python -m nexo.simulation --large --seeds 120 --steps 3 $(ARGS)
+	$(HEADING) "simulation: 1,000 clusters"
+	@$(BIN)/python -m nexo.simulation --cluster --seeds 1000 $(ARGS)
 	$(HEADING) "pytest -m soak"
 	@$(BIN)/python -m pytest -m soak || [ $$? -eq 5 ]  # 5: no test is marked soak
 

@@ -23,6 +23,7 @@ from bench import (
     nodes,
     operations,
     peers,
+    placement,
     restart,
     rpc,
     rules,
@@ -52,6 +53,7 @@ CASES = (
     "steady",
     "cluster",
     "nodes",
+    "placement",
     "console",
     "sql",
     "spark",
@@ -96,6 +98,8 @@ def measure(case: str, directory: Path, options: argparse.Namespace) -> Iterable
         return cluster.run(directory)
     if case == "nodes":
         return nodes.run(directory)
+    if case == "placement":
+        return placement.run()
     if case == "udp":
         return udp.run(directory)
     if case == "peers":

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 
 from bench.result import Result
 from nexo.engine import process
-from nexo.engine.desk import AdaptiveRunner
 from nexo.engine.engine import Engine
-from nexo.server.broker import journal_of
+from nexo.server.broker import journal_of, runner_of
 from nexo.vocabulary.batch import batch_of
 from tests.postgresql import postgresql_server
 
@@ -42,9 +41,10 @@ SLOWER_MAX = 2.0  # a single push, against SQLite
 async def engine_on(place: str) -> AsyncIterator[Engine]:
     draw = random.Random(1)
     url = place if place.startswith("postgresql://") else None
-    runner = AdaptiveRunner(inline_ms=0) if url else AdaptiveRunner()
     engine = Engine(
-        journal_of(place, url), runner=runner, new_incarnation=lambda: draw.getrandbits(64)
+        journal_of(place, url),
+        runner=runner_of(url),
+        new_incarnation=lambda: draw.getrandbits(64),
     )
     await engine.open()
     try:

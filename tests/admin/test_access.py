@@ -60,6 +60,9 @@ ROWS = {
     "publish": Row("/topics/news/messages", {"push"}, {"messages": [{"body": "x"}]}),
     "list_connections": Row("/connections", {ADMIN}),
     "close_connection": Row("/connections/9999999", {ADMIN}),
+    "cluster_info": Row("/cluster", {ADMIN}),
+    "drain_node": Row("/cluster/drain", {ADMIN}, {"node": "a"}),
+    "rebalance_cluster": Row("/cluster/rebalance", {ADMIN}),
     "list_tokens": Row("/tokens", {ADMIN}),
     "create_token": Row("/tokens", {ADMIN}, {"name": "made", "allow": ["x:push"]}),
     "revoke_token": Row("/tokens/none", {ADMIN}),
@@ -69,7 +72,15 @@ ROWS = {
 }
 KNOWING = {"list_queues": "/queues", "list_topics": "/topics"}  # they show what the token knows
 # What is named is not there; and who sends a message again has to be allowed to push it, too.
-NOT_DONE = {"revoke_token": 404, "message": 404, "close_connection": 404, "resend": 403}
+NOT_DONE = {
+    "revoke_token": 404,
+    "message": 404,
+    "close_connection": 404,
+    "resend": 403,
+    "cluster_info": 404,
+    "drain_node": 404,
+    "rebalance_cluster": 404,
+}
 METHODS = {each.name: each.method for each in OPERATIONS}
 
 pytestmark = pytest.mark.usefixtures("patient")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import nexo
-from nexo.cluster.following import shard_meant
+from nexo.cluster.follower import shard_meant
 from nexo.cluster.placement import shard_of
 from nexo.vocabulary.errors import InvalidArgument, TopicNotFound
 from nexo.vocabulary.names import is_events
@@ -89,6 +89,32 @@ def test_a_pattern_follows_topics_of_all_nodes(nodes: Nodes) -> None:
             for name in later:
                 assert [text for each, text in got if each == name] == ["one", "two"]
         for name in names + later:
+            client.topic(name).delete()
+
+
+def test_a_pattern_is_followed_while_shards_move(nodes: Nodes) -> None:
+    """Away from a node and back: nothing is left out, and nothing told twice."""
+    names = [f"{name}.moving.x" for name in apart(nodes)]
+    with nexo.connect(nodes["a"].url) as client:
+        topics = [client.create_topic(name) for name in names]
+        readers = [Reader(nodes[node].url, "*.moving.*", 120) for node in "ab"]
+        for reader in readers:
+            reader._subscription.get(timeout=0.2)
+            reader.start()
+        for number in range(60):
+            for topic in topics:
+                topic.publish(f"{number}")
+            if number == 20:
+                client.drain_node("b")
+                nodes.wait_until(lambda found: all(each.node == "a" for each in found.shards))
+            elif number == 40:
+                client.rebalance()
+                nodes.wait_until(nodes._is_spread)
+        for reader in readers:
+            got = reader.wait()
+            for name in names:
+                assert [text for each, text in got if each == name] == [f"{n}" for n in range(60)]
+        for name in names:
             client.topic(name).delete()
 
 

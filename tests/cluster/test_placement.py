@@ -13,6 +13,7 @@ from nexo.cluster.placement import (
     ClusterState,
     Lease,
     NodeState,
+    Wishes,
     moves,
     plan_of,
     shard_of,
@@ -84,6 +85,27 @@ def test_shards_are_spread() -> None:
 
 def test_nobody_has_nothing() -> None:
     assert wanted_owner(1, []) is None
+
+
+@given(st.lists(st.sets(NAMES, max_size=6), max_size=6), st.integers(1, 24))
+def test_what_is_remembered_changes_nothing(turns: list[set[str]], shards: int) -> None:
+    """Nodes that come and go, one or several at once, or all of them."""
+    wishes = Wishes()
+    for nodes in turns:
+        wanted = {shard: wanted_owner(shard, nodes) for shard in range(shards)}
+        assert wishes.of(range(shards), nodes) == wanted
+        assert wishes.hashes(range(shards), nodes) == 0
+
+
+def test_a_node_that_comes_or_goes_costs_little() -> None:
+    nodes = [f"node-{each}" for each in range(100)]
+    wishes = Wishes()
+    assert wishes.hashes(range(1_000), nodes) == 100_000
+    wished = wishes.of(range(1_000), nodes)
+    assert wishes.hashes(range(1_000), nodes) == 0
+    assert wishes.hashes(range(1_000), [*nodes, "new"]) == 1_000
+    had = sum(owner == "node-0" for owner in wished.values())
+    assert wishes.hashes(range(1_000), nodes[1:]) == had * 99
 
 
 # -- The plan ---------------------------------------------------------------------------------

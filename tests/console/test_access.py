@@ -52,7 +52,7 @@ def test_a_token_is_asked_for_and_kept_where_no_script_reads_it(
     assert tab.findings() == []
     page.get_by_label("Token").fill("nexo_wrong")
     page.get_by_role("button", name="Sign in").click()
-    assert "not known" in page.locator(".alert").inner_text()
+    assert "not valid" in page.locator(".alert").inner_text()
     sign_in(tab, guarded.token("*:*"), "/queues/orders?peek=5")
     assert page.url == f"{guarded.http}/console/queues/orders?peek=5"
     (cookie,) = tab.context.cookies()

@@ -83,12 +83,22 @@ ROWS = {
     "GET /consumers": Row({ADMIN}),
     "GET /live/consumers": Row({ADMIN}),
     "POST /consumers/close": Row({ADMIN}, {"number": "9999999"}),
+    "GET /cluster": Row({ADMIN}),
+    "GET /live/cluster": Row({ADMIN}),
+    "POST /cluster/drain": Row({ADMIN}, {"node": "a"}),
+    "POST /cluster/rebalance": Row({ADMIN}, {"sure": "yes"}),
     "GET /access": Row({ADMIN}),
     "POST /access/tokens": Row({ADMIN}, {"name": "fresh", "allow": "x:push"}),
     "POST /access/revoke": Row({ADMIN}, {"name": "made"}),
     "POST /logout": Row(OPEN, {}),
 }
-NOT_THERE = {"POST /consumers/close": 404}  # a connection that is not there
+NOT_THERE = {  # a connection that is not there, a cluster of which this broker is no node
+    "POST /consumers/close": 404,
+    "GET /cluster": 404,
+    "GET /live/cluster": 404,
+    "POST /cluster/drain": 404,
+    "POST /cluster/rebalance": 404,
+}
 BY_KEY = {f"{each.method} {each.path}": each for each in ROUTES}
 
 

@@ -93,3 +93,15 @@ def test_every_wrong_field_is_told_of() -> None:
         given_queue_settings({"max_attempts": ["0"], "max_depth": ["0"]}, NOW)
     assert "max_attempts" in refused.value.message
     assert "max_depth" in refused.value.message
+
+
+def test_what_cannot_be_read_hides_nothing_that_is_out_of_range() -> None:
+    form = {"retention": ["soon"], "visibility_timeout": ["40d"], "max_message_bytes": ["64 MB"]}
+    form |= {"backoff_jitter": ["7"], "max_attempts": ["0"]}
+    with pytest.raises(InvalidArgument) as refused:
+        given_queue_settings(form, NOW)
+    told = refused.value.message
+    for name in form:
+        assert f"{name}: " in told
+    assert "visibility_timeout: 40d is out of range, allowed is 0s to 30d" in told
+    assert "max_message_bytes: 64 MB is out of range, allowed is 1 B to 16 MB" in told

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from nexo.engine.hands import Changes
+from nexo.engine.moves import Chosen
 from nexo.engine.transfers import Load, Transfer, Transfers
 from nexo.machine import producers
 from nexo.vocabulary.attributes import encode_attributes
@@ -312,6 +313,22 @@ async def test_a_dead_letter_queue_that_was_deleted(rig: Rig, other: Rig) -> Non
     assert await peeked(shards.b.engine.queue("b_dead")) == ["0"]
 
 
+async def test_a_bound_queue_that_was_deleted_may_get_dead_letters_later(
+    rig: Rig, other: Rig
+) -> None:
+    """Nobody has named it as a dead-letter queue before."""
+    shards = await Shards.started(rig, other)
+    topic = await shards.a.engine.create_topic("a.news")
+    await shards.a.engine.bind("a.news", "b_dead", create=True)
+    await topic.publish(bodies("x"))
+    await shards.quiet()
+    await shards.b.engine.delete_queue("b_dead")
+    await shards.a.engine.create_queue("a", FAILING)
+    await fail_all(shards, 1)
+    await shards.quiet()
+    assert await peeked(shards.b.engine.queue("b_dead")) == ["0"]
+
+
 # -- Redrive ----------------------------------------------------------------------------------
 
 
@@ -364,6 +381,32 @@ async def test_a_letter_is_sent_again_to_a_queue_elsewhere(rig: Rig, other: Rig)
     (found,) = await shards.b.engine.queue("b").peek()
     assert (("b", found.id), found.body) == (sent, b"y")
     assert source.info().depth == 0
+
+
+async def test_chosen_letters_go_back_to_where_they_came_from(rig: Rig, other: Rig) -> None:
+    shards = await Shards.started(rig, other)
+    source = await shards.a.engine.create_queue("a", FAILING)
+    await fail_all(shards, 5)
+    await shards.quiet()
+    letters = shards.b.engine.queue("b_dead")
+    task = await shards.b.engine.hands.redrive("b_dead", None, None, [1, 3])
+    assert await task.finished == 2
+    changed = await shards.b.engine.redrive("b_dead", chosen=Chosen([0], [b"new"]))
+    assert await changed.finished == 0  # who may push there is not known here
+    await shards.quiet()
+    assert await peeked(source) == ["1", "3"]
+    assert await peeked(letters) == ["0", "2", "4"]
+
+
+async def test_an_archived_queue_keeps_what_came_from_elsewhere(rig: Rig, other: Rig) -> None:
+    shards = await Shards.started(rig, other)
+    await shards.b.engine.create_queue("b", QueueSettings(archive=True))
+    topic = await shards.a.engine.create_topic("a.news")
+    await shards.a.engine.bind("a.news", "b")
+    await topic.publish(numbered(5))
+    await shards.quiet()
+    archive = await shards.b.engine.topic("nexo.archive.b").read(0)
+    assert texts(archive) == texts_of(5)
 
 
 async def test_a_redrive_goes_on_after_a_restart(rig: Rig, other: Rig) -> None:

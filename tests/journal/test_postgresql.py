@@ -200,8 +200,7 @@ def test_a_commit_waits_for_the_disk_whatever_the_database_says(url: str) -> Non
     execute(url, "ALTER DATABASE journal SET synchronous_commit TO off")
     journal = PostgresqlJournal(url)
     journal.open()
-    assert journal._connection is not None
-    found = journal._connection.execute("SHOW synchronous_commit").fetchone()
+    found = journal._open_connection().execute("SHOW synchronous_commit").fetchone()
     assert found == ("on",)
     journal.close()
 

@@ -140,6 +140,17 @@ def test_a_row_number_used_twice_fails_its_shard_alone(shards: Shards, url: str)
     assert execute(url, "SELECT shard FROM nexo.record ORDER BY shard") == [(0,), (2,), (3,)]
 
 
+def test_all_or_none(shards: Shards, url: str) -> None:
+    journals = opened(shards)
+    commit = change(Write(5, b"x"), rows={7: bodies("a")})
+    shards.commit_all([Writing(journal, commit) for journal in journals])
+    assert [journal.rows() for journal in journals] == [[7]] * SHARDS
+    execute(url, "UPDATE nexo.shard SET epoch = epoch + 1 WHERE id = 2")
+    with pytest.raises(Fenced):
+        shards.commit_all([Writing(each, change(rows={8: bodies("b")})) for each in journals])
+    assert execute(url, "SELECT DISTINCT row FROM nexo.payload") == [(7,)]
+
+
 def test_a_broken_connection_closes_those_who_wrote(shards: Shards, url: str) -> None:
     journals = opened(shards)
     assert write(shards, [(journals[0], change(Write(5, b"x")))]) == [None]

@@ -111,7 +111,14 @@ def test_compose_names_what_exists(compose: dict[str, Any]) -> None:
     assert {profile for each in services.values() for profile in each.get("profiles", [])} == {
         "postgresql",
         "monitoring",
+        "cluster",
     }
+    nodes = {name: each["environment"] for name, each in services.items() if name[:5] == "node-"}
+    assert {f"node-{each['NEXO_NODE']}" for each in nodes.values()} == nodes.keys()
+    assert len(nodes) == 3
+    assert {each["NEXO_ADVERTISE"] for each in nodes.values()} == nodes.keys()
+    assert len({each["NEXO_JOURNAL"] for each in nodes.values()}) == 1
+    assert services["cluster-create"]["command"] == ["cluster", "create", "--if-missing"]
     mounted = {}
     for name, service in services.items():
         for variable in service.get("environment", {}):

@@ -9,15 +9,15 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from nexo.cli.main import run
-from nexo.pipeline import archive
+from nexo.pipeline import slices
 from nexo.pipeline.commits import Commits
 
-Rows = Callable[[Iterable[Any]], Iterator[Any]]
+Rows = Callable[..., Iterator[Any]]
 
 
 def strike(marker: str) -> None:
@@ -26,30 +26,30 @@ def strike(marker: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def dying_task(write: Rows, marker: str) -> Rows:
+def dying_task(marker: str) -> Rows:
     """Here it is pickled with all it needs: an executor does not know this file."""
     import os
     import signal
     from pathlib import Path
 
-    def die_in_the_middle(batches: Iterable[Any]) -> Iterator[Any]:
-        def some() -> Iterator[Any]:
-            for batch in batches:
-                yield batch
-                if not Path(marker).exists():
-                    Path(marker).touch()
-                    os.kill(os.getpid(), signal.SIGKILL)
+    from nexo.pipeline import slices
 
-        yield from write(some())
+    read = slices.rows_of
+
+    def die_in_the_middle(*arguments: Any) -> Iterator[Any]:
+        for rows in read(*arguments):
+            yield rows
+            if not Path(marker).exists():
+                Path(marker).touch()
+                os.kill(os.getpid(), signal.SIGKILL)
 
     return die_in_the_middle
 
 
 def arm(step: str, marker: str) -> None:
     if step == "task":
-        armed: Any = archive  # its names are its own, but for this
-        real = armed.file_writer
-        armed.file_writer = lambda lake, floors: dying_task(real(lake, floors), marker)
+        armed: Any = slices  # its names are its own, but for this
+        armed.rows_of = dying_task(marker)
         return
     moment, _, table = step.partition(" ")
     committing: Any = Commits

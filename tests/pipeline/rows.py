@@ -5,15 +5,15 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-import msgspec
 import pyarrow as pa
 
-from nexo.pipeline.files import Added, file_writer
+from nexo.pipeline.files import write_files
 from nexo.query.rows import TOPIC_SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
+    from nexo.pipeline.files import Added
     from nexo.pipeline.lake import Lake
 
 NOON = datetime(2026, 5, 31, 12, 0, tzinfo=UTC)
@@ -37,9 +37,6 @@ def messages(topic: str, offsets: Iterable[int], every_s: float = 1.0) -> pa.Rec
     return pa.RecordBatch.from_pylist(rows, schema=TOPIC_SCHEMA)
 
 
-def write(
-    lake: Lake, *batches: pa.RecordBatch, floors: Mapping[str, int] | None = None
-) -> list[Added]:
+def write(lake: Lake, *batches: pa.RecordBatch) -> list[Added]:
     """What a task does."""
-    (told,) = file_writer(lake, floors or {})(batches)
-    return [msgspec.json.decode(each, type=Added) for each in told["added"].to_pylist()]
+    return write_files(lake, ((batch["source"][0].as_py(), batch) for batch in batches))

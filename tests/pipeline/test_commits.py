@@ -74,8 +74,8 @@ def test_a_batch_that_overlaps_is_not_taken_and_its_rest_is(lake: Lake) -> None:
     batch = messages("news", range(5, 15)), messages("nexo.archive.orders", range(5, 8))
     assert commits.commit(write(lake, *batch), "query", 0) == {"news"}
     assert offsets(lake, "orders") == list(range(5)), "a batch is taken whole or not at all"
-    floors = {"news": commits.next_offset("news") or 0}
-    assert commits.commit(write(lake, *batch, floors=floors), "query", 0) == set()
+    rest = messages("news", range(commits.next_offset("news") or 0, 15)), batch[1]
+    assert commits.commit(write(lake, *rest), "query", 0) == set()
     assert offsets(lake) == list(range(15))
     assert offsets(lake, "orders") == list(range(8))
 
@@ -200,13 +200,13 @@ def test_a_task_that_fails_leaves_no_file_behind(
             write(lake, messages("a", range(10)))
     assert not list(folder.rglob("*.parquet"))
 
-    def cut_off() -> Iterator[pa.RecordBatch]:
-        yield messages("a", range(10))
+    def cut_off() -> Iterator[tuple[str, pa.RecordBatch]]:
+        yield "a", messages("a", range(10))
         raise KeyboardInterrupt
 
     monkeypatch.setattr(room, "GROUP_ROWS", 5)
     with pytest.raises(KeyboardInterrupt):
-        list(room.file_writer(lake, {})(cut_off()))
+        room.write_files(lake, cut_off())
     assert not list(folder.rglob("*.parquet"))
 
 

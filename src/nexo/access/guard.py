@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from nexo.vocabulary.changes import TokenDefined
 
 
-_HINT = "give a token: $NEXO_TOKEN, token=…, or Authorization: Bearer; see nexo token create"
+_HINT = (
+    "give one with --token or $NEXO_TOKEN, in Python with token=…, over HTTP with Authorization: "
+    "Bearer; nexo token create makes one"
+)
 _BEARER = b"bearer "
 
 logger = logging.getLogger("nexo.access")

@@ -1,12 +1,15 @@
 """`nexo cluster …`: several brokers as one, over PostgreSQL."""
 
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from nexo.cli.parameters import command_group
 from nexo.cli.session import Session, takes_session
+from nexo.vocabulary.units import count_of
 
 if TYPE_CHECKING:
     from nexo.wire.answers import ClusterFigures
@@ -41,6 +44,9 @@ def create(
             metavar="N", help="Parts that queues are divided into; it cannot be changed later."
         ),
     ] = 64,
+    if_missing: Annotated[
+        bool, typer.Option("--if-missing", help="Do nothing if there is a cluster already.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Create a cluster in an empty PostgreSQL database.
@@ -56,14 +62,62 @@ def create(
     from nexo.server.broker import journal_of
 
     journal_of("", journal)  # a URL, and psycopg is installed
-    from nexo.journal.postgresql_cluster import create_cluster
+    from nexo.journal.postgresql_cluster import create_cluster, has_cluster
     from nexo.journal.postgresql_connection import shown_url
 
-    create_cluster(journal, shards)
     where = shown_url(journal)
+    if if_missing and has_cluster(journal):
+        Session("", None, as_json).answer({"journal": where}, f"There is a cluster at {where}")
+        return
+    create_cluster(journal, shards)
     Session("", None, as_json).answer(
         {"journal": where, "shards": shards},
         f"Created a cluster of {shards:,} {'shard' if shards == 1 else 'shards'} at {where}",
+    )
+
+
+@app.command("import")
+def import_data(
+    data: Annotated[
+        Path, typer.Argument(metavar="DATA_DIR", help="Data directory of a stopped broker.")
+    ],
+    journal: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            help="The PostgreSQL database of the cluster.",
+            envvar="NEXO_JOURNAL",
+        ),
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
+) -> None:
+    """Bring the queues, topics and tokens of a stopped broker into a cluster.
+
+    \b
+    Examples
+      nexo cluster import nexo-data --journal postgresql://nexo@db/nexo
+
+    No node may run meanwhile, and the cluster must not have queues or topics
+    of the same names. Messages keep their ids, order, attempts and delays.
+    If it fails, the cluster is as it was: run it again. The directory is not
+    changed; do not start a broker on it again. Events are not brought along.
+    """
+    from nexo.server.broker import journal_of
+
+    journal_of("", journal)  # a URL, and psycopg is installed
+    from nexo.cli.progress import progress_bar
+    from nexo.journal.postgresql_connection import shown_url
+    from nexo.server.offline import move_into_cluster
+
+    session = Session("", None, as_json)
+    with progress_bar(session, f"Importing {data}", 1) as bar:
+        moved = move_into_cluster(journal, data, lambda done, total: bar.show(done, total=total))
+    where = shown_url(journal)
+    session.answer(
+        {"data": str(data), "journal": where, **msgspec.structs.asdict(moved)},
+        f"Imported {count_of(moved.messages)} in {count_of(moved.queues, 'queue')} and "
+        f"{count_of(moved.topics, 'topic')}, and {count_of(moved.tokens, 'token')}, to {where}. "
+        f"Start the nodes, and do not start a broker on {data} again",
     )
 
 

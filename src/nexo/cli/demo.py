@@ -1,8 +1,9 @@
-"""`nexo demo`: the whole product at work, in the program `examples.gps`.
+"""`nexo demo`: the whole product at work, in the program `examples.gps`, or a cluster whose node is
+killed, in `examples.failover`.
 
-That program is written with the public names alone, as a user's would be, so it lives among the
-examples and not in a room of its own. A wheel carries a copy of it, since who installs with pip has
-no examples.
+These programs are written with the public names alone, as a user's would be, so they live among the
+examples and not in a room of their own. A wheel carries a copy of them, since who installs with pip
+has no examples.
 """
 
 import os
@@ -14,7 +15,7 @@ import typer
 
 from nexo.cli.parameters import parse_duration
 
-PROGRAM = "examples.gps"
+PROGRAM, CLUSTER_PROGRAM = "examples.gps", "examples.failover"
 
 
 def demo(
@@ -30,6 +31,14 @@ def demo(
     ] = 0.0,
     chaos: Annotated[
         bool, typer.Option("--chaos", help="Kill the broker and the Spark driver during the run.")
+    ] = False,
+    cluster: Annotated[
+        bool,
+        typer.Option(
+            "--cluster",
+            help="Run three nodes over a PostgreSQL instead, kill one, and check every message. "
+            "Only --seconds (default 45), --folder and --json apply.",
+        ),
     ] = False,
     vehicles: Annotated[
         int, typer.Option(min=3, help="Number of vehicles; each reports once a second.")
@@ -54,6 +63,7 @@ def demo(
       nexo demo --seconds 60             then check that no message was lost
       nexo demo --seconds 60 --chaos     with broker and Spark killed on the way
       nexo demo --folder fleet           keep the lake for later
+      nexo demo --cluster                three nodes, one of which is killed
 
     Exit codes: 0 if no accepted message was lost, 1 otherwise.
     """
@@ -65,12 +75,14 @@ def demo(
             "the demo is missing from this installation",
             "install again: pip install --force-reinstall nexo-broker",
         )
-    asked = ["--seconds", str(seconds), "--vehicles", str(vehicles)]
-    asked += ["--folder", folder] if folder is not None else []
-    for flag, is_set in (("--chaos", chaos), ("--free-ports", free_ports), ("--json", as_json)):
-        asked += [flag] if is_set else []
+    asked = ["--seconds", str(seconds), *(["--folder", folder] if folder is not None else [])]
+    flags = [("--json", as_json)]
+    if not cluster:
+        asked += ["--vehicles", str(vehicles)]
+        flags += [("--chaos", chaos), ("--free-ports", free_ports)]
+    asked += [flag for flag, is_set in flags if is_set]
     path = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
-    command = [sys.executable, "-P", "-m", PROGRAM, *asked]
+    command = [sys.executable, "-P", "-m", CLUSTER_PROGRAM if cluster else PROGRAM, *asked]
     # It takes the place of this process: signals and the exit code are its own.
     os.execve(sys.executable, command, {**os.environ, "PYTHONPATH": path})  # noqa: S606
 

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -24,6 +24,9 @@ from nexo.server.configuration import (
 from nexo.vocabulary.errors import NexoError
 from nexo.vocabulary.limits import CLOCK_STEP_MS
 from nexo.vocabulary.units import show_size
+
+if TYPE_CHECKING:
+    from nexo.journal.postgresql_cluster import Tables
 
 _MARKS = {"ok": "[green]✓[/green]", "note": "[cyan]·[/cyan]", "warning": "[yellow]![/yellow]"}
 _BROKEN = "[red]✗[/red]"
@@ -63,7 +66,8 @@ def doctor(
       nexo doctor --data nexo-data     also verify the stored data
       nexo doctor --json
 
-    Checks Python, SQLite, settings, disk, clock, ports, broker, Java and Spark.
+    Checks Python, SQLite, settings, disk, clock, ports, PostgreSQL and the
+    cluster if the setting journal (NEXO_JOURNAL) is given, broker, Java and Spark.
     Exits with 1 if something is broken. Missing or slow parts are warnings.
     """
     findings = [found for check in Checkup(session, data).checks() for found in check()]
@@ -125,6 +129,7 @@ class Checkup:
             self._disk,
             self._clock,
             self._ports,
+            self._journal,
             self._broker,
             self._java,
             self._spark,
@@ -226,6 +231,39 @@ class Checkup:
         if told.udp == "on":
             yield _port("udp", told.host, told.udp_port)
 
+    def _journal(self) -> Iterator[Finding]:
+        """The database that a broker or node which is started here would use."""
+        url = self._configuration.journal
+        if url is None:
+            return
+        try:
+            from nexo.journal.postgresql_cluster import look
+            from nexo.journal.postgresql_connection import FORMAT_VERSION
+        except ImportError:
+            hint = "pip install 'nexo-broker[postgresql]'"
+            yield Finding(ERROR, "journal", "the package psycopg is not installed", hint)
+            return
+        try:
+            found = look(url)
+        except NexoError as error:
+            yield Finding(ERROR, "journal", error.message, error.hint)
+            return
+        told = f"PostgreSQL {found.server} answers"
+        if found.format_version == 0:
+            yield Finding(NOTE, "journal", f"{told}; Nexo has no tables there yet")
+        elif found.format_version > FORMAT_VERSION:
+            what = f"format version {found.format_version}, this Nexo reads up to {FORMAT_VERSION}"
+            yield Finding(ERROR, "journal", f"{told}; {what}", "use the newer Nexo that wrote it")
+        else:
+            yield Finding(OK, "journal", f"{told}; format version {found.format_version}")
+        if abs(found.ahead_s) * 1000 > CLOCK_STEP_MS:
+            where = "ahead of" if found.ahead_s > 0 else "behind"
+            what = f"the clock of PostgreSQL is {abs(found.ahead_s):,.0f} s {where} this machine's"
+            hint = "run an NTP client on both; leases do not depend on it, times of messages do"
+            yield Finding(WARNING, "clock", what, hint)
+        if found.tables is not None:
+            yield from _cluster(found.tables)
+
     def _broker(self) -> Iterator[Finding]:
         from nexo import __version__
 
@@ -297,6 +335,29 @@ class Checkup:
         )
         # What a broker that is started now would go on from; behind is what is stored at rest.
         yield from _parted("the journal", max(0, report.latest_ms - round(time.time() * 1000)))
+
+
+def _cluster(tables: "Tables") -> Iterator[Finding]:
+    """The nodes of a cluster, and whether each shard has a living owner."""
+    living = {each.name for each in tables.nodes if each.left_s > 0}
+    for each in tables.nodes:
+        if each.name not in living:
+            what = f"node {each.name} has not renewed its lease for {-each.left_s:,.0f} s"
+            hint = f"it should be at {each.rpc}; start it, or leave it to the other nodes"
+            yield Finding(WARNING, "cluster", what, hint)
+    versions = {each.version for each in tables.nodes if each.name in living}
+    if len(versions) > 1:
+        what = f"the nodes run different versions: {', '.join(sorted(versions))}"
+        yield Finding(NOTE, "cluster", what, "finish the upgrade")
+    unowned = sum(owner not in living for owner in tables.owners.values())
+    told = f"{len(living)} of {len(tables.nodes)} nodes up, {len(tables.owners)} shards"
+    if unowned and living:
+        hint = "a node takes them over within seconds; if not, see the logs of the nodes"
+        yield Finding(WARNING, "cluster", f"{told}, {unowned} of them without an owner", hint)
+    elif unowned:
+        yield Finding(NOTE, "cluster", f"{told}; no node is running", "nexo serve --node NAME")
+    else:
+        yield Finding(OK, "cluster", told)
 
 
 def _parted(whose: str, ahead_ms: int) -> Iterator[Finding]:

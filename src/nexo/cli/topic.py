@@ -19,7 +19,7 @@ from nexo.cli.parameters import (
 )
 from nexo.cli.session import Ending, Session, suggestion, takes_session
 from nexo.vocabulary.errors import InvalidArgument, TopicExists
-from nexo.vocabulary.names import EVENTS_TOPIC
+from nexo.vocabulary.names import is_events
 from nexo.vocabulary.patterns import is_pattern
 from nexo.vocabulary.units import count_of
 
@@ -293,7 +293,7 @@ def _printer(session: Session, name: str) -> Any:
     """How an event is shown: as a document, as the life of messages, or as its body."""
     if session.as_json:
         return lambda event: session.document(event_document(event))
-    if name == EVENTS_TOPIC:
+    if is_events(name):
         from nexo.cli.tables import console, life_line
 
         screen = console()

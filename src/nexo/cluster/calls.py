@@ -4,6 +4,7 @@ many."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,9 +12,10 @@ import msgspec
 from nexo.access.operations import Named, check, operation_of
 from nexo.cluster.node import TOKENS_SHARD, describe
 from nexo.cluster.whole import Whole
-from nexo.doors.rpc_tcp.access import resource_of
-from nexo.doors.rpc_tcp.calls import LISTING_CALLS
-from nexo.vocabulary.errors import InvalidArgument, NexoError, NotReady, RedriveNotFound
+from nexo.doors.rpc_tcp.access import operation_of_call, resource_of
+from nexo.doors.rpc_tcp.calls import CALLS, LISTING_CALLS
+from nexo.engine.definitions import Packed
+from nexo.vocabulary.errors import InvalidArgument, NexoError, NotReady
 from nexo.vocabulary.limits import CLUSTER_ROUTE_S
 from nexo.wire import calls, commands
 from nexo.wire.frame import Frame, FrameReader, Kind, ProtocolError, frame_parts
@@ -24,14 +26,12 @@ if TYPE_CHECKING:
     from nexo.cluster.node import Node
     from nexo.cluster.placement import NodeState
     from nexo.cluster.rpc import Switch
-    from nexo.engine.engine import Engine
 
-HOME = TOKENS_SHARD  # the shard of what has no name
 NODE = "nexo node"  # the name of a client that is a node and asks for itself
+HOME = TOKENS_SHARD  # the shard of what has no name
 _OF_CLUSTER = frozenset({"cluster_info", "drain_node", "rebalance_cluster"})
 _OF_TASKS = frozenset({"redrive_progress", "redrive_cancel"})
-# They are about all of a broker, and would tell of one shard as if it were everything.
-_NOT_YET = frozenset(
+_OF_WHOLE = frozenset(
     {"export_definitions", "import_definitions", "list_connections", "close_connection"}
 )
 _ASKED = 1  # the correlation of what is asked of another node
@@ -57,11 +57,6 @@ class Gathering:
         self._node: Node = switch.node
         self._method = called.method
         self._params = called.params
-        if called.method in _NOT_YET:
-            raise InvalidArgument(
-                f"{called.method} does not work in a cluster yet",
-                "see docs/cluster-broker.md for what does",
-            )
         try:
             self._names = msgspec.msgpack.decode(called.params, type=_Names)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -71,10 +66,12 @@ class Gathering:
 
     @property
     def is_for_all(self) -> bool:
-        return self._method in LISTING_CALLS or self._method in _OF_CLUSTER | _OF_TASKS
+        return self._method in LISTING_CALLS or self._method in _OF_CLUSTER | _OF_WHOLE
 
     def shard(self) -> int:
         names = self._names
+        if self._method in _OF_TASKS:
+            return self._node.shard_of_task(names.task or 0)
         name = names.name or names.topic
         if name is None or self._method.endswith("_token"):
             return HOME
@@ -85,8 +82,8 @@ class Gathering:
         try:
             if self._method in _OF_CLUSTER:
                 switch.forward(frame_parts(Kind.OK, correlation, b"", [await self._of_cluster()]))
-            elif self._method in _OF_TASKS:
-                await self._of_task()
+            elif self._method in _OF_WHOLE:
+                switch.forward(frame_parts(Kind.OK, correlation, b"", await self._of_whole()))
             else:
                 switch.forward(frame_parts(Kind.OK, correlation, b"", await self._listed()))
         except ProtocolError as error:
@@ -148,40 +145,43 @@ class Gathering:
         answer = await ask(node, [switch.passed_hello, *asked], switch.door.peer_tls)
         if answer.kind is Kind.ERROR or answer.kind is Kind.GOODBYE:
             refusal: commands.Refusal = commands.unpack(answer.head, commands.Refusal)
-            if refusal.code == RedriveNotFound.code:
-                raise RedriveNotFound(refusal.message, refusal.hint)
             raise NotReady(f"node {node.name!r}: {refusal.message}", refusal.hint)
         return answer
 
-    # -- Redrives -----------------------------------------------------------------------------
+    # -- All of them ----------------------------------------------------------------------------
 
-    async def _of_task(self) -> None:
-        """Only one shard knows the task."""
-        task = self._names.task or 0
-        for shard, engine in self._node.engines.items():
-            if _knows_task(engine, task):
-                self._switch.pass_on(shard, self._received)
-                return
-        if not self._switch.is_passed:
-            for node in self._others():
-                try:
-                    answer = await self._ask(node)
-                except RedriveNotFound:
-                    continue
-                told = frame_parts(
-                    answer.kind, self._received.correlation, answer.head, [answer.body]
-                )
-                self._switch.forward(told)
-                return
-        raise RedriveNotFound(f"there is no redrive {task}", "it ended long ago")
+    async def _of_whole(self) -> list[bytes | memoryview]:
+        """Definitions and connections: a broker alone does the same with its one engine."""
+        switch, wanted = self._switch, self._decoded()
+        caller, here = switch.caller, switch.door.whole
+        assert caller is not None
+        assert here.far is not None
+        any_engine: Any = here
+        operation = operation_of_call(any_engine, self._method, wanted)
+        told: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+        if operation.is_audited:
+            guard = switch.door.guard
+            told = guard.tell(caller, switch.peer, "rpc", operation.name, resource_of(wanted))
+        with told:
+            check(caller, operation, Named())
+            if isinstance(wanted, calls.CloseConnection):
+                await here.connections.close_anywhere(wanted.number)
+                return [commands.pack(None)]
+            if isinstance(wanted, calls.ListConnections):
+                await here.far.all_connections()
+            else:
+                await self._node.settled()
+                any_engine = await everything(self._node, here)
+            result = await CALLS[self._method](any_engine, wanted)
+        return result.pieces if isinstance(result, Packed) else [commands.pack(result)]
 
 
-def _knows_task(engine: Engine, task: int) -> bool:
-    try:
-        engine.tasks.source_of(task)
-    except RedriveNotFound:
-        return False
-    return True
+async def everything(node: Node, here: Whole) -> Whole:
+    """All queues and topics as they are now."""
+    far = here.far
+    assert far is not None
+    queues, topics = await asyncio.gather(far.all_queues(), far.all_topics())
+    return Whole(node, far, queues=queues, topics=topics, clients=here.connections)
 
 
 def _entries(body: bytes) -> list[tuple[str, msgspec.Raw]]:

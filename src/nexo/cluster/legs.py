@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from nexo.cluster.placement import NodeState
     from nexo.cluster.rpc import Switch
+    from nexo.engine.connections import ConsumerFigures
 
 
 class Leg:
@@ -76,6 +77,9 @@ class ShardLeg(asyncio.Transport):
 
     def go_on(self) -> None:
         self._connection.resume_writing()
+
+    def consumers(self) -> list[ConsumerFigures]:
+        return self._connection.figures(0).consumers
 
     def lose(self) -> None:
         if not self._is_closed:

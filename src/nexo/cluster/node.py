@@ -15,13 +15,13 @@ import asyncio
 import logging
 import random
 import time
-from collections import Counter
-from typing import TYPE_CHECKING
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from nexo.cluster.forwarder import Forwarder
-from nexo.cluster.placement import ClusterState, Lease, NodeState, plan_of, shard_of
+from nexo.cluster.placement import ClusterState, Lease, NodeState, Wishes, plan_of, shard_of
 from nexo.cluster.post import Elsewhere, Post
 from nexo.engine.clock import SystemClock
 from nexo.engine.engine import Engine
@@ -31,9 +31,11 @@ from nexo.vocabulary.changes import TokenDefined
 from nexo.vocabulary.errors import Fenced, InvalidArgument, NexoError, NotReady, TopicNotFound
 from nexo.vocabulary.limits import (
     CHUNK_BYTES_MAX,
+    CLUSTER_HASHES_MAX,
     CLUSTER_JOIN_S,
     CLUSTER_LEASE_S,
     CLUSTER_MARGIN_S,
+    CLUSTER_MOVES_KEPT,
     CLUSTER_NAMES_KEPT,
     CLUSTER_RENEW_S,
     CLUSTER_ROUTE_S,
@@ -62,6 +64,15 @@ def boot_s() -> float:
 
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """A shard got another owner, as this node has seen it; None: nobody had it."""
+
+    at_ms: int
+    shard: int
+    before: str | None
+    after: str | None
 
 
 class Node:
@@ -93,6 +104,7 @@ class Node:
         self._lease = Lease(CLUSTER_LEASE_S, CLUSTER_MARGIN_S)
         self._leases, self._hands = store.leases, store.hands
         self._shard_of: dict[str, int] = {}  # of names that were asked for lately
+        self._wishes = Wishes()
         self._lost: set[int] = set()
         self._touched: dict[int, float] = {}  # when this node changed the owner of a shard
         self._changed = asyncio.Event()
@@ -103,6 +115,8 @@ class Node:
         self._publishing: asyncio.Task[None] | None = None
         self._tokens_told = 0  # their version in the tables
         self._tokens_known = -1  # the version of the tokens that were adopted
+        self.moves: deque[Moved] = deque(maxlen=CLUSTER_MOVES_KEPT)  # the latest last
+        self.moved_count = 0
         self.when_opened: list[Callable[[int], None]] = []
         self.when_closed: list[Callable[[int], None]] = []  # told before a shard is closed
         self.when_moved: list[Callable[[int], None]] = []  # told when it has another owner
@@ -180,6 +194,28 @@ class Node:
                 return engine.trouble
         return None
 
+    @property
+    def lease_left_s(self) -> float:
+        """What is left of the lease as this node counts it; below 0: it has ended."""
+        return max(-CLUSTER_LEASE_S, self._lease.left_s(self._now_s()))
+
+    @property
+    def unowned(self) -> int:
+        """How many shards no living node has."""
+        living = set(self.state.living())
+        return sum(owner not in living for owner in self.state.owners.values())
+
+    def health(self) -> dict[str, Any]:
+        """What `/health` tells of a node besides that it is well."""
+        told: dict[str, Any] = {
+            "node": self.name,
+            "shards": len(self.engines),
+            "lease_seconds": max(0.0, round(self.lease_left_s, 1)),
+        }
+        if not self.is_held:
+            told["reason"] = "the node has not renewed its lease in PostgreSQL in time"
+        return told
+
     # -- Who has what -------------------------------------------------------------------------
 
     def shard_of(self, name: str) -> int:
@@ -189,6 +225,10 @@ class Node:
                 self._shard_of.clear()
             found = self._shard_of[name] = shard_of(name, self.shards)
         return found
+
+    def shard_of_task(self, number: int) -> int:
+        """The shard of a redrive or a discard: its number tells."""
+        return number % self.shards
 
     def route_now(self, shard: int) -> Engine | NodeState | None:
         """The engine of a shard, or the node that has it; None: nobody has it at this moment."""
@@ -316,7 +356,12 @@ class Node:
         self._tokens_told = tables.tokens
         # Before the lease counts again: what was lost meanwhile must not be given out.
         # What was lost once stays so until it was opened again, whoever owns it by now.
-        self._lost |= {shard for shard in self.engines if owners.get(shard) != self.name}
+        # Another may have had it while this node slept, and have given it back: the epoch tells.
+        self._lost |= {
+            shard
+            for shard, engine in self.engines.items()
+            if owners.get(shard) != self.name or tables.epochs[shard] > engine.epoch
+        }
         lapsed = not self.is_held
         self._lease.renewed(asked_s)
         if self._is_away or (lapsed and self.engines):
@@ -326,7 +371,15 @@ class Node:
                 if shard not in self._lost and engine.refusal is None:
                     engine.resume()
         self._tell()
+        self._note_moves(before, owners)
         self._tell_moved([each for each in owners if owners[each] != before.get(each)])
+
+    def _note_moves(self, before: dict[int, str | None], after: dict[int, str | None]) -> None:
+        at_ms = time.time_ns() // 1_000_000
+        for shard, owner in after.items():
+            if shard in before and before[shard] != owner:
+                self.moves.append(Moved(at_ms, shard, before[shard], owner))
+                self.moved_count += 1
 
     # -- Shards -------------------------------------------------------------------------------
 
@@ -349,7 +402,10 @@ class Node:
             await self._adopt_tokens()
             return True
         lost = sorted(self._lost & self.engines.keys())
-        plan = plan_of(self.state, self.name, set(self.engines))
+        owners, nodes = self.state.owners, self.state.candidates()
+        if self._wishes.hashes(owners, nodes) > CLUSTER_HASHES_MAX:
+            await asyncio.to_thread(self._wishes.of, list(owners), nodes)
+        plan = plan_of(self.state, self.name, set(self.engines), self._wishes)
         if lost or plan.lost:
             shard = (lost or plan.lost)[0]
             logger.warning("a shard was taken over", extra={"shard": shard})
@@ -377,6 +433,7 @@ class Node:
         return True
 
     def _own(self, shard: int, owner: str) -> None:
+        self._note_moves({shard: self.state.owners.get(shard)}, {shard: owner})
         self.state.owners[shard] = owner
         self._touched[shard] = self._now_s()
         self._tell()
@@ -404,6 +461,7 @@ class Node:
             check_place=lambda name: self._check_place(name, shard),
             elsewhere=Elsewhere(self, shard),
             meters=self.meters,
+            numbered=(shard, self.shards),
         )
         await engine.open_apart()
         self.engines[shard] = engine
@@ -427,7 +485,11 @@ class Node:
         for told in self.when_closed:
             told(shard)
         await self._forwarders.pop(shard).close()
-        await engine.close()
+        try:
+            await engine.close()
+        except NexoError as error:  # what was not written was not confirmed either
+            extra = {"shard": shard, "reason": error.message}
+            logger.warning("a shard was closed without its last commit", extra=extra)
         self._lost.discard(shard)
 
     def _check_place(self, name: str, shard: int) -> None:

@@ -58,7 +58,7 @@ class Post:
     def __init__(self, node: Node) -> None:
         self._node = node
         self.peers: Peers | None = None
-        self._room = asyncio.Semaphore(TRANSFERS_AT_ONCE)
+        self._rooms: dict[str, asyncio.Semaphore] = {}  # by node: one that sleeps is alone with it
         self._asked: dict[int, set[asyncio.Task[Any]]] = {}  # of other nodes, by shard
         node.when_moved.append(self._moved)
 
@@ -68,11 +68,14 @@ class Post:
         """To the shard of its queue; returns once it is on disk there."""
         shard = self._node.shard_of(transfer.queue)
         found = await self._node.route(shard)
-        async with self._room:
+        async with self._room(found.name if isinstance(found, NodeState) else self._node.name):
             if isinstance(found, NodeState):
                 await self._ask(shard, found, _TRANSFER, _packed(transfer))
             else:
                 await found.transfers.accept(transfer)
+
+    def _room(self, name: str) -> asyncio.Semaphore:
+        return self._rooms.setdefault(name, asyncio.Semaphore(TRANSFERS_AT_ONCE))
 
     async def find(self, name: str, create: bool = False) -> Found:
         """A queue, wherever it is."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from hmac import compare_digest
 from typing import TYPE_CHECKING, Any, cast
 
@@ -21,12 +22,14 @@ import msgspec
 
 from nexo.access.caller import ANYONE
 from nexo.cluster.calls import NODE, Gathering
-from nexo.cluster.following import STARTS, AskingLeg, Following
+from nexo.cluster.follower import STARTS, AskingLeg, Follower
 from nexo.cluster.legs import Leg, NodeLeg, ShardLeg
 from nexo.cluster.links import Links
+from nexo.cluster.others import METHOD
 from nexo.cluster.post import METHODS
 from nexo.doors.rpc_tcp.access import FRAMES
-from nexo.doors.rpc_tcp.connection import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN
+from nexo.doors.rpc_tcp.connection import DOOR, HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN
+from nexo.engine.connections import ConnectionFigures
 from nexo.vocabulary.errors import (
     InvalidArgument,
     NexoError,
@@ -62,8 +65,13 @@ if TYPE_CHECKING:
     from nexo.access.guard import Guard
     from nexo.cluster.node import Node
     from nexo.cluster.placement import NodeState
+    from nexo.cluster.questions import Answering
+    from nexo.cluster.whole import Whole
+    from nexo.engine.connections import ConsumerFigures
 
 _HEARTBEAT = frame(Kind.HEARTBEAT, 0)
+_PLAIN = commands.Hello.__struct_fields__
+_NUMBER_BITS = 48  # of a connection: drawn, as nodes number theirs apart
 _SUBSCRIBED = (Kind.UNSUBSCRIBE, Kind.CREDIT)  # they name a subscription of this connection
 
 
@@ -83,9 +91,11 @@ class RpcSwitch:
         self.peer_tls = peer_tls
         self.instance = secrets.randbits(63)
         self.connections: set[Switch] = set()
+        self.whole: Whole  # all shards of all nodes, for calls that are about many …
+        self.answering: Answering  # … and for other nodes, those of this one
         self._tls = tls
         self._server: asyncio.Server | None = None
-        self._links = node.post.peers = Links(node, peer_tls)
+        self.links = node.post.peers = Links(node, peer_tls)
         node.when_opened.append(self._shard_opened)
         node.when_closed.append(self._shard_closed)
         node.when_moved.append(self._shard_moved)
@@ -106,7 +116,7 @@ class RpcSwitch:
 
     async def close(self) -> None:
         """Take no more connections, and say goodbye on those that are there."""
-        self._links.close()
+        self.links.close()
         if self._server is not None:
             self._server.close()
         for connection in list(self.connections):
@@ -116,7 +126,7 @@ class RpcSwitch:
 
     def _shard_opened(self, shard: int) -> None:
         for connection in self.connections:
-            connection.following.look_again()
+            connection.follower.look_again()
 
     def _shard_closed(self, shard: int) -> None:
         for connection in list(self.connections):
@@ -139,6 +149,9 @@ class Switch(asyncio.Protocol):
         self.caller: Caller | None = None
         self.is_passed = False
         self.is_node = False  # another node asks for itself
+        self.number = 0
+        self._name = self._software = ""
+        self._since_ms = 0
         self.transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._first: FirstFrame | None = FirstFrame(RPC_GREETING_BYTES_MAX)
@@ -146,7 +159,7 @@ class Switch(asyncio.Protocol):
         self._legs: dict[int, Leg] = {}
         self._nodes: dict[str, NodeLeg] = {}
         self._asking: dict[str, AskingLeg] = {}
-        self.following = Following(self)
+        self.follower = Follower(self)
         self._subscriptions: dict[int, int] = {}  # the shard of each
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_ending = False
@@ -207,6 +220,34 @@ class Switch(asyncio.Protocol):
         self._nodes.clear()
         self._asking.clear()
 
+    # -- For who lists connections ----------------------------------------------------------------
+
+    @property
+    def is_client(self) -> bool:
+        """Whether it is the connection of a client to this very node, which has greeted."""
+        return bool(self.number) and not self.is_passed
+
+    def figures(self) -> ConnectionFigures:
+        caller = self.caller
+        return ConnectionFigures(
+            number=self.number,
+            door=DOOR,
+            name=self._name,
+            address=self.peer,
+            software=self._software,
+            token=caller.name if caller is not None and caller.is_bound else "",
+            since_ms=self._since_ms,
+            consumers=self.consumers(),
+        )
+
+    def consumers(self) -> list[ConsumerFigures]:
+        """Those that it has in shards of this node."""
+        here = [leg.target for leg in self._legs.values() if isinstance(leg.target, ShardLeg)]
+        return [each for leg in here for each in leg.consumers()]
+
+    def close_by_operator(self) -> None:
+        self.end()
+
     # -- For the legs -----------------------------------------------------------------------------
 
     def forward(self, pieces: Iterable[bytes | memoryview]) -> None:
@@ -244,13 +285,13 @@ class Switch(asyncio.Protocol):
         transport.close()
 
     def shard_closed(self, shard: int) -> None:
-        self.following.look_again()
+        self.follower.look_again()
         leg = self._legs.get(shard)
         if leg is not None and isinstance(leg.target, ShardLeg):
             self.end()
 
     def shard_moved(self, shard: int) -> None:
-        self.following.look_again()
+        self.follower.look_again()
         leg = self._legs.get(shard)
         if leg is not None and isinstance(leg.target, NodeLeg):
             self.end()
@@ -293,6 +334,8 @@ class Switch(asyncio.Protocol):
         self.is_passed = hello.passed != "" and compare_digest(hello.passed, self.node.secret)
         try:
             self.is_node = self.is_passed and hello.client == NODE
+            if self.is_passed and hello.address:
+                self.peer = hello.address
             if self.is_node:
                 self.caller = ANYONE
             else:
@@ -302,9 +345,14 @@ class Switch(asyncio.Protocol):
             return
         if self.caller.is_bound:
             self.caller.when_ended(self._expel)
-        plain = commands.Hello(*msgspec.structs.astuple(hello)[:-1])
+        self._name, self._software = hello.client, hello.software
+        self._since_ms = time.time_ns() // 1_000_000
+        self.number = hello.number if self.is_passed else secrets.randbits(_NUMBER_BITS) + 1
+        plain = commands.Hello(*msgspec.structs.astuple(hello)[: len(_PLAIN)])
         self.hello = frame(Kind.HELLO, 0, commands.pack(plain))
-        passed = msgspec.structs.replace(hello, passed=self.node.secret)
+        passed = msgspec.structs.replace(
+            hello, passed=self.node.secret, number=self.number, address=self.peer
+        )
         self.passed_hello = frame(Kind.HELLO, 0, commands.pack(passed))
         beat_ms = min(max(hello.heartbeat_ms, HEARTBEAT_MS_MIN), HEARTBEAT_MS_MAX)
         self._heartbeat_s = beat_ms / 1000
@@ -352,21 +400,24 @@ class Switch(asyncio.Protocol):
             self.refuse(correlation, error)
 
     def _take_follow(self, received: Frame) -> None:
-        shard = self.following.shard(received)
+        shard = self.follower.shard(received)
         if shard is None:
-            self.spawn(self.following.follow(received))
+            self.spawn(self.follower.follow(received))
         else:
             self.pass_on(shard, received)
 
     def _take_call(self, received: Frame) -> None:
         called: commands.Called = commands.unpack(received.body, commands.Called)
+        if self.is_node and called.method == METHOD:
+            self.spawn(self._answer(received.correlation, called))
+            return
         if self.is_node and called.method in METHODS:
             self.spawn(self._serve(received.correlation, called))
             return
         if called.method == STARTS:
-            shard = self.following.starts_shard(called.params)
+            shard = self.follower.starts_shard(called.params)
             if shard is None:
-                self.spawn(self.following.starts(received, called.params))
+                self.spawn(self.follower.starts(received, called.params))
             else:
                 self.pass_on(shard, received)
             return
@@ -375,6 +426,14 @@ class Switch(asyncio.Protocol):
             self.spawn(gathering.work())
         else:
             self.pass_on(gathering.shard(), received)
+
+    async def _answer(self, correlation: int, called: commands.Called) -> None:
+        """Another node asks for itself."""
+        try:
+            answer = await self.door.answering.answer(called.params)
+            self.forward(frame_parts(Kind.OK, correlation, b"", [answer]))
+        except NexoError as error:
+            self.refuse(correlation, error)
 
     async def _serve(self, correlation: int, called: commands.Called) -> None:
         """What another node asks of this one."""

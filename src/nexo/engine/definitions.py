@@ -118,7 +118,8 @@ async def export_definitions(engine: Engine) -> Definitions:
                 ]
     if bindings:  # a queue may have come after they were listed
         known = {each.name for each in queues}
-        bindings = [each for each in bindings if each.queue in known]
+        elsewhere = engine.transfers.is_elsewhere  # in another shard of a cluster
+        bindings = [each for each in bindings if each.queue in known or elsewhere(each.queue)]
     return Definitions(queues=queues, topics=topics, bindings=bindings)
 
 
@@ -249,7 +250,7 @@ def _binding_steps(engine: Engine, wanted: Definitions) -> list[_Step]:
         hint = "define it in the document, or create it first"
         if each.topic not in topics:
             raise TopicNotFound(f"a binding names topic {each.topic!r:.100}", hint)
-        if each.queue not in queues:
+        if each.queue not in queues and not engine.transfers.is_elsewhere(each.queue):
             raise QueueNotFound(f"a binding names queue {each.queue!r:.100}", hint)
         steps.append(_binding_step(engine, each, bound.get(each.topic, {})))
     return steps

@@ -143,7 +143,7 @@ class Desk:
             _, failure = outcome_of(done, result, error)
             if failure is not None:  # of one who waited, and no reason to keep the others waiting
                 report("the end of a call to the journal failed", failure)
-            if not (self._working or self._resting):
+            if self._waiting and not (self._working or self._resting):
                 self._work()
 
         _, failure = outcome_of(self._runner.run, job, finished, is_long)

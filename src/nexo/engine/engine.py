@@ -32,7 +32,7 @@ from nexo.engine.supervisor import Supervisor
 from nexo.engine.tokens import Tokens
 from nexo.engine.topic_actor import TopicActor
 from nexo.engine.topics import EVENTS_SETTINGS, Kept, Topics, check_bindable, check_deletable
-from nexo.engine.transfers import Targets, Transfers
+from nexo.engine.transfers import Targets, Transfers, bound_name
 from nexo.journal.port import CATALOG
 from nexo.machine.queue import Queue
 from nexo.machine.topic import Topic
@@ -81,11 +81,13 @@ class Engine:
         check_place: Callable[[str], None] | None = None,
         elsewhere: Elsewhere | None = None,
         meters: Meters | None = None,
+        numbered: tuple[int, int] = (0, 1),
     ) -> None:
         """`events` is what the topic of events keeps; None: the life of messages is not told. Of a
         shard of a cluster `is_held` tells whether anything of it may be given out now,
         `check_place` refuses a name that lives in another, and `elsewhere` finds it there; its
-        `meters` are those of the node, and `events_name` is its own."""
+        `meters` are those of the node, `events_name` is its own, and `numbered` are its number and
+        how many shards there are, so that its tasks have numbers of their own."""
         self._journal = journal
         context = self._context = Context()
         context.is_held, context.check_place = is_held, check_place
@@ -107,7 +109,7 @@ class Engine:
         self.transfers = context.transfers = Transfers(context, elsewhere)
         self.tokens = Tokens(context)
         self.committer, self.memory, self.meters = context.committer, context.memory, context.meters
-        self.tasks = MoveTasks(context, self._redrive_all, new_incarnation)
+        self.tasks = MoveTasks(context, self._redrive_all, new_incarnation, numbered)
         self.hands = Hands(self, context)
         self.connections = Connections()
         self.backups = Backups(context)
@@ -427,7 +429,7 @@ class Engine:
         """Bind what stands here for a queue of another shard, as it lives now."""
         actor = self.topic(topic)
         found = await self.transfers.find(queue, create)
-        hidden = self.transfers.bound_name(queue, found.incarnation)
+        hidden = bound_name(queue, found.incarnation)
         kept = await self._kept(actor, hidden, where, start)
         self._context.check_writable()
         actor.check_in_service()

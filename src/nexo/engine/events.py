@@ -22,8 +22,11 @@ from nexo.vocabulary.limits import (
     EVENTS_PENDING_MAX,
     EVENTS_PUBLISHED_MAX,
     EVENTS_RESIDENT_BYTES,
+    EVENTS_SHARD_DUE_MS,
+    EVENTS_SHARD_PAUSE_MS,
     LAZY_COMMIT_MS,
 )
+from nexo.vocabulary.names import events_shard
 
 if TYPE_CHECKING:
     from nexo.engine.committer import Draft
@@ -42,6 +45,7 @@ class _Mark(NamedTuple):
 class EventsActor(TopicActor):
     def __init__(self, context: Context, owner: int, topic: rules.Topic) -> None:
         super().__init__(context, owner, topic, EVENTS_RANK)
+        self._is_of_shard = events_shard(topic.name) is not None
         self._told: list[Event] = []  # of the commit that is being collected or written
         self._late: list[Event] = []  # of the next one
         self._owed: list[Event] = []  # of earlier commits: true, and not told yet
@@ -72,7 +76,8 @@ class EventsActor(TopicActor):
                 del self._owed[:beyond]
                 self._context.meters.events_dropped += beyond
             if self._context.refusal is None:
-                self._reminder.at(self._published_ms + LAZY_COMMIT_MS)
+                due_ms = EVENTS_SHARD_DUE_MS if self._is_of_shard else LAZY_COMMIT_MS
+                self._reminder.at(self._published_ms + due_ms)
 
     @property
     def waiting(self) -> int:
@@ -111,7 +116,7 @@ class EventsActor(TopicActor):
         super().settle(mark.end)
         self._forget_old()
         if self.is_behind and self._context.refusal is None:
-            self._reminder.at(self._published_ms + limits.EVENTS_PAUSE_MS)
+            self._reminder.at(self._published_ms + self._pause_ms)
 
     def adopt(self, topic: rules.Topic) -> None:
         """What was told of a state that was given up did not happen. What is owed still is, unless
@@ -130,11 +135,16 @@ class EventsActor(TopicActor):
         self._reminder.cancel()
         super().close(gone)
 
+    @property
+    def _pause_ms(self) -> int:
+        return EVENTS_SHARD_PAUSE_MS if self._is_of_shard else limits.EVENTS_PAUSE_MS
+
     def _must_wait(self, now_ms: int) -> bool:
-        """For a disk that takes no payloads, or because others were told just now."""
-        if self._context.refusal is not None or not self.is_in_service:
+        """For a disk that takes no payloads, or because others were told just now. Not for a node
+        to renew its lease: nothing is given out here, and every commit has its fence."""
+        if self._context.refusal is not None or self._gone is not None:
             return True
-        is_soon = now_ms < self._published_ms + limits.EVENTS_PAUSE_MS and not self._is_due
+        is_soon = now_ms < self._published_ms + self._pause_ms and not self._is_due
         return is_soon and len(self._owed) + len(self._told) < EVENTS_PUBLISHED_MAX
 
     def _forget_old(self) -> None:

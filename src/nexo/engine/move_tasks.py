@@ -65,23 +65,32 @@ class EndedTask:
 
 
 class MoveTasks:
-    def __init__(self, context: Context, start: Start, new_half: Callable[[], int]) -> None:
-        """`new_half` draws 64 bits: two of them are an id."""
+    def __init__(
+        self,
+        context: Context,
+        start: Start,
+        new_half: Callable[[], int],
+        numbered: tuple[int, int] = (0, 1),
+    ) -> None:
+        """`new_half` draws 64 bits: two of them are an id. Numbers have the first of `numbered` as
+        their remainder when they are divided by the second: so they tell the shard."""
         self._context = context
+        self._remainder, self._divisor = numbered
         self._start = start
         self._new_half = new_half
         self._tasks: dict[int, Task] = {}
         self._ids: dict[int, str] = {}
         self._running: dict[asyncio.Task[int], None] = {}  # those without a number too
         self._is_closing = False
-        self._kept = 0  # tasks that the catalog does not know
+        self._kept = 0  # the last number of a task that the catalog does not know
 
     async def begin(self, name: str, to: str | None, rate: float | None) -> int:
         """Begin a redrive; returns its number, once it is on disk that there is one."""
         task = await self._start(name, to, rate, None)
         catalog = self._context.catalog
         number = catalog.catalog.next_move
-        while number in self._tasks:  # it may be that of one whose queue is gone
+        # It may be that of one whose queue is gone.
+        while number in self._tasks or number % self._divisor != self._remainder:
             number += 1
         bits = self._new_half() << 64 | self._new_half()
         self._follow(number, str(UUID(int=bits, version=4)), task)
@@ -117,9 +126,10 @@ class MoveTasks:
     def keep(self, task: ChosenTask) -> int:
         """Give a task that is under way its number. It is above those that the catalog counts, and
         another one in each life of the broker: an old number must not stand for a new task."""
-        self._kept += 1
         epoch = self._context.first_lease >> LEASE_BITS
-        number = (epoch << _KEPT_BITS) + self._kept
+        number = (epoch << _KEPT_BITS) + self._kept + 1
+        number += (self._remainder - number) % self._divisor
+        self._kept = number - (epoch << _KEPT_BITS)
         self._tasks[number] = task
         self._forget_ended()
         return number

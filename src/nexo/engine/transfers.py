@@ -25,7 +25,7 @@ from nexo.vocabulary import limits
 from nexo.vocabulary.batch import Batch, concatenate
 from nexo.vocabulary.errors import DataCorrupt, NotReady, QueueNotFound
 from nexo.vocabulary.names import FIFO_SUFFIX, TRANSFER_PREFIX
-from nexo.vocabulary.settings import QueueSettings
+from nexo.vocabulary.settings import QueueSettings, check_room
 from nexo.vocabulary.states import Cause
 
 if TYPE_CHECKING:
@@ -36,7 +36,9 @@ if TYPE_CHECKING:
     from nexo.machine.span import Span
 
 _MOVED, _BOUND = "moved.", "bound."
-_SETTINGS = QueueSettings(max_attempts=None, retention_ms=limits.RETENTION_MS_MAX, events=False)
+TRANSFER_SETTINGS = QueueSettings(
+    max_attempts=None, retention_ms=limits.RETENTION_MS_MAX, events=False
+)
 _DEAD_LETTERS = QueueSettings(max_attempts=None, retention_ms=14 * 24 * 3_600_000)
 
 
@@ -76,6 +78,11 @@ class Backlog(NamedTuple):
 
     messages: int = 0
     oldest_ms: int = 0  # how long the oldest has waited
+
+
+def bound_name(name: str, incarnation: int) -> str:
+    """The queue of a shard that stands for one elsewhere in bindings."""
+    return f"{TRANSFER_PREFIX}{_BOUND}{incarnation:016x}.{name}"
 
 
 class TransferActor(QueueActor):
@@ -177,16 +184,14 @@ class Transfers:
 
     def to(self, name: str) -> TransferActor:
         """What dead letters and redriven messages for a queue elsewhere move into."""
-        return self._context.queues.define_transfer(f"{TRANSFER_PREFIX}{_MOVED}{name}", _SETTINGS)
-
-    def bound_name(self, name: str, incarnation: int) -> str:
-        """The queue here that stands for one elsewhere in bindings."""
-        return f"{TRANSFER_PREFIX}{_BOUND}{incarnation:016x}.{name}"
+        return self._context.queues.define_transfer(
+            f"{TRANSFER_PREFIX}{_MOVED}{name}", TRANSFER_SETTINGS
+        )
 
     def bind(self, name: str, incarnation: int) -> TransferActor:
         """The same, created if it is not there."""
-        hidden = self.bound_name(name, incarnation)
-        return self._context.queues.define_transfer(hidden, _SETTINGS)
+        hidden = bound_name(name, incarnation)
+        return self._context.queues.define_transfer(hidden, TRANSFER_SETTINGS)
 
     def bound(self, topic: int, name: str) -> list[TransferActor]:
         """What stands for a queue elsewhere in the bindings of a topic."""
@@ -289,10 +294,10 @@ class Transfers:
         await context.committer.admit(actor, batch.size, None)
 
     def has_fed(self, name: str) -> bool:
-        """Whether a queue of this shard has got messages from another one."""
+        """Whether dead letters of another shard, or redriven messages, came to a queue of this."""
         actor = self._context.queues.actors.get(name)
         producers = actor.queue.producers if actor is not None else None
-        return producers is not None and producers.has_transfers()
+        return producers is not None and producers.has(TRANSFER_PREFIX + _MOVED)
 
     async def describe(self, name: str, create: bool = False) -> Found:
         """A queue of this shard, for another one."""
@@ -300,6 +305,7 @@ class Transfers:
         actor = context.queues.actors.get(name)
         if actor is None and create:
             context.check_writable()
+            check_room("queues", len(context.queues.actors) + 1, limits.QUEUES_MAX)
             actor = context.queues.define(name, QueueSettings())
             await context.catalog.durable()
         if actor is None:

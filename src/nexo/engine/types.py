@@ -2,7 +2,8 @@
 into these."""
 
 from nexo.journal.port import Usage
+from nexo.machine.peek import Info
 from nexo.machine.pop import Delivery, Part
 from nexo.machine.push import Accepted
 
-__all__ = ["Accepted", "Delivery", "Part", "Usage"]
+__all__ = ["Accepted", "Delivery", "Info", "Part", "Usage"]

@@ -2,7 +2,7 @@
 
 Lives here: the journal port; the journals in memory, on SQLite, in PostgreSQL; the verifier.
 May import: machine (only the verifier, to fold records) and vocabulary; apsw, psycopg.
-Never: decides anything about messages, knows about consumers, or runs on the event loop by itself.
+Never: decides anything about messages, or knows about consumers.
 Enter at: `port.Journal` (the page to implement), `sqlite.SqliteJournal` (the one in use).
 Tests: `tests/journal/`.
 """

@@ -15,14 +15,13 @@ for a hundred thousand owners one by one would be as many round trips.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import psycopg
 from psycopg import errors as postgresql
 
-from nexo.journal.port import Commit, Stored, Usage, Write
+from nexo.journal.port import Commit, Stored, Usage
 from nexo.journal.postgresql_connection import (
     AWAY_HINT,
     Connection,
@@ -31,56 +30,18 @@ from nexo.journal.postgresql_connection import (
     shown_url,
     translate,
 )
-from nexo.journal.rows import (
-    CORRUPT_HINT,
-    decode_row,
-    encode_row,
-    record_checksum,
-    snapshot_checksum,
-)
-from nexo.journal.tables import ranges
-from nexo.vocabulary.errors import (
-    DataCorrupt,
-    InvalidArgument,
-    NexoError,
-    NotReady,
-)
+from nexo.journal.postgresql_transaction import Part, Transaction, fence_of, pipeline_on
+from nexo.journal.rows import CORRUPT_HINT, decode_row, record_checksum, snapshot_checksum
+from nexo.vocabulary.errors import DataCorrupt, Fenced, InvalidArgument, NexoError, NotReady
 from nexo.vocabulary.limits import POSTGRESQL_LOCK_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nexo.journal.rows import RowColumns
+    from nexo.journal.postgresql_pipeline import Pipeline, Request
     from nexo.vocabulary.batch import Batch
 
-# Parameters go as they are in memory (%b): as text, bytes would be hexadecimal, and twice as many.
-# It divides by zero where the epoch is another: an error ends the transaction on the server, which
-# an answer of no rows would not, and the commit behind it is on its way already.
-_FENCE = """
-    SELECT 1 / (SELECT count(*) FROM
-        (SELECT 1 FROM shard WHERE id = %b AND epoch = %b FOR SHARE) AS mine)
-"""
-_INSERT_ROWS = """
-    INSERT INTO payload SELECT %b, * FROM unnest(
-        %b::bigint[], %b::integer[], %b::bigint[], %b::bytea[], %b::bytea[], %b::bytea[])
-"""
-_INSERT_RECORDS = """
-    INSERT INTO record
-    SELECT %b, * FROM unnest(%b::bigint[], %b::bigint[], %b::bigint[], %b::bytea[])
-"""
-_REPLACE_SNAPSHOTS = """
-    INSERT INTO snapshot
-    SELECT %b, * FROM unnest(%b::bigint[], %b::bigint[], %b::bigint[], %b::bytea[])
-    ON CONFLICT (shard, owner) DO UPDATE
-    SET number = excluded.number, checksum = excluded.checksum, data = excluded.data
-"""
-_DELETE_ROWS = """
-    DELETE FROM payload USING unnest(%b::bigint[], %b::bigint[]) AS gone(first, last)
-    WHERE shard = %b AND row BETWEEN gone.first AND gone.last
-"""
-_DELETE_RECORDS = "DELETE FROM record WHERE shard = %b AND owner = ANY(%b::bigint[])"
-_DELETE_SNAPSHOTS = "DELETE FROM snapshot WHERE shard = %b AND owner = ANY(%b::bigint[])"
-_KEEP_LAST_ROW = "UPDATE shard SET last_row = %b WHERE id = %b"
+_CLOSED = "the journal in PostgreSQL is not open"
 _RAISE_EPOCH = """
     INSERT INTO shard VALUES (%b, 1, 0)
     ON CONFLICT (id) DO UPDATE SET epoch = shard.epoch + 1 RETURNING epoch, last_row
@@ -112,7 +73,7 @@ class PostgresqlJournal:
         self._url = url
         self._shard = shard
         self._schema = schema
-        self._connection: Connection | None = None
+        self._pipeline: Pipeline | None = None
         self._fault: NexoError | None = None  # why it is closed, if nobody asked for it
         self._epoch = 0
         self._last_row = 0
@@ -134,7 +95,7 @@ class PostgresqlJournal:
             if isinstance(error, psycopg.Error):
                 raise translate(error, "opening") from error
             raise
-        self._connection, self._fault = connection, None
+        self._pipeline, self._fault = pipeline_on(connection), None
         return self._epoch
 
     def _read(self, connection: Connection, epoch: int, last_row: int) -> None:
@@ -151,11 +112,11 @@ class PostgresqlJournal:
             )
 
     def close(self) -> None:
-        connection, self._connection = self._connection, None
+        pipeline, self._pipeline = self._pipeline, None
         self._found = None
         self._numbers.clear()
-        if connection is not None:
-            abandon(connection)
+        if pipeline is not None:
+            abandon(pipeline.connection)
 
     def _take(self, connection: Connection) -> None:
         """A broker that runs is not to be overtaken by one that was started by mistake. The server
@@ -232,11 +193,7 @@ class PostgresqlJournal:
 
     def tidy(self) -> bool:
         """PostgreSQL tidies up by itself. This tells whether it is still there, and still ours."""
-        connection = self._open_connection()
-        try:
-            self._one(connection, _FENCE, self._shard, self._epoch)
-        except psycopg.Error as error:
-            raise self._failed(error, "reading") from error
+        self._run([fence_of(self._shard, self._epoch)], "reading")
         return False
 
     def copy(self) -> NoReturn:
@@ -268,124 +225,75 @@ class PostgresqlJournal:
         return False
 
     def commit(self, commit: Commit) -> float:
-        connection = self._open_connection()
-        draft = Draft(commit, self._numbers, self._last_row)
-        self._found = None
+        """In the thread of the caller. Those of a broker that runs go through `Writer`."""
         began_s = perf_counter()
-        try:
-            with connection.pipeline(), connection.cursor() as cursor:
-                cursor.execute("BEGIN")
-                cursor.execute(_FENCE, (self._shard, self._epoch))
-                draft.send(cursor, self._shard)
-                cursor.execute("COMMIT")
-        except postgresql.UniqueViolation as error:
-            self._roll_back(connection)
-            raise InvalidArgument("a row of this number is stored already") from error
-        except psycopg.Error as error:
-            raise self._failed(error, "writing") from error
-        except BaseException:
-            self._stop(NotReady("a commit to PostgreSQL was interrupted", AWAY_HINT))
-            raise
-        self._last_row = draft.last_row
-        self._numbers.update(draft.numbers)
-        for owner in commit.dropped_owners:
-            self._numbers.pop(owner, None)
+        transaction = Transaction()
+        part = self.put(commit, transaction)
+        self._run(transaction.requests(), "writing")
+        self.written(part)
         return perf_counter() - began_s
 
-    def _roll_back(self, connection: Connection) -> None:
+    def put(self, commit: Commit, transaction: Transaction) -> Part:
+        """Put a commit into a transaction. Raises if the journal is closed."""
+        self._check_open()
+        return transaction.put(self._shard, self._epoch, commit, self._numbers, self._last_row)
+
+    def written(self, part: Part) -> None:
+        self._found = None
+        self._last_row = part.last_row
+        self._numbers.update(part.numbers)
+        for owner in part.dropped_owners:
+            self._numbers.pop(owner, None)
+
+    def _run(self, requests: list[Request], doing: str) -> None:
+        """A transaction on the connection that reads. After an error nothing of it is stored, or
+        nobody knows: then the journal is closed."""
+        pipeline = self._open_pipeline()
         try:
-            connection.execute("ROLLBACK")
+            pipeline.run(requests)
+        except (postgresql.UniqueViolation, postgresql.DiskFull) as error:
+            raise translate(error, doing) from error
         except psycopg.Error as error:
-            self._stop(translate(error, "writing"))
+            raise self._failed(error, doing) from error
+        except BaseException:
+            self.stop(NotReady("a commit to PostgreSQL was interrupted", AWAY_HINT))
+            raise
 
     # -- Faults -------------------------------------------------------------------------------
 
+    def overtaken(self) -> NexoError:
+        return Fenced(
+            "another broker has taken over the journal in PostgreSQL",
+            "stop one of the two: a journal belongs to one broker at a time",
+        )
+
+    def stop(self, fault: NexoError) -> None:
+        """It is closed until it is opened again."""
+        self.close()
+        self._fault = fault.anew()
+
+    def _check_open(self) -> None:
+        if self._pipeline is None:
+            raise (self._fault or NotReady(_CLOSED, "call open() first")).anew()
+
+    def _open_pipeline(self) -> Pipeline:
+        """That of the connection that reads. Raises if the journal is closed."""
+        self._check_open()
+        assert self._pipeline is not None
+        return self._pipeline
+
     def _open_connection(self) -> Connection:
-        if self._connection is not None:
-            return self._connection
-        if self._fault is not None:
-            raise self._fault.anew()
-        raise NotReady("the journal in PostgreSQL is not open", "call open() first")
+        return self._open_pipeline().connection
 
     def _failed(self, error: psycopg.Error, doing: str) -> NexoError:
-        """The error to raise. Unless the server is merely out of room, the journal closes."""
-        if isinstance(error, psycopg.errors.PipelineAborted):
-            error = error.__context__ if isinstance(error.__context__, psycopg.Error) else error
-        found = translate(error, doing)
-        connection = self._connection
-        if isinstance(error, postgresql.DiskFull) and connection is not None:
-            self._roll_back(connection)
-        else:
-            self._stop(found)
+        """The error to raise; the journal is closed."""
+        found = (
+            self.overtaken()
+            if isinstance(error, postgresql.DivisionByZero)
+            else translate(error, doing)
+        )
+        self.stop(found)
         return found
-
-    def _stop(self, fault: NexoError) -> None:
-        self._fault = fault.anew()
-        connection, self._connection = self._connection, None
-        self._found = None
-        if connection is not None:
-            with suppress(psycopg.Error):
-                abandon(connection)
-
-
-class Draft:
-    """A commit as the arrays of a few statements, however much there is in it."""
-
-    def __init__(self, commit: Commit, numbers: dict[int, int], last_row: int) -> None:
-        self.dropped = set(commit.dropped_rows)
-        encoded = [encode_row(row, batch) for row, batch in commit.rows]
-        self.last_row = max([last_row, *[columns[0] for columns in encoded]])
-        self.rows: list[RowColumns] = [
-            columns for columns in encoded if columns[0] not in self.dropped
-        ]
-        self.dropped_owners = commit.dropped_owners
-        self.numbers: dict[int, int] = {}
-        self._records: dict[int, list[tuple[int, int, int, bytes]]] = {}
-        self.snapshots: dict[int, tuple[int, int, int, bytes | bytearray]] = {}
-        for write in commit.writes:
-            number = self.numbers.get(write.owner) or numbers.get(write.owner, 0)
-            self._note(write, number + 1)
-
-    def _note(self, write: Write, number: int) -> None:
-        owner = write.owner
-        self.numbers[owner] = number
-        if write.snapshot is None:
-            checksum = record_checksum(owner, number, write.record)
-            self._records.setdefault(owner, []).append((owner, number, checksum, write.record))
-        else:
-            checksum = snapshot_checksum(owner, number, write.snapshot)
-            self._records.pop(owner, None)  # it stands for them
-            self.snapshots[owner] = (owner, number, checksum, write.snapshot)
-
-    @property
-    def records(self) -> list[tuple[int, int, int, bytes]]:
-        return [each for of_owner in self._records.values() for each in of_owner]
-
-    @property
-    def keeps_last_row(self) -> bool:
-        """Whether no stored row says any more which number was the highest."""
-        return self.last_row in self.dropped
-
-    def send(self, cursor: psycopg.Cursor[tuple[Any, ...]], shard: int) -> None:
-        if self.rows:
-            cursor.execute(_INSERT_ROWS, (shard, *columns_of(self.rows)))
-        if self.snapshots:
-            cursor.execute(_DELETE_RECORDS, (shard, list(self.snapshots)))
-            cursor.execute(_REPLACE_SNAPSHOTS, (shard, *columns_of(list(self.snapshots.values()))))
-        if records := self.records:
-            cursor.execute(_INSERT_RECORDS, (shard, *columns_of(records)))
-        if self.dropped:
-            bounds = ranges(self.dropped)
-            cursor.execute(_DELETE_ROWS, (*columns_of(bounds), shard))
-            if self.keeps_last_row:
-                cursor.execute(_KEEP_LAST_ROW, (self.last_row, shard))
-        if self.dropped_owners:
-            cursor.execute(_DELETE_RECORDS, (shard, self.dropped_owners))
-            cursor.execute(_DELETE_SNAPSHOTS, (shard, self.dropped_owners))
-
-
-def columns_of(rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    return [list(column) for column in zip(*rows, strict=True)]
 
 
 def _corrupt(what: str) -> DataCorrupt:

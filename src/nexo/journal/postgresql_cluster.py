@@ -8,6 +8,7 @@ tells everything that was taken from it before.
 from __future__ import annotations
 
 import secrets
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -21,6 +22,7 @@ from nexo.journal.postgresql_connection import (
     connect,
     connect_node,
     shown_url,
+    stored_version,
     translate,
 )
 from nexo.vocabulary.errors import Fenced, InvalidArgument, NexoError, NotReady
@@ -43,8 +45,12 @@ _NODES = """
     SELECT name, run, rpc, http, version, draining,
         extract(epoch FROM until - clock_timestamp())::float8 FROM node
 """
-_OWNERS = "SELECT shard, node FROM owner"
+_OWNERS = "SELECT shard, node, epoch FROM owner JOIN shard ON id = shard"
 _EPOCHS = "SELECT id, epoch FROM shard"
+_RAISE_EPOCHS = """
+    UPDATE shard SET epoch = greatest(epoch, %s)
+    WHERE id = ANY(%s) AND id IN (SELECT shard FROM owner WHERE node = %s)
+"""
 _LEASE_OF_OWNER = """
     SELECT node.until > clock_timestamp() FROM node
     WHERE name = (SELECT node FROM owner WHERE shard = %s) FOR UPDATE
@@ -79,6 +85,7 @@ class Tables(NamedTuple):
 
     nodes: list[NodeRow]
     owners: dict[int, str | None]
+    epochs: dict[int, int]  # of shards
     tokens: int  # the version of the tokens
 
 
@@ -123,6 +130,35 @@ def has_cluster(url: str, *, schema: str = "nexo") -> bool:
     connection = connect(url, schema)
     try:
         return _one(connection, "SELECT to_regclass('cluster')")[0] is not None
+    finally:
+        abandon(connection)
+
+
+class Look(NamedTuple):
+    """A database as `nexo doctor` finds it. `format_version` 0: Nexo has nothing there; without
+    `tables` there is no cluster. `ahead_s` is its clock against that of this machine."""
+
+    server: str
+    format_version: int
+    ahead_s: float
+    tables: Tables | None
+
+
+def look(url: str, *, schema: str = "nexo") -> Look:
+    """Nothing is changed."""
+    connection = connect(url, schema, only_looks=True)
+    try:
+        version = stored_version(connection, schema)
+        before_s = time.time()
+        server, now_s = _one(
+            connection,
+            "SELECT current_setting('server_version'), extract(epoch FROM clock_timestamp())",
+        )
+        ahead_s = float(now_s) - (before_s + time.time()) / 2
+        has_one = version and _one(connection, "SELECT to_regclass('cluster')")[0] is not None
+        return Look(server, version, ahead_s, _read(connection) if has_one else None)
+    except psycopg.Error as error:
+        raise translate(error, "reading") from error
     finally:
         abandon(connection)
 
@@ -191,6 +227,14 @@ class ClusterTables:
     def epochs(self) -> dict[int, int]:
         """How often each shard was opened."""
         return self._do(lambda connection: dict(connection.execute(_EPOCHS).fetchall()))
+
+    def raise_epochs(self, shards: list[int], least: int) -> None:
+        """The next one to open a shard finds an epoch beyond this one. Only its owner may do so."""
+
+        def raise_them(connection: Connection) -> None:
+            connection.execute(_RAISE_EPOCHS, (least, shards, self._node))
+
+        self._do(raise_them)
 
     def take(self, shard: int, owner: str | None) -> bool:
         """Become the owner of a shard whose owner was this one and lives no more."""
@@ -304,8 +348,10 @@ class ClusterTables:
 
 def _read(connection: Connection) -> Tables:
     nodes = [NodeRow(*row) for row in connection.execute(_NODES)]
-    owners: dict[int, str | None] = dict(connection.execute(_OWNERS).fetchall())
-    return Tables(nodes, owners, int(_one(connection, "SELECT version FROM tokens")[0]))
+    rows = connection.execute(_OWNERS).fetchall()
+    owners: dict[int, str | None] = {shard: node for shard, node, _ in rows}
+    epochs: dict[int, int] = {shard: epoch for shard, _, epoch in rows}
+    return Tables(nodes, owners, epochs, int(_one(connection, "SELECT version FROM tokens")[0]))
 
 
 def _one(connection: Connection, statement: str) -> tuple[Any, ...]:

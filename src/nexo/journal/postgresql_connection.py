@@ -28,7 +28,6 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from nexo.journal.rows import CORRUPT_HINT
 from nexo.vocabulary.errors import (
     DataCorrupt,
-    Fenced,
     InvalidArgument,
     NexoError,
     NotReady,
@@ -49,8 +48,9 @@ AWAY_HINT = "the broker connects again by itself; look at PostgreSQL and at the 
 FULL_HINT = "free some space: pushes are accepted again by themselves when there is room"
 
 
-def connect(url: str, schema: str) -> Connection:
-    """Connect to the server that takes writes, and make or check the tables."""
+def connect(url: str, schema: str, *, only_looks: bool = False) -> Connection:
+    """Connect to the server that takes writes, and make or check the tables, unless who asks
+    `only_looks`."""
     given = _parse(url)
     try:
         connection = psycopg.connect(make_conninfo(**(_DEFAULTS | given)), autocommit=True)
@@ -63,7 +63,8 @@ def connect(url: str, schema: str) -> Connection:
         ) from None
     try:
         _settle_session(connection, schema)
-        _bring_up(connection, schema)
+        if not only_looks:
+            _bring_up(connection, schema)
         connection.prepare_threshold = 0  # a commit has the same few statements, always
     except BaseException as error:
         abandon(connection)
@@ -153,7 +154,7 @@ def _bring_up(connection: Connection, schema: str) -> None:
         # Two that start at once: the second waits, and finds the tables.
         connection.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (f"nexo {schema}",))
         connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(schema)))
-        version = _stored_version(connection, schema)
+        version = stored_version(connection, schema)
         if version > FORMAT_VERSION:
             raise VersionMismatch(
                 f"the journal in PostgreSQL has format version {version}; "
@@ -170,7 +171,8 @@ def _bring_up(connection: Connection, schema: str) -> None:
             connection.execute("UPDATE format SET version = %s", (FORMAT_VERSION,))
 
 
-def _stored_version(connection: Connection, schema: str) -> int:
+def stored_version(connection: Connection, schema: str) -> int:
+    """Of the format of the tables; 0: there are none."""
     tables = {
         name
         for (name,) in connection.execute(
@@ -191,11 +193,8 @@ def _stored_version(connection: Connection, schema: str) -> int:
 
 def translate(error: psycopg.Error, doing: str) -> NexoError:
     """The error to raise for one that PostgreSQL raised while `doing` something to the journal."""
-    if isinstance(error, postgresql.DivisionByZero):  # see the statement that checks the epoch
-        return Fenced(
-            "another broker has taken over the journal in PostgreSQL",
-            "stop one of the two: a journal belongs to one broker at a time",
-        )
+    if isinstance(error, postgresql.UniqueViolation):
+        return InvalidArgument("a row of this number is stored already")
     if isinstance(error, postgresql.DiskFull):
         return ReadOnly("the disk of PostgreSQL is full, nothing was stored", FULL_HINT)
     if isinstance(error, (postgresql.DataCorrupted, postgresql.IndexCorrupted)):

@@ -93,6 +93,11 @@ class Producer:
         if len(numbers) > PRODUCER_RESULTS_KEPT:
             self._forget(0)
 
+    def forget_all_but_last(self) -> None:
+        """For who asks for the highest number alone."""
+        while len(self._numbers) > 1:
+            self._forget(0)
+
     def answers(self) -> dict[int, list[int]]:
         """All of them."""
         pairs = zip(self._ranges[::2], self._ranges[1::2], strict=True)
@@ -138,9 +143,9 @@ class Producers:
         producer = self.by_name.get(name)
         return 0 if producer is None else producer.highest
 
-    def has_transfers(self) -> bool:
-        """Whether something came from another shard of a cluster."""
-        return any(name.startswith(TRANSFER_PREFIX) for name in self.by_name)
+    def has(self, prefix: str) -> bool:
+        """Whether there is one whose name begins so."""
+        return any(name.startswith(prefix) for name in self.by_name)
 
     def remember(
         self, name: str, number: int, now_ms: int, ranges: list[int], checksum: int = 0
@@ -153,22 +158,29 @@ class Producers:
             by_name.move_to_end(name)
         producer.seen_ms = now_ms
         producer.remember(number, ranges, checksum)
-        for _ in range(PRODUCERS_FORGOTTEN):
+        if name.startswith(TRANSFER_PREFIX):
+            producer.forget_all_but_last()
+        if self._has_too_old(now_ms):
             self._forget_oldest(now_ms)
+
+    def _has_too_old(self, now_ms: int) -> bool:
+        oldest = next(iter(self.by_name.values()))
+        is_full = len(self.by_name) > PRODUCERS_MAX
+        return is_full or oldest.seen_ms <= now_ms - PRODUCER_IDLE_MS
 
     def _forget_oldest(self, now_ms: int) -> None:
         """Of clients. A transfer may be repeated as long as it waits, and that has no end: its
-        producer is known as long as the queue is there."""
-        by_name = self.by_name
+        producer is known as long as the queue is there, and goes to the end unseen."""
+        by_name, forgotten = self.by_name, 0
         for _ in range(PRODUCERS_PASSED_OVER):
             oldest = next(iter(by_name))
-            if not oldest.startswith(TRANSFER_PREFIX):
-                break
-            by_name.move_to_end(oldest)
-        else:
-            return
-        if len(by_name) > PRODUCERS_MAX or by_name[oldest].seen_ms <= now_ms - PRODUCER_IDLE_MS:
+            if oldest.startswith(TRANSFER_PREFIX):
+                by_name.move_to_end(oldest)
+                continue
             del by_name[oldest]
+            forgotten += 1
+            if forgotten == PRODUCERS_FORGOTTEN or not by_name or not self._has_too_old(now_ms):
+                return
 
     def recall(
         self,

@@ -41,7 +41,8 @@ def take(queue: Queue, count: int, runs_max: int) -> list[tuple[int, Span]]:
 
 def producer_of(queue: Queue, span: Span) -> str:
     """Under which name its messages are pushed: nobody else ever has it."""
-    return f"{TRANSFER_PREFIX}{queue.incarnation:x}.{priority_of(span.first)}"
+    kind = queue.name.removeprefix(TRANSFER_PREFIX).partition(".")[0]
+    return f"{TRANSFER_PREFIX}{kind}.{queue.incarnation:x}.{priority_of(span.first)}"
 
 
 def ranges_of(spans: list[Span]) -> list[int]:

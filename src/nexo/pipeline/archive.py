@@ -1,10 +1,10 @@
 """archive: topics, archived queues and the events of a broker, kept in the lake.
 
-One query reads all of them. The tasks of a micro-batch write Parquet files (`files`), and the
-driver makes them part of the tables `messages` and `events` (`commits`), each in one transaction
-that also says up to which offset the table goes. The next run begins there. So nothing hangs on
-Spark's checkpoint, which is new at each run: killed at any moment and run again, nothing is lost
-or doubled. Bodies are kept as they are.
+One query follows all of them. The tasks of a micro-batch read their slices of the topics and write
+Parquet files (`slices`, `files`), and the driver makes them part of the tables `messages` and
+`events` (`commits`), each in one transaction that also says up to which offset the table goes. The
+next run begins there. So nothing hangs on Spark's checkpoint, which is new at each run: killed at
+any moment and run again, nothing is lost or doubled. Bodies are kept as they are.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ import msgspec
 from nexo.pipeline.commits import Commits
 from nexo.pipeline.compact import Housekeeping
 from nexo.pipeline.delta import EVENTS_TABLE, MESSAGES_TABLE, check_lake, make_folder
-from nexo.pipeline.files import ADDED, Added, file_writer, source_of
+from nexo.pipeline.files import source_of
 from nexo.pipeline.job import trigger
+from nexo.pipeline.slices import above, slice_stream, slices_of, written
 from nexo.pipeline.status import is_running
 from nexo.pipeline.watch import Watch, lags
 from nexo.vocabulary.errors import InvalidArgument, OffsetExpired, TopicNotFound
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from nexo.client.blocking.client import Client
     from nexo.pipeline.delta import Kind
+    from nexo.pipeline.files import Added
     from nexo.pipeline.job import JobRun
     from nexo.pipeline.lake import Lake
 
@@ -46,11 +48,6 @@ BATCH_MESSAGES = 1_000_000
 MESSAGES_PER_SECOND = 500_000
 EVERY_S = 10.0
 TRIES_MAX = 5  # of one micro-batch, while another archive brings the same messages
-# Rows that Spark hands to the Python of a task at once. After each row Spark measures what it has
-# so far, and a column of maps, as attributes are, is measured from its beginning: with the 10,000
-# that are usual this takes most of the time, and with 100,000 six times as long.
-HANDED_ROWS = 500
-_ROWS_AT_ONCE = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _QUERY = "sql.streaming.queryId"
 
 
@@ -149,14 +146,16 @@ class Archiving:
 
     def start(self) -> StreamingQuery:
         asked = self._asked
-        messages = self._job.stream(
-            **self._wanted(),
-            startingOffsets=json.dumps(self._start_offsets()),
-            maxMessagesPerTrigger=asked.messages_max,
-            failOnDataLoss=str(asked.fail_on_data_loss).lower(),
+        slices = slice_stream(
+            self._job.spark,
+            {
+                **self._options(),
+                "startingOffsets": json.dumps(self._start_offsets()),
+                "maxMessagesPerTrigger": str(asked.messages_max),
+            },
         )
         name = f"archive {uuid.uuid4().hex[:8]}"
-        writing = messages.writeStream.queryName(name).foreachBatch(self.keep)
+        writing = slices.writeStream.queryName(name).foreachBatch(self.keep)
         writing = writing.option("checkpointLocation", self._checkpoint())
         return writing.trigger(**trigger(asked.once, asked.every_s)).start()
 
@@ -164,14 +163,13 @@ class Archiving:
         """What a micro-batch brings becomes part of the tables."""
         spark = batch.sparkSession
         query = spark.sparkContext.getLocalProperty(_QUERY) or ""
-        # A slice of each topic is a task, and hundreds of small ones cost more than they write.
-        batch = batch.coalesce(max(2, spark.sparkContext.defaultParallelism))
-        spark.conf.set(_ROWS_AT_ONCE, HANDED_ROWS)
+        slices = slices_of(batch)
         left = set(self._commits)  # the tables that do not have their part yet
         floors: dict[str, int] = {}
         anew: set[str] = set()
         for _ in range(TRIES_MAX):
-            added = written(batch, self._lake, floors)
+            wanted = [each for each in slices if _table(each.topic).name in left]
+            added = written(spark, self._lake, self._options(), above(wanted, floors))
             for name in sorted(left):
                 files = [each for each in added if each.table == name]
                 behind = self._commits[name].commit(files, query, number, anew)
@@ -207,6 +205,11 @@ class Archiving:
             self._housekeeping.close()
         for folder in self._checkpoints:
             shutil.rmtree(folder, ignore_errors=True)
+
+    def _options(self) -> dict[str, str]:
+        """Those of the data source: which broker, and what of it."""
+        strict = str(self._asked.fail_on_data_loss).lower()
+        return {**self._job.broker, **self._wanted(), "failOnDataLoss": strict}
 
     def _wanted(self) -> dict[str, str]:
         asked = self._asked
@@ -285,12 +288,6 @@ class Archiving:
                 shutil.rmtree(old, ignore_errors=True)
         self._checkpoints.append(place / name)
         return make_folder(str(place / name))
-
-
-def written(batch: DataFrame, lake: Lake, floors: dict[str, int]) -> list[Added]:
-    """The files that the tasks of a micro-batch have written."""
-    rows = batch.mapInArrow(file_writer(lake, floors), ADDED).toArrow()["added"].to_pylist()
-    return [msgspec.json.decode(each, type=Added) for each in rows]
 
 
 def _table(topic: str) -> Kind:

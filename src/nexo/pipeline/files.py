@@ -1,6 +1,6 @@
 """Files of a table, as a task writes them: Parquet, with what a reader needs to pass them over.
 
-A task gets messages of many topics. Each goes to the table `messages`, those of `nexo.events` to
+A task has messages of many topics. Each goes to the table `messages`, those of `nexo.events` to
 `events`, into a file for each partition. What comes back to the driver is small: of each file its
 path, size, partition and the lowest and highest values in it, which is what a Delta *add* action
 says. A file is part of no table before the driver has committed it, so a task that dies, or runs
@@ -27,7 +27,7 @@ from nexo.pipeline.lake import sync
 from nexo.vocabulary.names import ARCHIVE_PREFIX, is_events
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from nexo.pipeline.delta import Kind
     from nexo.pipeline.lake import Lake
@@ -35,10 +35,7 @@ if TYPE_CHECKING:
 FILE_BYTES = 128 * 1024 * 1024  # about so large a file is when the next one is begun
 GROUP_ROWS = 128 * 1024
 GROUP_BYTES = 32 * 1024 * 1024  # of rows that wait in memory to be written together
-GATHERED_ROWS = 16 * 1024  # of small batches, so that what each costs is paid once for many rows …
-GATHERED_BYTES = 8 * 1024 * 1024  # … or so many bytes
 OPEN_FILES_MAX = 32  # of one task: messages of a topic are mostly of one or two days
-ADDED = "added binary"
 _EVENT = pa.schema(
     [
         ("kind", pa.string()),
@@ -76,46 +73,18 @@ def source_of(topic: str) -> str:
     return topic.removeprefix(ARCHIVE_PREFIX)
 
 
-def file_writer(
-    lake: Lake, floors: Mapping[str, int]
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What runs on an executor. Of the sources in `floors` messages below that offset are left
-    out: the table has them."""
-
-    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        desk = _Desk(lake)
-        try:
-            for batch in gathered(batches):
-                for topic in pc.unique(batch["source"]).to_pylist():
-                    rows = batch.filter(pc.equal(batch["source"], topic))
-                    floor = floors.get(source_of(topic), 0)
-                    if floor:
-                        rows = rows.filter(pc.greater_equal(rows["offset"], floor))
-                    if rows.num_rows:
-                        desk.take(topic, rows)
-            desk.close()
-        except BaseException:
-            desk.discard()
-            raise
-        added = [msgspec.json.encode(each) for each in desk.added]
-        yield pa.RecordBatch.from_arrays([pa.array(added, pa.binary())], ["added"])
-
-    return write
-
-
-def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in larger batches."""
-    waiting: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        waiting.append(batch)
-        rows += batch.num_rows
-        size += batch.nbytes
-        if rows >= GATHERED_ROWS or size >= GATHERED_BYTES:
-            yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
-            waiting, rows, size = [], 0, 0
-    if rows:
-        yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
+def write_files(lake: Lake, rows: Iterable[tuple[str, pa.RecordBatch]]) -> list[Added]:
+    """Messages of topics, each batch with the name of its topic, as files. If this fails, what is
+    half written is removed."""
+    desk = _Desk(lake)
+    try:
+        for topic, batch in rows:
+            desk.take(topic, batch)
+        desk.close()
+    except BaseException:
+        desk.discard()
+        raise
+    return desk.added
 
 
 class _Desk:

@@ -11,7 +11,7 @@ import resource
 import shutil
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -19,7 +19,6 @@ from nexo import __version__
 from nexo.doors.admin_http.app import api_document
 from nexo.doors.json_udp.door import UdpDoor
 from nexo.doors.rpc_tcp.door import RpcDoor
-from nexo.engine.desk import AdaptiveRunner
 from nexo.engine.engine import Engine
 from nexo.journal.memory import MemoryJournal
 from nexo.journal.sqlite import SqliteJournal
@@ -34,6 +33,7 @@ from nexo.vocabulary.settings import TopicSettings
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from nexo.engine.desk import Runner
     from nexo.journal.port import Journal
     from nexo.server.configuration import Configuration
     from nexo.vocabulary.errors import NexoError
@@ -99,7 +99,7 @@ class Broker:
         draw = random.SystemRandom()
         engine = self._engine = Engine(
             journal_of(configuration.data, configuration.journal),
-            runner=None if configuration.journal is None else AdaptiveRunner(inline_ms=0),
+            runner=runner_of(configuration.journal),
             memory_limit_bytes=configuration.memory_limit,
             events=events_settings(configuration),
             new_incarnation=lambda: draw.getrandbits(64),
@@ -213,6 +213,17 @@ def journal_of(data: str, url: str | None = None) -> Journal:
     return PostgresqlJournal(url)
 
 
+def runner_of(url: str | None) -> Runner | None:
+    """What runs the calls to the journal; None: what the engine takes by itself. Only after
+    `journal_of`, which checks the URL."""
+    if url is None:
+        return None
+    from nexo.journal.postgresql_connection import connect
+    from nexo.journal.postgresql_writer import Writer
+
+    return Writer(lambda: connect(url, "nexo"))
+
+
 class BrokerSurroundings:
     """What is known of a broker outside of its engine: its version, its connections, its disk."""
 
@@ -224,6 +235,7 @@ class BrokerSurroundings:
     ) -> None:
         self.version = __version__
         self.region = region
+        self.cluster: Any = None  # that this broker is a node of
         self.rpc_port = 0  # where native clients connect, once it is open
         self._data = data
         self._connections = connections

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from nexo.access.guard import Guard
     from nexo.doors.console.app import ConsoleApp
+    from nexo.doors.console.request import Surroundings as ConsoleSurroundings
     from nexo.doors.metrics_http.app import Surroundings
     from nexo.engine.engine import Engine
     from nexo.server.broker import BrokerSurroundings
@@ -36,12 +37,16 @@ class LateConsole:
         self,
         engine: Engine,
         guard: Guard,
-        surroundings: BrokerSurroundings,
+        surroundings: ConsoleSurroundings,
         lake: str | None,
+        sampler: Sampler | None = None,
+        secret: bytes | None = None,
     ) -> None:
+        """`secret` signs what pages carry, if several brokers are to know it."""
         self._given = engine, guard, surroundings, lake
+        self._secret = secret
         self._loading: asyncio.Task[ConsoleApp] | None = None
-        self._sampler = Sampler(engine)
+        self._sampler = sampler or Sampler(engine)
         self._sampling = asyncio.get_running_loop().create_task(self._sampler.look_idly())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -68,7 +73,7 @@ class LateConsole:
         engine, guard, surroundings, lake = self._given
         folder = lake_folder(lake) if lake is not None else None
         self._sampling.cancel()  # its pages see to that
-        return console_app(engine, guard, surroundings, folder, self._sampler)
+        return console_app(engine, guard, surroundings, folder, self._sampler, self._secret)
 
 
 def _modules() -> tuple[type[ConsoleApp], type[LakeFolder]]:

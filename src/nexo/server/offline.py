@@ -1,4 +1,5 @@
-"""The tokens of a broker that is not running: whoever may write its data directory is its admin.
+"""A broker that is not running: its tokens, and its way into a cluster. Whoever may write its data
+directory is its admin.
 
 Where a data directory is named, the URL of a journal in PostgreSQL may stand instead.
 """
@@ -14,9 +15,11 @@ from nexo.server.broker import IN_MEMORY, is_postgresql, journal_of
 from nexo.vocabulary.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from nexo.access.tokens import Minted
+    from nexo.cluster.moving_in import MovedIn
     from nexo.vocabulary.changes import TokenDefined
 
 
@@ -57,6 +60,14 @@ def revoke_token(data: str, name: str) -> None:
             await engine.close()
 
     run(revoke())
+
+
+def move_into_cluster(url: str, data: Path, told: Callable[[int, int], None]) -> MovedIn:
+    """Bring all that a data directory holds into the cluster of a database; `told` hears how many
+    rows of payloads are copied, of how many."""
+    from nexo.cluster.moving_in import move_in
+
+    return move_in(url, data, told)
 
 
 async def _open(data: str) -> Engine:

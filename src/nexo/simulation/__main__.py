@@ -5,19 +5,21 @@ from __future__ import annotations
 import argparse
 import sys
 
-from nexo.simulation.seeds import Progress, run_seeds
+from nexo.simulation.cluster.world import ClusterWorld
+from nexo.simulation.seeds import Kind, Progress, run_seeds
 from nexo.simulation.world import World
 
 
 def main() -> int:
     options = _parser().parse_args()
-    if options.seed is not None and options.verbose and not options.large:
-        return _tell(options.seed, options.steps)
+    kind = Kind.LARGE if options.large else Kind.CLUSTER if options.cluster else Kind.BROKER
+    if options.seed is not None and options.verbose and kind is not Kind.LARGE:
+        return _tell(options.seed, options.steps, kind)
     first = options.first if options.seed is None else options.seed
     count = options.seeds if options.seed is None else 1
     progress, failures = Progress(count), []
     seeds = range(first, first + count)
-    for _, failure in run_seeds(seeds, options.steps, options.processes, options.large):
+    for _, failure in run_seeds(seeds, options.steps, options.processes, kind):
         progress.count(failure is not None)
         if failure is not None:
             failures.append(failure.seed)
@@ -30,9 +32,9 @@ def main() -> int:
     return 0
 
 
-def _tell(seed: int, steps: float) -> int:
+def _tell(seed: int, steps: float, kind: Kind) -> int:
     """One seed with its whole history."""
-    world = World(seed, steps)
+    world = ClusterWorld(seed, steps) if kind is Kind.CLUSTER else World(seed, steps)
     try:
         world.run()
     finally:
@@ -54,6 +56,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--large", action="store_true", help="worlds of size, where every step is held to a bound"
+    )
+    parser.add_argument(
+        "--cluster", action="store_true", help="worlds of several nodes over a database that fences"
     )
     parser.add_argument("--processes", type=int, default=1, help="worlds at the same time")
     parser.add_argument("-v", "--verbose", action="store_true", help="with --seed: all lines")

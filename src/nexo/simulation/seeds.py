@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import gc
 import multiprocessing
 import signal
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 import apsw
 import msgspec
 
+from nexo.simulation.cluster.world import ClusterWorld
 from nexo.simulation.history import Violation
 from nexo.simulation.large.world import LargeWorld
 from nexo.simulation.world import World
@@ -65,28 +67,49 @@ def run_large(seed: int, scale: float = 1.0) -> Failure | None:
     return None
 
 
+def run_cluster(seed: int, steps: float = 1.0) -> Failure | None:
+    """One world of several nodes; None if all promises were kept."""
+    world = ClusterWorld(seed, steps)
+    try:
+        world.run()
+    except _WRONG as error:
+        return Failure(seed, _describe_cluster(world, steps, error))
+    return None
+
+
+class Kind(enum.Enum):
+    """Of worlds."""
+
+    BROKER = "broker"
+    LARGE = "large"
+    CLUSTER = "cluster"
+
+
+_RUNS = {Kind.BROKER: run_seed, Kind.LARGE: run_large, Kind.CLUSTER: run_cluster}
+
+
 def run_seeds(
-    seeds: Iterable[int], steps: float = 1.0, processes: int = 1, large: bool = False
+    seeds: Iterable[int], steps: float = 1.0, processes: int = 1, kind: Kind = Kind.BROKER
 ) -> Iterator[tuple[int, Failure | None]]:
     """All of these; each as soon as it is done."""
-    tasks = ((seed, steps, large) for seed in seeds)
+    tasks = ((seed, steps, kind) for seed in seeds)
     if processes <= 1:
         yield from map(_run_one, tasks)
         return
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     with context.Pool(processes) as pool:
-        yield from pool.imap_unordered(_run_one, tasks, chunksize=1 if large else 4)
+        yield from pool.imap_unordered(_run_one, tasks, chunksize=4 if kind is Kind.BROKER else 1)
 
 
-def _run_one(task: tuple[int, float, bool]) -> tuple[int, Failure | None]:
+def _run_one(task: tuple[int, float, Kind]) -> tuple[int, Failure | None]:
     """A world is a heap of cycles that lives for milliseconds: collecting in the middle of it
     costs a fifth of the time and frees nothing. An alarm ends a world that never ends."""
-    seed, steps, large = task
+    seed, steps, kind = task
     gc.disable()
     signal.signal(signal.SIGALRM, _too_long)
-    signal.alarm(int((_LARGE_S_MAX if large else _SEED_S_MAX) * steps) + 1)
+    signal.alarm(int((_SEED_S_MAX if kind is Kind.BROKER else _LARGE_S_MAX) * steps) + 1)
     try:
-        return seed, run_large(seed, steps) if large else run_seed(seed, steps)
+        return seed, _RUNS[kind](seed, steps)
     finally:
         signal.alarm(0)
         gc.enable()
@@ -161,6 +184,21 @@ def _describe_large(world: LargeWorld, scale: float, error: Exception) -> str:
             f"  journal on {store}; {(shape.__doc__ or '').strip()}",
             *world.history.text(),
             f"  again: python -m nexo.simulation --large --seed {world.seed}{option}",
+        ]
+    )
+
+
+def _describe_cluster(world: ClusterWorld, steps: float, error: Exception) -> str:
+    about = error.about if isinstance(error, Violation) else ()
+    option = "" if steps == 1.0 else f" --steps {steps:g}"
+    return "\n".join(
+        [
+            _headline(f"seed {world.seed} of a cluster", error),
+            f"  nodes {', '.join(world.names)}, {world.shards} shards, limits:",
+            f"  {world.limits}",
+            f"  the last lines of its history{' about ' + ', '.join(about) if about else ''}:",
+            *world.history.around(*about),
+            f"  again: python -m nexo.simulation --cluster --seed {world.seed}{option} -v",
         ]
     )
 

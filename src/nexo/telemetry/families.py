@@ -139,6 +139,24 @@ RESIDENT = Family("process_resident_memory_bytes", "gauge", "Memory of the proce
 CPU = Family("process_cpu_seconds_total", "counter", "CPU time of the process.")
 STARTED = Family("process_start_time_seconds", "gauge", "When the process started.")
 
+# -- Of a node of a cluster ---------------------------------------------------------------------
+
+NODE_UP = Family("nexo_node_up", "gauge", "Whether this node holds its lease.")
+NODE_SHARDS = Family("nexo_node_shards", "gauge", "Shards that this node serves.")
+NODE_LEASE = Family("nexo_node_lease_seconds", "gauge", "Time left of the lease of this node.")
+CLUSTER_NODES = Family(
+    "nexo_cluster_nodes", "gauge", "Nodes of the cluster that live, as this node sees it."
+)
+CLUSTER_SHARDS = Family("nexo_cluster_shards", "gauge", "Shards of the cluster.")
+CLUSTER_UNOWNED = Family(
+    "nexo_cluster_shards_unowned", "gauge", "Shards without a living owner, as this node sees it."
+)
+CLUSTER_MOVES = Family(
+    "nexo_cluster_moves_total", "counter", "Shards that changed their owner, as this node saw it."
+)
+
+# -- All of them ----------------------------------------------------------------------------------
+
 FAMILIES: dict[str, Family] = {
     family.name: family for family in globals().values() if isinstance(family, Family)
 }

@@ -52,9 +52,12 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
 
 class PassedHello(Hello, frozen=True, array_like=True):
     """The greeting as nodes of a cluster read it, and send it for a client whose calls they pass
-    on: whoever gets it passes nothing on again. `passed` is a secret that only nodes know."""
+    on: whoever gets it passes nothing on again. `passed` is a secret that only nodes know; with it
+    come the number of the connection at that node, and the client's address."""
 
     passed: str = ""
+    number: int = 0
+    address: str = ""
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True):

@@ -2,7 +2,7 @@
 
 What has no row in `OPERATIONS` does not exist: routes, decoding, access, the audit log, the OpenAPI
 document and its page all come from this table. The app expects the caller in `scope["state"]`;
-whoever serves it has asked for the token.
+whoever serves it has asked for the token. There may be an engine too, for this request alone.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from starlette.routing import Route, Router
 
 from nexo.access.operations import check, operation_of
 from nexo.doors.admin_http.chosen import CHOSEN
+from nexo.doors.admin_http.cluster import CLUSTER
 from nexo.doors.admin_http.connections import CONNECTIONS
 from nexo.doors.admin_http.definitions import DEFINITIONS
 from nexo.doors.admin_http.messages import QUEUE_MESSAGES, TOPIC_MESSAGES
@@ -64,6 +65,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *CONNECTIONS,
     *TOKENS,
     *DEFINITIONS,
+    *CLUSTER,
 )
 
 DOOR = "admin"
@@ -97,7 +99,7 @@ class AdminApp:
         check_origin(request)
         caller: Caller = request.scope["state"]["caller"]
         call = Call(
-            self._engine,
+            request.scope["state"].get("engine", self._engine),
             self._guard,
             self._surroundings,
             caller,
@@ -227,6 +229,9 @@ def _resource(call: Call) -> str:
     """What an operation is about, for the audit log."""
     named = [getattr(call.path, "name", ""), getattr(call.body, "name", "")]
     named += [getattr(each, "queue", "") for each in (call.query, call.body)]
+    node = getattr(call.body, "node", None)
+    if node is not None:
+        return f"node {node}"
     number = getattr(call.path, "number", None)
     if number is not None:
         return f"connection {number}"

@@ -4,6 +4,7 @@ request. And what only HTTP can get wrong, as errors like all others:
 
 InvalidArgument
 ├── NoSuchResource    404    the path leads nowhere
+├── NoCluster         404    this broker is no node of one; of `cluster`
 ├── WrongMethod       405
 ├── TooSlow           408    the body took too long to arrive; of `doors.http`
 └── WrongContentType  415    a body that is not JSON
@@ -39,6 +40,18 @@ class Surroundings(Protocol):
 
     def resident_bytes(self) -> int:
         """The memory of the process."""
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """That this broker is a node of; None: it is alone."""
+
+
+class Cluster(Protocol):
+    async def figures(self) -> Any: ...
+
+    async def drain(self, node: str) -> None: ...
+
+    async def rebalance(self) -> None: ...
 
 
 class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

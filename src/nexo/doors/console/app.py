@@ -17,7 +17,7 @@ from nexo.doors.console.history import Sampler
 from nexo.doors.console.pages import HEADERS, Files, Templates
 from nexo.doors.console.request import ROOT, Call, Shared, plain, query_of
 from nexo.doors.console.routes import LOGIN, ROUTES, check, operation_of
-from nexo.doors.console.session import Notices, Sessions, cookie_of, sign_out
+from nexo.doors.console.session import Notices, Sessions, SignedNotices, cookie_of, sign_out
 from nexo.doors.console.spark import Batches
 from nexo.doors.console.streams import Pulse
 from nexo.doors.http.body import Gone, decoded, fields_of, read_body
@@ -52,10 +52,14 @@ class ConsoleApp:
         surroundings: Surroundings,
         lake: LakeTables | None = None,
         sampler: Sampler | None = None,
+        secret: bytes | None = None,
     ) -> None:
+        """`secret` signs what pages carry, where others know it too: a page of one node may be
+        answered by another. There may be an engine in `scope["state"]`, for one request alone."""
         self._files = Files()
-        self._sessions = Sessions(guard)
-        self._templates = Templates(self._files, surroundings.version)
+        self._sessions = Sessions(guard, secret)
+        has_cluster = surroundings.cluster is not None
+        self._templates = Templates(self._files, surroundings.version, has_cluster)
         sampler = sampler or Sampler(engine)
         self._pulse = Pulse(sampler)
         self._shared = Shared(
@@ -64,7 +68,7 @@ class ConsoleApp:
             surroundings,
             sampler,
             self._templates,
-            Notices(),
+            Notices() if secret is None else SignedNotices(secret),
             self._pulse,
             Batches(engine),
             lake,
@@ -101,7 +105,10 @@ class ConsoleApp:
             path = plain(request.path_params)
             csrf = self._sessions.proof(request)
             operation = operation_of(route)
-            call = Call(operation, self._shared, request, caller, csrf, path, form)
+            shared, state = self._shared, request.scope.get("state", {})
+            if "engine" in state:
+                shared = shared._replace(engine=state["engine"])
+            call = Call(operation, shared, request, caller, csrf, path, form)
             check(call)
             return await route.handle(call)
         except Unauthorized:

@@ -71,9 +71,13 @@ def _values(call: Call) -> dict[str, str]:
         "in_flight": formatting.number(totals.in_flight),
         "dead_letters": formatting.number(totals.dead_letters),
         "disk": formatting.size(sampler.stored_bytes),
-        "disk_free": "in memory" if free_bytes is None else f"{formatting.size(free_bytes)} free",
+        "disk_free": _place(call) if free_bytes is None else f"{formatting.size(free_bytes)} free",
         **badges(call),
     }
+
+
+def _place(call: Call) -> str:
+    return "in memory" if call.shared.surroundings.cluster is None else "in PostgreSQL"
 
 
 def _made_of(deepest: list[Row]) -> str:

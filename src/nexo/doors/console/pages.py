@@ -38,7 +38,7 @@ _KEPT = "public, max-age=31536000, immutable"
 
 
 class Templates:
-    def __init__(self, files: Files, version: str) -> None:
+    def __init__(self, files: Files, version: str, has_cluster: bool) -> None:
         folder = Path(__file__).with_name("templates")
         # Everything is escaped, whatever a template is called.
         self._environment = Environment(
@@ -58,7 +58,13 @@ class Templates:
             iso=formatting.iso,
         )
         self._environment.globals.update(
-            {"at": at, "root": ROOT, "file": files.address, "version": version}
+            {
+                "at": at,
+                "root": ROOT,
+                "file": files.address,
+                "version": version,
+                "has_cluster": has_cluster,
+            }
         )
 
     async def page(

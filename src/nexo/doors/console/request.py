@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from nexo.access.caller import Caller
     from nexo.access.guard import Guard, Telling
     from nexo.access.operations import Operation
+    from nexo.doors.console.cluster import Cluster
     from nexo.doors.console.history import Sampler
     from nexo.doors.console.pages import Templates
     from nexo.doors.console.session import Notices
@@ -54,6 +55,10 @@ class Surroundings(Protocol):
 
     def disk_free_bytes(self) -> int | None:
         """Room left on the disk; None without one."""
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """That this broker is a node of; None: it is alone."""
 
     def api_document(self) -> bytes:
         """The OpenAPI document of the admin API, as JSON."""
@@ -151,6 +156,8 @@ class Call(NamedTuple):
         """What is done something with, as the audit log tells it."""
         if self.operation.name in ("bind", "unbind"):
             return f"{self.path['name']} {self.field('queue')}"
+        if self.operation.name == "drain_node":
+            return f"node {self.field('node')}"
         if self.operation.name == "close_connection":
             return f"connection {self.field('number')}"
         if self.operation.name == "redrive_cancel":

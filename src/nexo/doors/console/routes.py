@@ -15,6 +15,7 @@ from nexo.access.operations import Named, Operation, check_redrive_known, dead_l
 from nexo.doors.console import (
     access,
     api,
+    cluster,
     consumers,
     dead_letters,
     message,
@@ -100,6 +101,10 @@ ROUTES = (
     Route("GET", "/consumers", "list_connections", consumers.consumers),
     Route("GET", "/live/consumers", "list_connections", consumers.live_consumers),
     Route("POST", "/consumers/close", "close_connection", consumers.close),
+    Route("GET", "/cluster", "cluster_info", cluster.cluster),
+    Route("GET", "/live/cluster", "cluster_info", cluster.live_cluster),
+    Route("POST", "/cluster/drain", "drain_node", cluster.drain),
+    Route("POST", "/cluster/rebalance", "rebalance_cluster", cluster.rebalance),
     Route("GET", "/access", "audit", access.access),
     Route("POST", "/access/tokens", "create_token", access.create_token),
     Route("POST", "/access/revoke", "revoke_token", access.revoke_token),

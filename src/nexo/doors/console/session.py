@@ -3,7 +3,8 @@ for by a page of ours; and what the next page tells them.
 
     cookie   HttpOnly, SameSite=Strict, for /console alone; Secure behind TLS
     origin   a change is refused unless the browser says that it comes from here
-    proof    every form carries a value that is made from the cookie and a secret of this process
+    proof    every form carries a value that is made from the cookie and a secret of this process,
+             or of the cluster
     host     without access control, a public name in the address is refused: it could be the
              attacker's, made to point to this machine after its page was loaded
 """
@@ -13,6 +14,8 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import secrets
+import time
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from hashlib import sha256
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -20,7 +23,12 @@ from urllib.parse import urlsplit
 from nexo.access.guard import bearer_of
 from nexo.doors.console.request import DOOR, ROOT
 from nexo.vocabulary.errors import Forbidden, Unauthorized
-from nexo.vocabulary.limits import CONSOLE_COOKIE_S, CONSOLE_NOTICE_CHARS_MAX, CONSOLE_NOTICES_MAX
+from nexo.vocabulary.limits import (
+    CONSOLE_COOKIE_S,
+    CONSOLE_NOTICE_CHARS_MAX,
+    CONSOLE_NOTICE_S,
+    CONSOLE_NOTICES_MAX,
+)
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -35,9 +43,9 @@ _LOCAL_ENDINGS = (".localhost", ".local", ".internal", ".lan", ".test", ".home.a
 
 
 class Sessions:
-    def __init__(self, guard: Guard) -> None:
+    def __init__(self, guard: Guard, secret: bytes | None = None) -> None:
         self._guard = guard
-        self._secret = secrets.token_bytes(32)
+        self._secret = secret or secrets.token_bytes(32)
 
     def caller(self, request: Request) -> Caller:
         """Raises `Unauthorized` if nobody has signed in, or the token is no longer good."""
@@ -151,3 +159,31 @@ class Notices:
 
     def take(self, number: str) -> str | None:
         return self._texts.pop(number, None)
+
+
+class SignedNotices(Notices):
+    """The same where another broker may answer next, which knows the secret: so the text travels,
+    signed, and is shown for a while."""
+
+    def __init__(self, secret: bytes) -> None:
+        super().__init__()
+        self._secret = secret
+
+    def put(self, text: str) -> str:
+        until_s = int(time.time()) + CONSOLE_NOTICE_S
+        told = f"{until_s:x}.{text[:CONSOLE_NOTICE_CHARS_MAX]}"
+        return urlsafe_b64encode(self._signature(told) + told.encode()).decode()
+
+    def take(self, number: str) -> str | None:
+        try:
+            packed = urlsafe_b64decode(number.encode())
+            told = packed[sha256().digest_size :].decode()
+        except ValueError:
+            return None
+        if not hmac.compare_digest(packed[: sha256().digest_size], self._signature(told)):
+            return None
+        until_s, _, text = told.partition(".")
+        return text if time.time() < int(until_s, 16) else None
+
+    def _signature(self, told: str) -> bytes:
+        return hmac.new(self._secret, b"notice " + told.encode(), sha256).digest()

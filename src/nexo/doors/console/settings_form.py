@@ -131,7 +131,8 @@ def _given(settings: Sequence[Setting], form: Form) -> dict[str, Any]:
         if each.name not in form or text == _text(form, WAS + each.name):
             continue
         try:
-            given[each.name] = _value(each, text)
+            given[each.name] = value = _value(each, text)
+            _check_range(each, value)
         except InvalidArgument as error:
             wrong.append(f"{each.name}: {error}")
     if wrong:
@@ -173,6 +174,16 @@ def _value(setting: Setting, text: str) -> Any:
     if not re.fullmatch("[0-9]{1,20}", text):
         raise InvalidArgument(f"{text!r:.40} is not a whole number")
     return int(text)
+
+
+def _check_range(setting: Setting, value: Any) -> None:
+    """Here, not at the broker, which tells of one field at a time."""
+    low, high = setting.low, setting.high
+    if setting.kind == "name" or low is None or high is None or value is None:
+        return
+    if not low <= value <= high:
+        shown = [_plain(each, setting.kind) for each in (value, low, high)]
+        raise InvalidArgument(f"{shown[0]} is out of range, allowed is {shown[1]} to {shown[2]}")
 
 
 def _plain(value: Any, kind: str) -> str:

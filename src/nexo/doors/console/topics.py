@@ -28,7 +28,7 @@ from nexo.vocabulary.limits import (
     CONSOLE_TOPICS_SHOWN,
     PEEK_MESSAGES_MAX,
 )
-from nexo.vocabulary.names import EVENTS_TOPIC, RESERVED_PREFIX
+from nexo.vocabulary.names import RESERVED_PREFIX, is_events
 from nexo.vocabulary.settings import TopicSettings, topic_settings_of, user_topic_settings
 from nexo.vocabulary.start import EARLIEST, LATEST
 
@@ -182,7 +182,7 @@ async def _page(call: Call, refused: NexoError | None = None) -> Response:
         may_read=may_read,
         may_bind=call.caller.may_any(BINDS, name) and not is_own,
         may_manage=may_manage,
-        may_delete=may_manage and name != EVENTS_TOPIC,
+        may_delete=may_manage and not is_events(name),
         may_push=call.caller.may(Action.PUSH, name) and not is_own,
         is_own=is_own,
         live=f"{at('live', 'topics', name)}?after={info.end}",

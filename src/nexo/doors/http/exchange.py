@@ -199,12 +199,13 @@ class Exchange:
 
     def _scope(self) -> dict[str, Any]:
         assert self._connection is not None
+        client = self._connection.client
         return {
             "type": "http",
             "asgi": _ASGI,
             "http_version": self.version,
             "server": self._connection.server,
-            "client": self._connection.client,
+            "client": None if client is None else (self.peer, client[1]),
             "scheme": self.scheme,
             "root_path": "",
             "method": self.method,

@@ -68,8 +68,13 @@ class Front:
         apps: Mapping[str, App],
         refusal: Callable[[], NexoError | None],
         no_other_sites: bool = False,
+        more_health: Callable[[], dict[str, Any]] | None = None,
+        has_console: bool = False,
     ) -> None:
+        """`more_health` is told with the health; `has_console` says that `root` serves it."""
         self._root = root
+        self._more_health = more_health
+        self._has_console = has_console
         self._apps = dict(apps)
         self._refusal = refusal
         self._no_other_sites = no_other_sites
@@ -98,15 +103,17 @@ class Front:
     def _is_visit(self, exchange: Exchange) -> bool:
         """Whether a person has typed the address into a browser. A program that calls the SQS API
         by GET names its action in the query, and does not ask for a page."""
-        if exchange.query or _CONSOLE not in self._apps:
+        if exchange.query or not (self._has_console or _CONSOLE in self._apps):
             return False
         return b"text/html" in exchange.fields.get(b"accept", b"")
 
     def _health(self, exchange: Exchange) -> None:
         refusal = self._refusal()
-        told: dict[str, str] = {"status": "ok"}
+        told: dict[str, Any] = {"status": "ok"}
         if refusal is not None:
             told = {"status": refusal.code, "reason": _REASONS.get(refusal.code, _IN_THE_LOG)}
+        if self._more_health is not None:
+            told |= self._more_health()
         body = msgspec.json.encode(told)
         exchange.reply(200 if refusal is None else 503, _lines(_headers_of(body)), body)
 

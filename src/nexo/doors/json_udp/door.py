@@ -192,7 +192,7 @@ class UdpDoor:
         elif action is Action.ACK:
             self._spawn_for(self._ack, command, asker)
         elif not self.subscriptions.has(asker.address, topic_name(command.topic)):
-            self._outbox.send(_nothing(command, asker), asker)
+            self._outbox.send(nothing(command, asker), asker)
         elif command.group is None:
             self._spawn_for(self._get, command, asker)
         else:
@@ -219,7 +219,7 @@ class UdpDoor:
 
     async def _get(self, command: Command, asker: Asker) -> None:
         actor = self._engine.topics.get(topic_name(command.topic))
-        reply = _nothing(command, asker)
+        reply = nothing(command, asker)
         if actor is not None:
             reply = await read_page(actor, command, asker.reply_bytes_max)
         self._outbox.send(reply, asker)
@@ -230,7 +230,7 @@ class UdpDoor:
             await self._groups.join(command, asker)
             actor = self._groups.find(command)
         if actor is None:
-            self._outbox.send(_nothing(command, asker), asker)
+            self._outbox.send(nothing(command, asker), asker)
             return
         reply, unfit = await take_page(actor, command, asker)
         self._outbox.send(reply, asker)
@@ -326,5 +326,5 @@ class Outbox:
         return True
 
 
-def _nothing(command: Command, asker: Asker) -> bytes:
+def nothing(command: Command, asker: Asker) -> bytes:
     return Page(Action.GET, command.topic, command.ref, asker.reply_bytes_max).encode()

@@ -72,11 +72,18 @@ class Surroundings(Protocol):
 
 
 class MetricsApp:
-    """An ASGI app. `surroundings` tells what the engine does not know."""
+    """An ASGI app. `surroundings` tells what the engine does not know, `more` has lines of other
+    families."""
 
-    def __init__(self, engine: Engine, surroundings: Surroundings) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        surroundings: Surroundings,
+        more: Callable[[], str] = lambda: "",
+    ) -> None:
         self._engine = engine
         self._surroundings = surroundings
+        self._more = more
 
     async def __call__(self, scope: Any, receive: Any, send: Send) -> None:
         if scope["path"] != "/metrics" or scope["method"] not in ("GET", "HEAD"):
@@ -84,7 +91,7 @@ class MetricsApp:
             return
         usage = await self._engine.backups.usage()
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-        whole = [whole_lines(self._engine, self._surroundings, usage)]
+        whole = [whole_lines(self._engine, self._surroundings, usage), self._more()]
         for lines in chain(whole, topic_lines(self._engine), queue_lines(self._engine)):
             if lines:
                 body = {"type": "http.response.body", "body": lines.encode(), "more_body": True}

@@ -100,7 +100,7 @@ class _Standing(msgspec.Struct, eq=False):
     answer: asyncio.Future[Frame]
 
 
-class Following:
+class Follower:
     """All that one connection follows."""
 
     def __init__(self, switch: Switch) -> None:
