@@ -76,7 +76,7 @@ quick: tools ## a minute and a half: lint of what changed, the fast tests; ARGS 
 # seconds of a core were idle.
 test: lint browser ## every check, then every test; ARGS go to pytest
 	$(HEADING) "pytest"
-	@$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
+	@$(BIN)/python -m pytest -n 3 --dist worksteal --durations 30 --durations-min 5 $(ARGS)
 
 lint: tools ## ruff, mypy, the generated half of the client and the import contracts
 	$(HEADING) "ruff check"

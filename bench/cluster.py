@@ -14,6 +14,9 @@ from contextlib import asynccontextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+import psycopg
+
+from bench import skip_locked
 from bench.result import Result
 from nexo.engine import process
 from nexo.engine.engine import Engine
@@ -35,6 +38,7 @@ THROUGH = 10_000_000  # messages that pass through a queue that never holds more
 HELD = 50_000  # … this many
 SHARE_MIN = 0.45  # of what SQLite does
 SLOWER_MAX = 2.0  # a single push, against SQLite
+TABLE_TIMES_MIN = 3.0  # end to end, against a table with SKIP LOCKED
 
 
 @asynccontextmanager
@@ -74,6 +78,8 @@ def run(directory: Path, through: int = THROUGH) -> Iterable[Result]:
         yield Result("one push at a time, PostgreSQL: p50", ours, "ms")
         yield Result("one push at a time, SQLite: p50", theirs, "ms")
         yield Result("one push at a time, times SQLite's", ours / theirs, "x", SLOWER_MAX, "most")
+        yield Result("BEGIN, INSERT, COMMIT by psycopg: p50", _bare(server.url), "ms")
+        yield from _beside_a_table(directory, server)
         yield from _sizes(server, through)
     shutil.rmtree(directory, ignore_errors=True)
 
@@ -111,6 +117,33 @@ async def _one_at_a_time(place: str) -> float:
             await queue.push_one(BODY)
             took.append((perf_counter() - began) * 1000)
         return statistics.median(took)
+
+
+def _bare(url: str) -> float:
+    """The least that a commit could take: a row by psycopg alone, in three round trips."""
+    took = []
+    with psycopg.connect(url, autocommit=True, prepare_threshold=0) as connection:
+        connection.execute("CREATE TABLE IF NOT EXISTS bare (id bigint PRIMARY KEY, body bytea)")
+        connection.execute("TRUNCATE bare")
+        for number in range(PUSHES):
+            began = perf_counter()
+            connection.execute("BEGIN")
+            connection.execute("INSERT INTO bare VALUES (%b, %b)", (number, BODY))
+            connection.execute("COMMIT")
+            took.append((perf_counter() - began) * 1000)
+    return statistics.median(took)
+
+
+def _beside_a_table(directory: Path, server: PostgresqlServer) -> Iterable[Result]:
+    rates: dict[str, list[float]] = {"table": [], "broker": []}
+    for _ in range(TURNS):
+        server.execute("DROP SCHEMA IF EXISTS nexo CASCADE")
+        rates["table"].append(skip_locked.table(server.url))
+        rates["broker"].append(skip_locked.broker(directory, server.url))
+    ours, theirs = (statistics.median(rates[kind]) for kind in ("broker", "table"))
+    yield Result("end to end over RPC, batches of 1,000: PostgreSQL", ours, "msg/s")
+    yield Result("a table with SKIP LOCKED, batches of 1,000", theirs, "msg/s")
+    yield Result("times the table's", ours / theirs, "x", TABLE_TIMES_MIN)
 
 
 def _sizes(server: PostgresqlServer, through: int) -> Iterable[Result]:

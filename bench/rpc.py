@@ -49,7 +49,7 @@ _spawn = multiprocessing.get_context("spawn")
 def run(directory: Path) -> list[Result]:
     results = []
     for size, calls, bar in LOADS:
-        rate = max(_throughput(directory, size, calls) for _ in range(ROUNDS))
+        rate = max(throughput(directory, size, calls) for _ in range(ROUNDS))
         what = "singles" if size == 1 else f"batches of {size:,}"
         results.append(Result(f"end to end, {what}, {calls:,} in flight", rate, "msg/s", bar))
     rounds = [naive(directory) for _ in range(ROUNDS)]
@@ -89,12 +89,15 @@ class RunningBroker:
 
 @contextmanager
 def running_broker(
-    directory: Path, fresh: bool = True, access: Literal["development", "required"] = "development"
+    directory: Path,
+    fresh: bool = True,
+    access: Literal["development", "required"] = "development",
+    journal: str | None = None,
 ) -> Iterator[RunningBroker]:
     if fresh:
         shutil.rmtree(directory, ignore_errors=True)
     near, far = _spawn.Pipe()
-    child = _spawn.Process(target=_serve, args=(str(directory), far, access))
+    child = _spawn.Process(target=_serve, args=(str(directory), far, access, journal))
     child.start()
     broker = RunningBroker(child, near)
     try:
@@ -103,10 +106,15 @@ def running_broker(
         broker.stop()
 
 
-def _serve(directory: str, pipe: Connection, access: Literal["development", "required"]) -> None:
+def _serve(
+    directory: str,
+    pipe: Connection,
+    access: Literal["development", "required"],
+    journal: str | None,
+) -> None:
     process.tune_process()
     configuration = Configuration(
-        data=directory, http_port=0, rpc_port=0, udp_port=0, access=access
+        data=directory, http_port=0, rpc_port=0, udp_port=0, access=access, journal=journal
     )
     process.run(_broker(configuration, pipe))
 
@@ -149,8 +157,8 @@ def _child(pipe: Connection, started: Any, work: Callable[..., Any], arguments: 
 # -- Throughput -----------------------------------------------------------------------------------
 
 
-def _throughput(directory: Path, size: int, calls: int) -> float:
-    with running_broker(directory) as broker:
+def throughput(directory: Path, size: int, calls: int, journal: str | None = None) -> float:
+    with running_broker(directory, journal=journal) as broker:
         with nexo.connect(broker.url) as client:
             client.create_queue("bench")
         arguments = (broker.url, size, calls)

@@ -169,3 +169,13 @@ def test_anyone_may_everything() -> None:
     ANYONE.check_admin()
     assert ANYONE.knows("a")
     assert not ANYONE.is_bound
+
+
+def test_a_permission_on_events_is_one_on_those_of_each_shard() -> None:
+    caller = Caller("t", Permissions([parse_permission("nexo.events:peek")]))
+    assert caller.may_read("nexo.events.63")
+    assert not caller.may_read("nexo.events.x")
+    one = Caller("t", Permissions([parse_permission("nexo.events.7:peek")]))
+    assert one.may_read("nexo.events.7")
+    assert not one.may_read("nexo.events.8")
+    assert not one.may_read("nexo.events")

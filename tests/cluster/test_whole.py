@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from tests.cluster.nodes import Nodes
 
 
+pytestmark = pytest.mark.timeout(180)  # the first one starts the nodes
+
+
 def api(nodes: Nodes, node: str, method: str, path: str, body: Any = None) -> Any:
     data = None if body is None else json.dumps(body).encode()
     url = f"http://127.0.0.1:{nodes[node].http_port}/api/v1/{path}"
@@ -217,6 +220,7 @@ def test_pages_at_either_node(nodes: Nodes, names: tuple[str, str]) -> None:
             assert f"/queues/{name}.w" in page(nodes, entry, f"/search?q={name}")
         for path in ("/consumers", "/access", "/spark", "/api", "/cluster", "/dead-letters"):
             assert "</html>" in page(nodes, entry, path)
+        assert f"node <strong>{entry}</strong>" in page(nodes, entry, "/cluster")
     told = page(nodes, "a", "/cluster")
     assert re.findall(r'<th scope="row">([ab])</th>', told) == ["a", "b"]
 

@@ -203,6 +203,21 @@ async def test_what_the_target_knows_lives_through_its_restart_and_idle_weeks(
     assert shards.b.engine.queue("b_dead").info().depth == 40
 
 
+def test_neither_clients_nor_transfers_take_room_from_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(producers, "PRODUCERS_MAX", 50)
+    known = producers.Producers()
+    transfers = [f"nexo.transfer.moved.{each}.0" for each in range(70)]
+    for at in range(500):
+        if at < len(transfers):
+            known.remember(transfers[at], 7, at, [0, 1])
+        known.remember(f"client {at}", 1, at, [at, at + 1])
+        assert known.answer(f"client {max(0, at - 40)}", 1) is not None  # one of the last fifty
+    assert {known.highest(name) for name in transfers} == {7}
+    assert len(known.by_name) <= 70 + 51
+
+
 async def test_a_target_that_reloads_in_the_middle(rig: Rig, other: Rig) -> None:
     shards = await Shards.started(rig, other)
     await shards.a.engine.create_queue("a", FAILING)

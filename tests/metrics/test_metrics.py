@@ -135,7 +135,8 @@ def test_every_metric_is_on_the_page_and_the_other_way_round(broker: ServedBroke
         told = {name for name, _ in scraped(broker)}
     for suffix in ("_bucket", "_sum", "_count"):
         told = {name.removesuffix(suffix) for name in told}
-    assert told == {name for name in FAMILIES if not name.startswith("nexo_transfer_")}
+    of_nodes = ("nexo_transfer_", "nexo_node_", "nexo_cluster_")
+    assert told == {name for name in FAMILIES if not name.startswith(of_nodes)}
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,23 @@ from nexo.doors.console.history import Sampler
 
 if TYPE_CHECKING:
     from nexo.cluster.far import Far
+    from nexo.cluster.node import Node
 
 
 class ClusterSampler(Sampler):
-    def __init__(self, engine: Any, far: Far) -> None:
+    def __init__(self, engine: Any, node: Node, far: Far) -> None:
         super().__init__(engine)
-        self._far = far
+        self._node, self._far = node, far
 
     async def look(self) -> None:
-        if await self._far.follow():
+        if await self._far.follow() and self._is_whole:
             await super().look()
+
+    @property
+    def _is_whole(self) -> bool:
+        """While a shard moves its queues are nowhere: a sample without them would show that they
+        were emptied, and the next that they were filled."""
+        found = set(self._node.engines)
+        for told in self._far.nodes.values():
+            found |= told.backlogs.keys()
+        return len(found) == self._node.shards

@@ -127,6 +127,7 @@ class Whole:
         self.memory = _WholeMemory(node, far)
         self.committer = _WholeCommitter(node, far)
         self.backups = self
+        self._usage = Usage(stored_bytes=0, free_bytes=0)
         self.transfers = _WholeTransfers(node)
 
     @property
@@ -227,8 +228,9 @@ class Whole:
     async def usage(self) -> Usage:
         """Of the database, which is that of all shards."""
         for engine in self._node.engines.values():
-            return await engine.backups.usage()
-        return Usage(stored_bytes=0, free_bytes=0)
+            self._usage = await engine.backups.usage()
+            break
+        return self._usage  # a node without shards has no connection to ask over
 
     @property
     def refusal(self) -> NexoError | None:

@@ -36,10 +36,12 @@ class Producer:
     """The last answers of one producer, by push number. Nearly all of them are one range, and a
     broker has many producers: 24 bytes for each, not an object."""
 
-    __slots__ = ("_checksums", "_numbers", "_others", "_ranges", "seen_ms")
+    __slots__ = ("_checksums", "_kept", "_numbers", "_others", "_ranges", "seen_ms")
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
         self.seen_ms = 0
+        # Of a transfer only the highest number is asked for.
+        self._kept = 1 if name.startswith(TRANSFER_PREFIX) else PRODUCER_RESULTS_KEPT
         self._numbers = array(_UINT64)  # in order
         self._ranges = array(_INT64)  # two for each of them
         self._others: dict[int, list[int]] | None = None  # the answers that are not one range
@@ -90,12 +92,7 @@ class Producer:
             if self._checksums is None:
                 self._checksums = {}
             self._checksums[number] = checksum
-        if len(numbers) > PRODUCER_RESULTS_KEPT:
-            self._forget(0)
-
-    def forget_all_but_last(self) -> None:
-        """For who asks for the highest number alone."""
-        while len(self._numbers) > 1:
+        if len(numbers) > self._kept:
             self._forget(0)
 
     def answers(self) -> dict[int, list[int]]:
@@ -116,11 +113,12 @@ class Producer:
 class Producers:
     """Those of one queue or topic, the longest silent first."""
 
-    __slots__ = ("by_name",)
+    __slots__ = ("_clients_max", "by_name")
 
     def __init__(self) -> None:
         # Unlike that of a dict, its first entry is found at once however many have moved on.
         self.by_name: OrderedDict[str, Producer] = OrderedDict()
+        self._clients_max = PRODUCERS_MAX  # with those that are not counted
 
     def answer(self, name: str, number: int, checksum: int = 0) -> list[int] | None:
         """The answer that this push got before; None if it is new."""
@@ -153,34 +151,35 @@ class Producers:
         by_name = self.by_name
         producer = by_name.get(name)
         if producer is None:
-            producer = by_name[name] = Producer()
+            producer = self._new(name)
         else:
             by_name.move_to_end(name)
         producer.seen_ms = now_ms
         producer.remember(number, ranges, checksum)
-        if name.startswith(TRANSFER_PREFIX):
-            producer.forget_all_but_last()
-        if self._has_too_old(now_ms):
+        oldest = next(iter(by_name))
+        if len(by_name) > self._clients_max or by_name[oldest].seen_ms <= now_ms - PRODUCER_IDLE_MS:
             self._forget_oldest(now_ms)
 
-    def _has_too_old(self, now_ms: int) -> bool:
-        oldest = next(iter(self.by_name.values()))
-        is_full = len(self.by_name) > PRODUCERS_MAX
-        return is_full or oldest.seen_ms <= now_ms - PRODUCER_IDLE_MS
+    def _new(self, name: str) -> Producer:
+        if name.startswith(TRANSFER_PREFIX) and name not in self.by_name:
+            self._clients_max += 1
+        producer = self.by_name[name] = Producer(name)
+        return producer
 
     def _forget_oldest(self, now_ms: int) -> None:
         """Of clients. A transfer may be repeated as long as it waits, and that has no end: its
         producer is known as long as the queue is there, and goes to the end unseen."""
-        by_name, forgotten = self.by_name, 0
+        by_name, since_ms, left = self.by_name, now_ms - PRODUCER_IDLE_MS, PRODUCERS_FORGOTTEN
         for _ in range(PRODUCERS_PASSED_OVER):
-            oldest = next(iter(by_name))
+            oldest = next(iter(by_name), "")
             if oldest.startswith(TRANSFER_PREFIX):
                 by_name.move_to_end(oldest)
                 continue
-            del by_name[oldest]
-            forgotten += 1
-            if forgotten == PRODUCERS_FORGOTTEN or not by_name or not self._has_too_old(now_ms):
+            is_full = len(by_name) > self._clients_max
+            if not left or not oldest or not (is_full or by_name[oldest].seen_ms <= since_ms):
                 return
+            del by_name[oldest]
+            left -= 1
 
     def recall(
         self,
@@ -190,7 +189,7 @@ class Producers:
         checksums: dict[int, int] | None = None,
     ) -> None:
         """What a producer was known for before a restart."""
-        producer = self.by_name[name] = Producer()
+        producer = self._new(name)
         producer.seen_ms = seen_ms
         for number in sorted(answers):
             if 0 <= number <= PRODUCER_NUMBER_MAX:  # none else is taken any more

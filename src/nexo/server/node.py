@@ -166,7 +166,7 @@ def _console(
     """Its pages may be answered by any node, so they carry what all of them can check."""
     assert whole.far is not None
     watched: Any = Whole(node, whole.far)
-    sampler = ClusterSampler(watched, whole.far)
+    sampler = ClusterSampler(watched, node, whole.far)
     engine: Any = whole
     secret = sha256(f"console {node.secret}".encode()).digest()
     lake = configuration.lake

@@ -3,7 +3,15 @@
 import pytest
 
 from nexo.vocabulary.errors import InvalidArgument
-from nexo.vocabulary.names import archive_name, check_name, dead_letter_name, scope_of
+from nexo.vocabulary.names import (
+    archive_name,
+    check_name,
+    dead_letter_name,
+    events_name,
+    events_shard,
+    is_events,
+    scope_of,
+)
 
 
 @pytest.mark.parametrize("name", ["a", "orders.fifo", "A-b_9.", "x" * 80, "nexo", "Nexo.events"])
@@ -80,3 +88,18 @@ def test_topics_have_accounts_too() -> None:
 def test_reserved_names_are_reserved_in_every_account() -> None:
     with pytest.raises(InvalidArgument, match="reserved"):
         check_name("123456789012/eu-west-1/nexo.orders")
+
+
+def test_topics_of_events() -> None:
+    assert all(map(is_events, ("nexo.events", "nexo.events.0", "nexo.events.63")))
+    for other in (
+        "nexo.event",
+        "nexo.events.",
+        "nexo.events.x",
+        "nexo.events.1.2",
+        "a.nexo.events",
+    ):
+        assert not is_events(other)
+        assert events_shard(other) is None
+    assert events_shard("nexo.events") is None
+    assert events_shard(events_name(17)) == 17

@@ -58,7 +58,7 @@ async def cluster(call: Call) -> Response:
         "cluster.html",
         {"nodes": "cluster_nodes.html", "moves": "cluster_moves.html"},
         figures=figures,
-        here=shown.node,
+        node=shown.node,
         silent=shown.silent,
         values=_values(figures),
         nodes_made_of=_made_of(shown, figures),
