@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SECRET = "secret-word"
+pytestmark = pytest.mark.timeout(120)  # nodes start several times
 
 
 @pytest.fixture(scope="module")
