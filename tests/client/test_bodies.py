@@ -128,7 +128,7 @@ def test_what_is_something_else(body: bytes, kind: Any, reason: str) -> None:
 
 
 def test_what_no_json_becomes() -> None:
-    with pytest.raises(nexo.InvalidArgument, match="cannot be read into Words"):
+    with pytest.raises(nexo.InvalidArgument, match="cannot be decoded into Words"):
         Words(b"{}").json(Words)
     with pytest.raises(nexo.InvalidArgument, match="cannot be encoded as JSON"):
         encoded(Words(b""))
@@ -182,7 +182,7 @@ def test_bodies_by_annotation() -> None:
         Model.model_validate({"order-id": 3})
     ]
     assert Reading(takes_list, HeldMessage)(Words(b'[{"id": 3}]')) == [[Struct(3)]]
-    with pytest.raises(nexo.InvalidBody, match="not text"):
+    with pytest.raises(nexo.InvalidBody, match="not UTF-8 text"):
         Reading(takes_text, HeldMessage)(Words(b"\xff"))
 
 
@@ -199,7 +199,7 @@ def test_messages_that_only_type_checkers_know() -> None:
         (takes_price, "Decimal, which is not known there"),
         (takes_two, "more than one body"),
         (takes_three, "needs first, second, third"),
-        (takes_words, "cannot be read into Words"),
+        (takes_words, "cannot be decoded into Words"),
     ],
 )
 def test_handlers_that_are_refused(handler: Any, told: str) -> None:

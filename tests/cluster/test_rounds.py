@@ -89,6 +89,7 @@ def closing_network() -> closing[Network]:
     return closing(Network())
 
 
+@pytest.mark.timeout(180)
 def test_five_rounds(tmp_path: Path, postgresql: PostgresqlServer) -> None:
     play(tmp_path, postgresql, rounds=5, seed=random.randrange(1 << 30))
 

@@ -122,6 +122,8 @@ def test_a_full_disk_refuses_and_goes_on(journal: PostgresqlJournal, url: str) -
     )
     with pytest.raises(ReadOnly, match="disk of PostgreSQL is full"):
         journal.commit(change(Write(1, b"a"), rows={1: bodies("a")}))
+    with pytest.raises(ReadOnly):  # so the engine asks whether there is room again
+        journal.commit(change(rows={2: bodies("")}, dropped_rows=[2]))
     journal.commit(change(Write(1, b"b")))  # an ack has room
     assert journal.load(1).records == [b"b"]
     execute(url, "DROP TRIGGER full_disk ON nexo.payload")

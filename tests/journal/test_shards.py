@@ -11,6 +11,7 @@ import pytest
 from nexo.journal.port import Commit, Stored, Write, Writing
 from nexo.journal.postgresql import PostgresqlJournal
 from nexo.journal.postgresql_cluster import ClusterTables, create_cluster
+from nexo.journal.postgresql_connection import connect_node
 from nexo.journal.postgresql_shards import ShardJournal, Shards
 from nexo.vocabulary.errors import Fenced, InvalidArgument, NotReady
 from tests.journal.places import bodies, change
@@ -193,6 +194,27 @@ def test_who_has_a_lease_is_not_overtaken(url: str, tables: ClusterTables) -> No
     assert other.take(0, "a")
     assert not tables.take(0, "a")  # which has another owner by now
     assert tables.renew().owners == {0: "b", 1: "a", 2: "a", 3: "a"}
+    other.close()
+
+
+@pytest.mark.timeout(20)
+def test_a_node_that_was_stopped_in_a_commit_holds_up_nobody(
+    url: str, tables: ClusterTables
+) -> None:
+    """The server cannot know that the rest of a statement will never come."""
+    stopped = connect_node(url, "nexo", "a")
+    stopped.execute("SET idle_in_transaction_session_timeout TO 0")
+    stopped.execute("BEGIN")
+    stopped.execute("SELECT FROM shard WHERE id = 2 FOR SHARE")
+    execute(url, "UPDATE nexo.node SET until = 'epoch'")
+    other = ClusterTables(url, "b", 2)
+    assert other.join("b:1", "b:2", "0")
+    assert other.take(2, "a")
+    taken = Shards(url, "b", 2)
+    assert taken.journal(2).open() == 1
+    with pytest.raises(psycopg.OperationalError):
+        stopped.execute("COMMIT")
+    taken.end()
     other.close()
 
 

@@ -18,6 +18,7 @@ from nexo.simulation.cluster.world import ClusterWorld
 from nexo.simulation.seeds import run_cluster
 
 SEEDS_A_CASE = 5
+pytestmark = pytest.mark.timeout(180)
 FIXED_CASES = 4
 DRAWN_CASES = 2
 SEEDS_TO_FIND_IT = 60

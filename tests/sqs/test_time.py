@@ -165,9 +165,14 @@ def test_who_hangs_up_as_a_message_comes_does_not_hide_it(fifo: bool) -> None:
 
 
 @pytest.mark.parametrize("receives", [1, 2])
-@pytest.mark.parametrize("restarts", [False, True])
-def test_a_message_is_held_for_twelve_hours_at_most(restarts: bool, receives: int) -> None:
+@pytest.mark.parametrize("restarts_from", ["", "records", "a snapshot"])
+def test_a_message_is_held_for_twelve_hours_at_most(
+    restarts_from: str, receives: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """From its last receive on, however often its timeout is changed."""
+    if restarts_from == "a snapshot":  # with every commit
+        for limit in ("UNFOLDED_BYTES_MAX", "SNAPSHOT_BYTES_MIN"):
+            monkeypatch.setattr(f"nexo.vocabulary.limits.{limit}", 0)
 
     async def tested() -> None:
         rig = Rig()
@@ -184,7 +189,7 @@ def test_a_message_is_held_for_twelve_hours_at_most(restarts: bool, receives: in
         change = "ChangeMessageVisibility"
         assert (await ask(app, change, **given, VisibilityTimeout=HALF_DAY_S)).status == 200
         await asyncio.sleep(HALF_DAY_S / 2)
-        if restarts:
+        if restarts_from:
             app = SqsApp(await rig.restart())
         late = await ask(app, change, **given, VisibilityTimeout=HALF_DAY_S // 2 + 1)
         assert json.loads(late.answer)["message"] == (

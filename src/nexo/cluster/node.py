@@ -356,13 +356,13 @@ class Node:
         self._tokens_told = tables.tokens
         # Before the lease counts again: what was lost meanwhile must not be given out.
         # What was lost once stays so until it was opened again, whoever owns it by now.
-        # Another may have had it while this node slept, and have given it back: the epoch tells.
+        # Another may have had it while the lease had ended, and given it back: the epoch tells.
+        lapsed = not self.is_held
         self._lost |= {
             shard
             for shard, engine in self.engines.items()
-            if owners.get(shard) != self.name or tables.epochs[shard] > engine.epoch
+            if owners.get(shard) != self.name or (lapsed and tables.epochs[shard] > engine.epoch)
         }
-        lapsed = not self.is_held
         self._lease.renewed(asked_s)
         if self._is_away or (lapsed and self.engines):
             logger.info("the lease is renewed", extra={"lost_shards": len(self._lost)})

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from nexo.engine.outcome import outcome_of, refusal_of, report
 from nexo.journal.port import Commit, Write, Writing
 from nexo.vocabulary import limits
-from nexo.vocabulary.errors import NexoError, ReadOnly
+from nexo.vocabulary.errors import NexoError, NotReady
 from nexo.vocabulary.limits import INLINE_COMMIT_BYTES, LAZY_COMMIT_MS, LONG_COMMIT_ROWS
 
 if TYPE_CHECKING:
@@ -177,11 +177,7 @@ class Committer:
         it is named: then the others' failures do not matter."""
         future = Durable(loop=self._loop)
         if self._stopped:
-            future.set_exception(
-                ReadOnly(
-                    "the broker has stopped writing to disk", "try again; see the broker's log"
-                )
-            )
+            future.set_exception(self._refusal())
         elif self._excluded and actor in self._excluded:
             future.set_exception(self._excluded[actor].anew())
         else:
@@ -238,12 +234,17 @@ class Committer:
         async def wait_and_push() -> Any:
             await self.room()
             if self._stopped:
-                raise ReadOnly(
-                    "the broker has stopped writing to disk", "try again; see the broker's log"
-                )
+                raise self._refusal()
             return await push()
 
         return self._loop.create_task(wait_and_push())
+
+    def _refusal(self) -> NexoError:
+        """Why nothing is written now: the journal has failed, or all of it stops."""
+        refusal = self._context.refusal
+        if refusal is not None:
+            return refusal.anew()
+        return NotReady("the broker has stopped", "try again when it is back")
 
     # -- For the engine -----------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from nexo.journal.postgresql_connection import (
     abandon,
     connect,
     connect_node,
+    end_transactions,
     shown_url,
     stored_version,
     translate,
@@ -246,6 +247,8 @@ class ClusterTables:
                     return False
                 done = connection.execute(_TAKE, (self._node, shard, owner)).rowcount == 1
                 self._notify(connection)
+            if done and owner is not None and owner != self._node:
+                end_transactions(connection, self._schema, owner)
             return done
 
         return self._do(take)
@@ -331,7 +334,7 @@ class ClusterTables:
     def _do(self, work: Callable[[Connection], Result]) -> Result:
         try:
             if self._connection is None:
-                self._connection = connect_node(self._url, self._schema)
+                self._connection = connect_node(self._url, self._schema, self._node)
                 listen = sql.SQL("LISTEN {}").format(sql.Identifier(self._channel))
                 self._connection.execute(listen)
             return work(self._connection)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -74,20 +75,42 @@ def connect(url: str, schema: str, *, only_looks: bool = False) -> Connection:
     return connection
 
 
-def connect_node(url: str, schema: str) -> Connection:
+def connect_node(url: str, schema: str, node: str) -> Connection:
     """The same for a node of a cluster. One that is stopped in the middle of a transaction must not
-    keep its locks: whoever takes over its shards would wait for them."""
+    keep its locks: whoever takes over its shards would wait for them. The server ends a transaction
+    that waits for its next statement. One that waits for the rest of a statement is ended by who
+    takes over (`end_transactions`), who knows it by the name that is set here."""
     connection = connect(url, schema)
     try:
-        connection.execute(
-            sql.SQL("SET idle_in_transaction_session_timeout TO {}").format(
-                sql.Literal(POSTGRESQL_IDLE_MS)
+        for name, value in (
+            ("idle_in_transaction_session_timeout", POSTGRESQL_IDLE_MS),
+            ("application_name", _mark_of(schema, node)),
+        ):
+            connection.execute(
+                sql.SQL("SET {} TO {}").format(sql.Identifier(name), sql.Literal(value))
             )
-        )
     except psycopg.Error as error:
         abandon(connection)
         raise translate(error, "opening") from error
     return connection
+
+
+def end_transactions(connection: Connection, schema: str, node: str) -> None:
+    """End those that a node has left open. It has lost its lease: its next one would be refused."""
+    connection.execute(_END_TRANSACTIONS, (_mark_of(schema, node),))
+
+
+_END_TRANSACTIONS = """
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE application_name = %s AND datname = current_database() AND usename = current_user
+    AND xact_start IS NOT NULL AND pid <> pg_backend_pid()
+"""
+
+
+def _mark_of(schema: str, node: str) -> str:
+    """PostgreSQL cuts names after 63 bytes."""
+    digest = sha256(f"{schema} {node}".encode()).hexdigest()[:12]
+    return f"nexo node {digest} {node}".encode()[:63].decode(errors="ignore")
 
 
 # A server that vanishes must be noticed: libpq would wait for hours. Of several hosts, the one that

@@ -37,7 +37,7 @@ class Shards(Writer):
 
     def __init__(self, url: str, node: str, run: int, *, schema: str = "nexo") -> None:
         def connect() -> Connection:
-            return connect_node(url, schema)
+            return connect_node(url, schema, node)
 
         super().__init__(connect, JOINING_TURNS)
         self.node, self.run_number = node, run

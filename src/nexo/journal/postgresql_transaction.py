@@ -143,7 +143,8 @@ class Transaction:
             last_row = max(last_row, columns[1])
         if commit.dropped_rows:
             dropped = set(commit.dropped_rows)
-            stored = [columns for columns in stored if columns[1] not in dropped]
+            if commit.writes:  # else it asks whether there is room, and is to be stored first
+                stored = [columns for columns in stored if columns[1] not in dropped]
             self._gone += [(shard, *bounds) for bounds in ranges(dropped)]
             if last_row in dropped:  # no stored row says any more which number was the highest
                 self._kept.append((shard, last_row))

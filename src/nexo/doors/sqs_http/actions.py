@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -48,13 +47,12 @@ if TYPE_CHECKING:
 
 
 class Action:
-    """`decode` takes JSON; `given` has what a request says in the fields that it must have. Who
-    calls it must be allowed what its `operation` needs."""
+    """`decode` takes JSON; `required` are the fields that a request must have, each with its name
+    on the wire. Who calls it must be allowed what its `operation` needs."""
 
-    __slots__ = ("_required", "decode", "given", "handler", "name", "operation", "request")
+    __slots__ = ("decode", "handler", "name", "operation", "request", "required")
 
     decode: Callable[[bytes], shapes.Shape]
-    given: Callable[[shapes.Shape], tuple[Any, ...]]
 
     def __init__(self, name: str, request: type[shapes.Shape], handler: Handler) -> None:
         self.name = name
@@ -63,28 +61,17 @@ class Action:
         self.handler = handler
         self.decode = self._first_decode
         words = dict(zip(request.__struct_encode_fields__, request.__struct_fields__, strict=True))
-        self._required = [(words[name], name) for name in shapes.REQUIRED.get(request, ())]
-        fields = [field for field, _ in self._required]
-        # Of one field alone a getter makes no tuple.
-        self.given = attrgetter(*fields, fields[0]) if fields else _nothing
+        self.required = [(words[name], name) for name in shapes.REQUIRED.get(request, ())]
 
     def _first_decode(self, body: bytes) -> shapes.Shape:
         """Not at the start: most brokers never need most of the decoders."""
         self.decode = msgspec.json.Decoder(self.request).decode
         return self.decode(body)
 
-    def first_missing(self, request: shapes.Shape) -> str:
-        """The first required field that a request does not have, by its name on the wire."""
-        return next(name for field, name in self._required if getattr(request, field) is None)
-
     @property
     def is_change(self) -> bool:
         """Whether anything is different afterwards; a receive puts messages in flight."""
         return not self.name.startswith(("Get", "List"))
-
-
-def _nothing(_: shapes.Shape) -> tuple[Any, ...]:
-    return ()
 
 
 # What each action is, in the words of all doors. Tags and policies are kept with the settings.

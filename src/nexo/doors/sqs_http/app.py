@@ -160,8 +160,9 @@ class SqsApp:
             wanted = _decode(action, body)
         call.name = action.name
         call.operation = operation = action.operation
-        if None in action.given(wanted):
-            raise missing(action.first_missing(wanted))
+        for field, name in action.required:
+            if getattr(wanted, field) is None:
+                raise missing(name)
         if operation.is_audited and self._guard.is_required:
             call.answer_later(self._audited(call, action, wanted))
             return
