@@ -89,7 +89,7 @@ def test_stopped_in_the_middle_it_goes_on(
     assert back == [str(number) for number in range(30)]
     assert target.info().pushed == 30
     other = Replay(source=source.name, to_queue=target.name, where="true", replay_id="mine")
-    with pytest.raises(InvalidArgument, match="something else"):
+    with pytest.raises(InvalidArgument, match="other messages or another target"):
         run(running, place.lake, other)
 
 
