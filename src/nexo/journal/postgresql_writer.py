@@ -12,6 +12,7 @@ cannot be stored, they are tried one by one, so that it fails alone.
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic, perf_counter
@@ -260,10 +261,12 @@ def _tell_one(finished: asyncio.Future[Any], done: Done) -> None:
 
 
 async def _watch(pipeline: Pipeline) -> None:
-    """Until the transaction has ended."""
+    """Until the transaction has ended. What is watched is a descriptor of our own: libpq closes its
+    own when the server is gone, and the next connection of a client may have the same number before
+    the event loop has forgotten it."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[None] = loop.create_future()
-    socket, is_writing = pipeline.socket, not pipeline.is_sent
+    socket, is_writing = os.dup(pipeline.socket), not pipeline.is_sent
 
     def ready() -> None:
         try:
@@ -291,6 +294,7 @@ async def _watch(pipeline: Pipeline) -> None:
         loop.remove_reader(socket)
         if is_writing:
             loop.remove_writer(socket)
+        os.close(socket)
 
 
 class Link:
