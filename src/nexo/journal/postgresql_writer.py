@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic, perf_counter
@@ -271,6 +272,10 @@ async def _watch(pipeline: Pipeline) -> None:
     def ready() -> None:
         try:
             is_over = pipeline.advance()
+            # After an error on a socket uvloop tells no more of it, and what ends the connection
+            # may stand behind what has just been read.
+            while not is_over and _is_readable(socket):
+                is_over = pipeline.advance()
         except psycopg.Error as error:
             if not ended.done():
                 ended.set_exception(error)
@@ -295,6 +300,13 @@ async def _watch(pipeline: Pipeline) -> None:
         if is_writing:
             loop.remove_writer(socket)
         os.close(socket)
+
+
+def _is_readable(socket: int) -> bool:
+    """Also if it has failed, or was closed by the other side."""
+    found = select.poll()
+    found.register(socket, select.POLLIN)
+    return bool(found.poll(0))
 
 
 class Link:
