@@ -57,7 +57,8 @@ class Nodes:
         ports.unlink(missing_ok=True)
         port = str(self._ports.get(name, 0))
         arguments = [*NEXO, "serve", "--journal", self._journal, "--node", name]
-        arguments += ["--rpc-port", port, "--http-port", "0", "--ports-file", str(ports)]
+        arguments += ["--rpc-port", port, "--http-port", "0", "--udp-port", "0"]
+        arguments += ["--ports-file", str(ports)]
         made = self._processes[name] = Process(
             name, f"node {name}", arguments, self._folder / f"{name}.log"
         )

@@ -59,7 +59,10 @@ def test_contexts(nexo, alone, queue, tmp_path):
     alone("queue", "list", environment=home, status=3)
     assert queue in alone("--url", nexo.url, "queue", "list", environment=home).out
     alone("context", "remove", "far", environment=home)
-    assert "unknown context" in alone("context", "use", "far", environment=home, status=2).err
+    assert (
+        "there is no context 'far'"
+        in alone("context", "use", "far", environment=home, status=2).err
+    )
     plain = ("context", "add", "x", "--url", nexo.url, "--token", "secret")
     assert "@FILE" in alone(*plain, environment=home, status=2).err
 

@@ -154,7 +154,7 @@ def test_a_host_that_is_nowhere(serve):
         (("--rpc-port", "abc"), "--rpc-port does not take 'abc': expected a whole number"),
         (("--rpc-port", "70000"), "--rpc-port does not take '70000'"),
         (("--memory-limit", "5QB"), "--memory-limit: '5QB' is not a size"),
-        (("--log-format", "xml"), "choose auto, human, json"),
+        (("--log-format", "xml"), "choose auto or human or json"),
         (("--config", "nowhere.toml"), "nowhere.toml cannot be read"),
         (("--rpcport", "1"), "did you mean --rpc-port?"),
     ],

@@ -76,7 +76,7 @@ def test_redrive_and_discard_by_id_and_reason(client: Any) -> None:
     assert dead.discard(ids["d"]) == 1
     assert dead.discard(["no-such-id"]) == 0
     assert texts(dead) == []
-    with pytest.raises(nexo.InvalidArgument, match="say which messages"):
+    with pytest.raises(nexo.InvalidArgument, match="needs to know which messages"):
         dead.discard()
 
 

@@ -86,8 +86,7 @@ def test_a_wheel_brings_the_program_along(tmp_path: Path) -> None:
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
     packed = zipfile.ZipFile(wheel).namelist()
-    program = ROOT / "examples" / "gps"
-    wanted = {f"nexo/program/examples/gps/{file.relative_to(program)}" for file in _modules()}
+    wanted = {f"nexo/program/{file.relative_to(ROOT)}" for file in _modules()}
     assert {name for name in packed if name.startswith("nexo/program/")} == wanted
     assert program_root() == ROOT
 
@@ -150,7 +149,8 @@ def test_rates_of_a_course() -> None:
 
 
 def _modules() -> list[Path]:
-    return [each for each in (ROOT / "examples" / "gps").rglob("*.py") if each.is_file()]
+    folders = [ROOT / "examples" / "gps", ROOT / "examples" / "failover"]
+    return [each for folder in folders for each in folder.rglob("*.py")]
 
 
 def _logs(folder: Path) -> str:

@@ -253,7 +253,7 @@ async def test_too_many_waiting_consumers_are_refused(
     monkeypatch.setattr("nexo.engine.waiting_room.WAITERS_MAX", 3)
     queue = await (await rig.start()).create_queue("q")
     pops = [await waiting(queue) for _ in range(3)]
-    with pytest.raises(RateLimited, match="3 consumers"):
+    with pytest.raises(RateLimited, match="limit of 3 waiting consumers"):
         await queue.pop(wait_ms=1_000)
     pops[0].cancel()
     await settle()

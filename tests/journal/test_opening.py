@@ -140,7 +140,7 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
 
 def test_a_directory_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ReadOnly, match="cannot be made"):
+    with pytest.raises(ReadOnly, match="cannot create the data directory"):
         SqliteJournal(tmp_path / "file" / "data").open()
 
 

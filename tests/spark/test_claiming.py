@@ -312,7 +312,7 @@ def test_a_slice_goes_on_behind_messages_that_the_broker_cannot_read(
 def test_a_slice_of_a_batch_that_was_given_back_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_stream, "link_to", lambda _: _Answers((3, [])))
     reader = queue_stream.QueueStreamReader(read_options({"queue": "q"}))
-    with pytest.raises(LeaseLost, match="given back"):
+    with pytest.raises(LeaseLost, match="was released while it was read"):
         texts(reader, [queue_stream.QueueSlice("spark", 1, 1, 1, 3, 8)])
 
 
@@ -326,7 +326,7 @@ def test_what_another_query_holds_is_said_at_the_start(
     assert not caplog.records, "nobody holds anything yet"
     place.reader().initialOffset()
     (told,) = [record.getMessage() for record in caplog.records]
-    assert f"queue {place.name} that the query {start['consumer']} holds" in told
+    assert f"queue {place.name} has messages claimed by the query {start['consumer']}" in told
     assert "does not get: 2, for 0s" in told
     assert f"nexo queue release {place.name} --consumer {start['consumer']}" in told
 

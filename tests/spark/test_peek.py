@@ -117,7 +117,7 @@ def test_a_scan_never_sees_two_moments(place: Place) -> None:
     rows_of(source, planned[:1])
     for _ in range(16):  # as many as a queue keeps
         rows_of(source, source.partitions())
-    with pytest.raises(LeaseLost, match="take a new one"):
+    with pytest.raises(LeaseLost, match="no longer exists"):
         rows_of(source, planned[1:])
     assert len(rows_of(source, source.partitions())) == 22
 

