@@ -4,37 +4,19 @@ shard, and the same rules as in PostgreSQL. A transaction is done at one moment,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from nexo.engine.audit import RecordFold
 from nexo.journal.memory import MemoryDisk, MemoryJournal
+from nexo.journal.postgresql_cluster import NodeRow, Tables
 from nexo.simulation.history import Violation
 from nexo.vocabulary.errors import Fenced
 from nexo.vocabulary.limits import CLUSTER_LEASE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-
-class NodeRow(NamedTuple):
-    """As a node reads it."""
-
-    name: str
-    run: int
-    rpc: str
-    http: str
-    version: str
-    is_draining: bool
-    left_s: float
-
-
-class Tables(NamedTuple):
-    nodes: list[NodeRow]
-    owners: dict[int, str | None]
-    epochs: dict[int, int]
-    tokens: int
 
 
 class Known(msgspec.Struct):
