@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -9,6 +10,7 @@ import pytest
 
 from nexo.journal.port import Write
 from nexo.journal.postgresql import PostgresqlJournal
+from nexo.journal.postgresql_cluster import create_cluster, has_cluster
 from nexo.journal.postgresql_connection import shown_url
 from nexo.vocabulary.errors import (
     DataCorrupt,
@@ -195,6 +197,39 @@ def test_a_damaged_row_is_found_when_it_is_read(journal: PostgresqlJournal, url:
     assert journal.fetch([2])[0].bodies() == [b"b"]
 
 
+# -- What it costs ----------------------------------------------------------------------------
+
+
+def test_rows_are_deleted_by_their_keys_however_large_the_table(url: str) -> None:
+    """The statements are planned while the table is empty, and used when it is not."""
+    journal = PostgresqlJournal(url)
+    journal.open()
+    for row in range(1, 9):
+        journal.commit(change(Write(1, b"out"), dropped_rows=[row]))
+    first, last = 10, 10_010
+    journal.commit(change(Write(1, b"in"), rows={row: bodies("a") for row in range(first, last)}))
+    for start in range(first, last, 1000):
+        scattered = list(range(start, start + 200, 2))
+        journal.commit(change(Write(1, b"out"), dropped_rows=scattered))
+    journal.close()
+    assert rows_read(url, deleted=1_000) < last - first, "each of a tenth of them is looked up"
+
+
+def rows_read(url: str, deleted: int) -> int:
+    """By walking through whole tables, in a session that deleted so many rows. What it did is told
+    some time after its end."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        for _ in range(1_000):
+            found = connection.execute(
+                "SELECT sum(n_tup_del)::bigint, sum(seq_tup_read)::bigint "
+                "FROM pg_stat_user_tables WHERE schemaname = 'nexo'"
+            ).fetchone()
+            if found is not None and found[0] is not None and found[0] >= deleted:
+                return int(found[1])
+            time.sleep(0.01)
+    raise AssertionError("nothing was told of the session")
+
+
 # -- What is not confirmed lightly ------------------------------------------------------------
 
 
@@ -205,6 +240,28 @@ def test_a_commit_waits_for_the_disk_whatever_the_database_says(url: str) -> Non
     found = journal._open_connection().execute("SHOW synchronous_commit").fetchone()
     assert found == ("on",)
     journal.close()
+
+
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+def test_any_encoding_of_the_database_will_do(url: str, encoding: str) -> None:
+    """SQL_ASCII is what `initdb` chooses where no language is set."""
+    options = f"ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0"
+    execute(url, f"CREATE DATABASE other {options}")
+    there = url.replace("/journal", "/other")
+    try:
+        for _ in range(2):  # the second finds the tables
+            create_if_missing(there)
+        for _ in range(2):
+            journal = PostgresqlJournal(there, schema="single")
+            journal.open()
+            journal.close()
+    finally:
+        execute(url, "DROP DATABASE other")
+
+
+def create_if_missing(url: str) -> None:
+    if not has_cluster(url):
+        create_cluster(url, 4)
 
 
 # -- Wrong places -----------------------------------------------------------------------------

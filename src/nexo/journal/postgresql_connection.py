@@ -122,6 +122,7 @@ _DEFAULTS: dict[str, Any] = {
     "keepalives_count": POSTGRESQL_SILENT_S // 2,
     "tcp_user_timeout": POSTGRESQL_SILENT_S * 1000,
     "target_session_attrs": "read-write",
+    "client_encoding": "utf8",  # or text comes as bytes from a database whose encoding is SQL_ASCII
     "application_name": f"nexo, process {os.getpid()} on {platform.node()}"[:63],
 }
 
@@ -159,16 +160,26 @@ def _settle_session(connection: Connection, schema: str) -> None:
     found = connection.execute("SHOW synchronous_commit").fetchone()
     if found is None or found[0] not in ("on", "remote_apply"):
         connection.execute("SET synchronous_commit TO on")
-    # The server, too, has to notice that a broker vanished: it holds the lock of its shard.
-    for name, value in (
-        ("tcp_keepalives_idle", POSTGRESQL_SILENT_S // 2),
-        ("tcp_keepalives_interval", 1),
-        ("tcp_keepalives_count", POSTGRESQL_SILENT_S // 2),
-    ):
+    for name, value in _WANTED:
         with contextlib.suppress(psycopg.DatabaseError):  # not every server knows them
             connection.execute(
                 sql.SQL("SET {} TO {}").format(sql.Identifier(name), sql.Literal(value))
             )
+
+
+_WANTED: tuple[tuple[str, Any], ...] = (
+    # The server, too, has to notice that a broker vanished: it holds the lock of its shard.
+    ("tcp_keepalives_idle", POSTGRESQL_SILENT_S // 2),
+    ("tcp_keepalives_interval", 1),
+    ("tcp_keepalives_count", POSTGRESQL_SILENT_S // 2),
+    # Rows are found by their keys, however large a table is and however many are asked for. Left to
+    # itself, the planner looks at each array of keys anew, which takes longer than most statements
+    # do; and a plan for a table that was empty reads the whole of it for each range to delete.
+    ("plan_cache_mode", "force_generic_plan"),
+    ("enable_seqscan", "off"),
+    ("enable_hashjoin", "off"),
+    ("enable_mergejoin", "off"),
+)
 
 
 def _bring_up(connection: Connection, schema: str) -> None:
