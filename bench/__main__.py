@@ -125,14 +125,15 @@ def main() -> int:
     unknown = set(options.cases) - set(CASES)
     if unknown:
         parser.error(f"unknown case {', '.join(sorted(unknown))}")
-    missed = 0
+    bars = missed = 0
     for name in options.cases or CASES:
         print(f"-- {name}", flush=True)
-        directory = options.directory / name
+        directory = options.directory.resolve() / name  # processes run in folders of it
         for result in measure(name, directory, options):
             print(result.line(), flush=True)
+            bars += result.bar is not None
             missed += not result.holds
-    print(f"\n{missed} bars missed" if missed else "\nall bars hold")
+    print(f"\n{bars - missed} of {bars} bars hold")
     return 0
 
 

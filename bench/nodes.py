@@ -8,9 +8,14 @@ in this process; those of the second are processes.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import resource
 import statistics
 import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -27,7 +32,6 @@ from tests.postgresql import postgresql_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
     from tests.cluster.nodes import Nodes
     from tests.postgresql import PostgresqlServer
@@ -119,19 +123,73 @@ def _resident_kb() -> int:
 
 
 def _hop(nodes: Nodes) -> Iterable[Result]:
+    """A client at the owner of its queue, one at another node that stays there, and one that goes
+    to the owner when it is told to; in turns."""
     name = next(f"hop{each}" for each in range(100) if nodes.owner_of(f"hop{each}") == "a")
-    medians = {}
-    for node in "ab":
-        with nexo.connect(nodes[node].url) as client:
-            queue = client.queue(name, create=True)
-            took = []
+    kinds = {"at the owner": "a", "at another node": "b", "sent to the owner": "b"}
+    took: dict[str, list[float]] = {kind: [] for kind in kinds}
+    rates: dict[str, list[float]] = {kind: [] for kind in kinds}
+    costs: dict[str, list[float]] = {kind: [] for kind in kinds}
+    with contextlib.ExitStack() as stack:
+        queues = {}
+        for kind, node in kinds.items():
+            client = nexo.connect(nodes[node].url, follow_redirects=kind == "sent to the owner")
+            queues[kind] = stack.enter_context(client).queue(name, create=True)
+        sent = queues["sent to the owner"]._connection
+        while str(sent._address) != nodes["a"].url.removeprefix("nexo://"):
+            queues["sent to the owner"].push(BODY)
+        order = deque(queues.items())
+        for _ in range(TURNS):
             for _ in range(PUSHES):
-                began = perf_counter()
-                queue.push(BODY)
-                took.append((perf_counter() - began) * 1000)
-        medians[node] = statistics.median(took)
-    yield Result("one push at the owner: p50", medians["a"], "ms")
-    yield Result("one push at another node: p50", medians["b"], "ms")
+                for kind, queue in order:
+                    took[kind].append(_one_push(queue))
+            order.rotate()
+            for kind, queue in order:
+                before_s = _cpu_s(nodes)
+                pushed, seconds = _batches(queue)
+                rates[kind].append(pushed / seconds)
+                costs[kind].append((_cpu_s(nodes) - before_s) * 1e6 / pushed)
+            queues["at the owner"].purge()
+    for kind in kinds:
+        yield Result(f"one push {kind}: p50", statistics.median(took[kind]), "ms")
+    for kind in kinds:
+        yield Result(f"RPC push, 4x100, {kind}", statistics.median(rates[kind]), "msg/s")
+    for kind in kinds:
+        cost = statistics.median(costs[kind])
+        yield Result(f"RPC push, 4x100, {kind}: CPU of all nodes", cost, "us/msg")
+
+
+def _cpu_s(nodes: Nodes) -> float:
+    """What the nodes have used so far: other work beside them does not count."""
+    ticks = 0
+    for made in nodes.processes.values():
+        assert made.process is not None
+        stat = Path(f"/proc/{made.process.pid}/stat").read_text(encoding="ascii")
+        ticks += sum(map(int, stat.rpartition(")")[2].split()[11:13]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _one_push(queue: nexo.Queue) -> float:
+    began = perf_counter()
+    queue.push(BODY)
+    return (perf_counter() - began) * 1000
+
+
+def _batches(queue: nexo.Queue) -> tuple[int, float]:
+    """Four threads of one client push 100 messages at a time: how many, in how many seconds."""
+    batch, ends = [BODY] * 100, perf_counter() + TURN_S
+
+    def push() -> int:
+        pushed = 0
+        while perf_counter() < ends:
+            queue.push_batch(batch)
+            pushed += len(batch)
+        return pushed
+
+    began = perf_counter()
+    with ThreadPoolExecutor(4) as threads:
+        pushed = sum(threads.map(lambda _: push(), range(4)))
+    return pushed, perf_counter() - began
 
 
 def _move(nodes: Nodes) -> Iterable[Result]:

@@ -28,7 +28,7 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """However slow this machine is, the loops here are busy, and nothing is due by itself."""
     for name in ("CLIENT_BUSY_S", "CLIENT_HOT_S", "CLIENT_AHEAD_S", "CLIENT_AHEAD_LATE_S"):
         monkeypatch.setattr(handle, name, LONG_S)
-    for name in ("CLIENT_HOT_S", "CLIENT_TICK_S"):
+    for name in ("CLIENT_HOT_S", "CLIENT_RECEPTION_S", "CLIENT_TICK_S"):
         monkeypatch.setattr(connection, name, LONG_S)
     return monkeypatch
 

@@ -11,6 +11,7 @@ import nexo
 from nexo.client import requests
 from nexo.client.handshake import Backoff
 from nexo.client.receipts import AckOne
+from nexo.client.redirects import Greeting
 from nexo.client.session import Session
 from nexo.client.subscriptions import SubscriptionState
 from nexo.vocabulary.batch import batch_of
@@ -40,10 +41,10 @@ def _session(clock: Clock) -> Session:
 
 
 def _connect(session: Session, instance: int = 1) -> None:
-    session.hello()
+    greeting = Greeting()
     welcome = c.pack(c.Welcome(1, "stub", round(HEARTBEAT_S * 1000), instance))
-    (arrived,) = FrameReader().feed(frame(Kind.WELCOME, 1, welcome))
-    session.connect(arrived)
+    assert greeting.feed(frame(Kind.WELCOME, 1, welcome))
+    session.connect(greeting)
 
 
 def _written(session: Session) -> list[Any]:

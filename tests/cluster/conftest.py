@@ -8,6 +8,7 @@ from tests.cluster.nodes import Nodes, running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.postgresql import PostgresqlServer
 
@@ -20,5 +21,15 @@ def nodes(
     with (
         postgresql.database("cluster_shared") as url,
         running(tmp_path_factory.mktemp("cluster"), url, "a", "b") as made,
+    ):
+        yield made
+
+
+@pytest.fixture
+def moving(tmp_path: Path, postgresql: PostgresqlServer) -> Iterator[Nodes]:
+    """Two nodes of a test's own, which may move, sleep and die."""
+    with (
+        postgresql.database("cluster_moving") as url,
+        running(tmp_path, url, "a", "b") as made,
     ):
         yield made

@@ -7,29 +7,14 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-import pytest
-
 import nexo
 from nexo.vocabulary.errors import StaleReceipt
 from nexo.vocabulary.limits import CLUSTER_LEASE_S
-from tests.cluster.nodes import Nodes, running
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.postgresql import PostgresqlServer
+    from tests.cluster.nodes import Nodes
 
 QUEUES = [f"queue{each}" for each in range(12)]
-
-
-@pytest.fixture
-def moving(tmp_path: Path, postgresql: PostgresqlServer) -> Iterator[Nodes]:
-    with (
-        postgresql.database("cluster_moving") as url,
-        running(tmp_path, url, "a", "b") as made,
-    ):
-        yield made
 
 
 def fill(nodes: Nodes, name: str) -> dict[str, list[bytes]]:

@@ -279,9 +279,11 @@ def test_metrics_and_health_of_a_node(nodes: Nodes) -> None:
         assert f"\nnexo_node_shards {shards}\n" in told
 
 
-def test_a_stranger_cannot_say_that_a_node_passed_it_on(nodes: Nodes) -> None:
+def test_a_stranger_cannot_say_that_a_node_passed_it_on(
+    nodes: Nodes, names: tuple[str, str]
+) -> None:
     """Else a request could be kept from its owner, or come with another's address."""
-    for name in apart(nodes):
+    for name in names:
         for entry in "ab":
             url = f"http://127.0.0.1:{nodes[entry].http_port}/api/v1/queues/{name}.w"
             request = urllib.request.Request(url)

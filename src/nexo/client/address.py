@@ -49,6 +49,12 @@ class Address(NamedTuple):
         (host, port), *rest = self.others
         return Address(host, port, self.tls, (*rest, (self.host, self.port)))
 
+    def led_by(self, place: tuple[str, int]) -> Address:
+        """The same, with a node to try before all of these."""
+        places = ((self.host, self.port), *self.others)
+        others = tuple(each for each in places if each != place)
+        return Address(*place, self.tls, others)
+
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
@@ -65,6 +71,14 @@ def address_of(url: str | None, tls_ca: str | None = None, tls_verify: bool = Tr
         return address
     found = [_address_of(f"{scheme}{mark}{each}", url, tls_ca, tls_verify) for each in more]
     return address._replace(others=tuple((each.host, each.port) for each in found))
+
+
+def place_of(text: str) -> tuple[str, int] | None:
+    """Host and port, as a node tells them; None: they cannot be read."""
+    found = _URL.fullmatch(f"nexo://{text}")
+    if found is None or not 0 < int(found["port"] or _DEFAULT_PORT) < 65536:
+        return None
+    return found["six"] or found["host"], int(found["port"] or _DEFAULT_PORT)
 
 
 def _address_of(place: str, url: str, tls_ca: str | None, tls_verify: bool) -> Address:

@@ -149,6 +149,7 @@ class Traffic:
         self.due: float = clock()  # when `tick` of the session is to be called
         self.closed: NexoError | None = None
         self.connected: bool = False
+        self.is_leaving: bool = False  # another connection is about to take the place of this one
         self.connection: int = 0  # counts connections
         self.instance: int = 0  # the run of the broker
         self._setbacks = 0  # how often it may have taken back what it had not confirmed
@@ -166,10 +167,14 @@ class Traffic:
         self.closed = error
 
     def _begin_connection(self, instance: int) -> None:
+        self._out.clear()
+        self._change_connection(instance)
+
+    def _change_connection(self, instance: int) -> None:
+        """What waits for the next output stays."""
         self.instance = instance + self._setbacks
         self.connection += 1
         self.connected = True
-        self._out.clear()
 
     def _set_back(self) -> None:
         """The broker was not ready: it may have lost its journal and loaded it anew, and with that

@@ -72,6 +72,10 @@ class Pop(Request):
             auto_received=self._auto_received,
             visibility_ms=self._pop.visibility_ms,
         )
+        if delivery is None and traffic.is_leaving and traffic.local_ms() < self._ends:
+            self.lost(traffic)  # it was answered early, because of the goodbye
+            if not self.abandoned:
+                return
         if delivery is not None:
             if self.abandoned:
                 traffic.give_back(delivery)

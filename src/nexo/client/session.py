@@ -3,6 +3,7 @@
 Callers `submit` operations; the one who does I/O writes what `take_output` gives, hands in what
 arrives with `receive`, and says when the connection is `connected` or `lost`. The session outlives
 connections: what was not answered is sent again on the next one, subscriptions are opened again.
+A planned change of the connection is to `leave` one and to `move` to another: see `redirects`.
 Where operations wait is in `pushes`, `receipts` and `subscriptions`; of the session they see the
 part that is `Traffic`. It takes no locks and reads no clock but the one it is given.
 """
@@ -15,6 +16,7 @@ from nexo import __version__
 from nexo.client.operation import Request, Traffic, error_of
 from nexo.client.pushes import Push, PushBatch, Pushes
 from nexo.client.receipts import Receipts, Settling
+from nexo.client.redirects import Goodbye, Greeting, Leaving
 from nexo.client.subscriptions import Subscriptions
 from nexo.vocabulary.errors import InvalidArgument, NexoError, NotReady, Unreachable
 from nexo.vocabulary.limits import CLIENT_AGAIN_S, CONSUMER_CHARS_MAX, HEARTBEATS_MISSED_MAX
@@ -39,6 +41,7 @@ class Session(Traffic):
         token: str | None,
         heartbeat_s: float,
         merging_window: int,
+        follows: bool = False,
     ) -> None:
         super().__init__(clock)
         self.name: str = name[:CONSUMER_CHARS_MAX]  # it is for people
@@ -50,6 +53,11 @@ class Session(Traffic):
         self._postponed: list[tuple[float, Exchange]] = []  # until when: the broker was not ready
         self._reader = FrameReader()
         self._heard = self._spoke = clock()
+        self._follows = follows
+        self.redirect: str = ""  # where the broker has told the client to go
+        self.cluster: str = ""  # what the broker belongs to
+        self._leaving: Leaving | None = None
+        self._parting: Pieces = []  # the last words on a connection that is left
 
     # -- The caller's side --------------------------------------------------------------------
 
@@ -73,6 +81,7 @@ class Session(Traffic):
 
     def close(self, error: NexoError) -> None:
         """Everybody hears of it; nothing is taken any more."""
+        self._stay()
         self._end(error)
         self.fail(error)
 
@@ -96,8 +105,6 @@ class Session(Traffic):
 
     def hello(self) -> bytes:
         """The first frame of a connection."""
-        self._reader = FrameReader()
-        self._heard = self._clock()
         version = commands.PROTOCOL_VERSION
         hello = commands.Hello(
             commands.MAGIC,
@@ -106,23 +113,65 @@ class Session(Traffic):
             self._token,
             round(self.heartbeat_s * 1000),
             SOFTWARE,
+            follows=self._follows,
         )
         return frame(Kind.HELLO, 1, commands.pack(hello))
 
-    def connect(self, welcome: Frame) -> None:
+    def connect(self, greeting: Greeting) -> None:
         """The broker has answered the greeting: take everything up again."""
+        welcome = self._greeted(greeting)
+        self._begin_connection(welcome.instance)
+        self.subscriptions.connect()
+        self._receive_popped_again()
+
+    def leave(self) -> Leaving:
+        """Another connection is there, and greeted. What waits goes out, and a goodbye; from then
+        on everything is held back until `move`. Returns what to wait for, but not for long."""
+        self._parting = self.take_output()
+        subscriptions = self.subscriptions.numbers
+        self.subscriptions.leave(self._parting)
+        goodbye = Goodbye()
+        self._parting.append(goodbye.framed(self.expect(goodbye)))
+        self._leaving = Leaving(self._pending, subscriptions)
+        self.is_leaving = True
+        return self._leaving
+
+    def move(self, greeting: Greeting) -> None:
+        """The connection that was left is lost, and the other takes its place: one step."""
+        leaving = self._leaving
+        assert leaving is not None
+        welcome = self._greeted(greeting)
+        for correlation in [each for each in self._pending if each in leaving.sent]:
+            self._pending.pop(correlation).lost(self)
+        self._stay()
+        self._change_connection(welcome.instance)
+        self.subscriptions.move(leaving.subscriptions)
+        self._receive_popped_again()
+
+    def _stay(self) -> None:
+        """Nothing is held back any more."""
+        leaving, self._leaving = self._leaving, None
+        self.is_leaving = False
+        self._parting = []
+        if leaving is not None:
+            leaving.finish(None)
+
+    def _greeted(self, greeting: Greeting) -> commands.Welcome:
+        welcome = greeting.frames[0]
         if welcome.kind is Kind.GOODBYE or welcome.kind is Kind.ERROR:
             raise _reason(welcome)
         if welcome.kind is not Kind.WELCOME:
             raise ProtocolError(f"unexpected {welcome.kind.name} in the handshake")
         welcomed: commands.Welcome = commands.unpack(welcome.head, commands.Welcome)
         self.heartbeat_s = welcomed.heartbeat_ms / 1000
-        self._begin_connection(welcomed.instance)
-        self.subscriptions.connect()
-        self._receive_popped_again()
+        self.cluster, self.redirect = welcomed.cluster, ""
+        self._reader = greeting.reader
+        self._heard = self._clock()
+        return welcomed
 
     def lose(self) -> None:
         """The connection is gone: what has no answer waits for the next one."""
+        self._stay()
         if not self.connected:
             return
         for exchange in self._end_connection():
@@ -131,10 +180,6 @@ class Session(Traffic):
         for _, exchange in postponed:
             exchange.lost(self)
         self.subscriptions.lose()
-
-    def read(self, data: bytes) -> list[Frame]:
-        self._heard = self._clock()
-        return self._reader.feed(data)
 
     def receive(self, data: bytes) -> None:
         """Bytes have arrived. What breaks the protocol, or a goodbye, is raised: the connection
@@ -153,6 +198,8 @@ class Session(Traffic):
                 except ProtocolError as error:
                     exchange.failed(error)
                     raise
+            if self._leaving is not None:
+                self._leaving.answered(arrived.correlation)
         elif kind is Kind.DELIVER:
             self.subscriptions.deliver(arrived)
         elif kind is Kind.ERROR:
@@ -161,6 +208,9 @@ class Session(Traffic):
             self.subscriptions.ended(arrived)
         elif kind is Kind.GOODBYE:
             raise _reason(arrived)
+        elif kind is Kind.MOVED:
+            moved: commands.Moved = commands.unpack(arrived.head, commands.Moved)
+            self.redirect = moved.address
         elif kind is not Kind.HEARTBEAT:
             raise ProtocolError(f"a broker does not send {kind.name}")
 
@@ -168,6 +218,9 @@ class Session(Traffic):
         """Everything that is to be written now; what was merged is one frame."""
         if not self.connected:
             return []
+        if self._leaving is not None:
+            parting, self._parting = self._parting, []
+            return parting
         out = self._take()
         if self._receipts.busy:
             self._receipts.take(self, out)
@@ -227,6 +280,8 @@ class Session(Traffic):
             self.hurry(CLIENT_AGAIN_S)
         else:
             exchange.refused(self, error)
+        if self._leaving is not None:
+            self._leaving.answered(arrived.correlation)
 
 
 def _reason(arrived: Frame) -> NexoError:

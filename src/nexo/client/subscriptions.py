@@ -73,9 +73,15 @@ class SubscriptionState:
     # -- The session's side -------------------------------------------------------------------
 
     def head(self) -> bytes:
-        consumer = self.subscriptions.consumer
         return commands.pack(
-            commands.Subscribe(self.queue, self.number, self.prefetch, consumer, self.visibility_ms)
+            commands.Subscribe(
+                self.queue,
+                self.number,
+                self.prefetch,
+                self.subscriptions.consumer,
+                self.visibility_ms,
+                held=sum(delivery.left for delivery in self.held.values()),
+            )
         )
 
     def deliver(self, delivery: Delivery) -> None:
@@ -260,6 +266,7 @@ class Subscriptions:
         self._leaving: dict[int, str] = {}  # those being closed: their queues
         # Of those that were closed: what is extended as long as it is worked on.
         self._kept: list[tuple[SubscriptionState, Delivery]] = []
+        self._parted: set[int] = set()  # those that hold what they have whatever the connection
         self._last_number = 0
         self.indebted: set[SubscriptionState] = set()  # those with credits to give
 
@@ -324,8 +331,36 @@ class Subscriptions:
 
     def lose(self) -> None:
         self.indebted.clear()
+        self._parted.clear()
         for state in self._open.values():
             state.lost()
+
+    def leave(self, out: Pieces) -> None:
+        """Before a planned change of the connection: no more deliveries on this one. What came
+        stays here; its leases are the client's own from then on, and do not end with it."""
+        for number in self._open:
+            head = commands.pack_unsubscribe(number, keep=True)
+            out.append(frame(Kind.UNSUBSCRIBE, self.traffic.expect(_Parting(self, number)), head))
+
+    def parted(self, number: int) -> None:
+        self._parted.add(number)
+
+    def move(self, left: set[int]) -> None:
+        """The change itself: those that were `left` go on with what they hold. Where the broker
+        has not said so in time, it takes back what they held."""
+        self._leaving.clear()
+        parted, self._parted = self._parted, set()
+        for number in left & self._open.keys():
+            state = self._open[number]
+            if number not in parted:
+                state.lost()
+            state.owed = 0
+            self.indebted.discard(state)
+            self._subscribe(state)
+
+    @property
+    def numbers(self) -> set[int]:
+        return set(self._open)
 
     def deliver(self, arrived: Frame) -> None:
         traffic = self.traffic
@@ -388,6 +423,16 @@ class Subscriptions:
         opening = _Opening(state)
         head = state.head()
         self.traffic.send(frame(Kind.SUBSCRIBE, self.traffic.expect(opening), head))
+
+
+class _Parting(Request):
+    """UNSUBSCRIBE of one that goes on with another connection."""
+
+    __slots__ = ()
+
+    def __init__(self, subscriptions: Subscriptions, number: int) -> None:
+        super().__init__(Kind.UNSUBSCRIBE, b"", lambda _: subscriptions.parted(number))
+        self.abandoned = True
 
 
 class _Opening(Request):

@@ -5,10 +5,16 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
+from nexo.cluster.redirects import deliveries_in
 from nexo.doors.rpc_tcp.connection import Connection
 from nexo.engine.engine import Engine
 from nexo.vocabulary.errors import NotReady
-from nexo.vocabulary.limits import RPC_CONNECTIONS_MAX, RPC_GREETING_MS, RPC_UNREAD_BYTES_MAX
+from nexo.vocabulary.limits import (
+    CLUSTER_ROUTE_S,
+    RPC_CONNECTIONS_MAX,
+    RPC_GREETING_MS,
+    RPC_UNREAD_BYTES_MAX,
+)
 from nexo.wire.frame import PREFIX, Kind
 
 if TYPE_CHECKING:
@@ -18,6 +24,8 @@ if TYPE_CHECKING:
     from nexo.cluster.placement import NodeState
     from nexo.cluster.rpc import Switch
     from nexo.engine.connections import ConsumerFigures
+
+_AGAIN_S = 0.1  # before a node that cannot be reached is tried again
 
 
 class Leg:
@@ -38,6 +46,7 @@ class Leg:
     def write(self, pieces: list[bytes | memoryview]) -> None:
         if self.target is None:
             self._waiting += pieces
+            self._switch.hold(sum(map(len, pieces)))
         else:
             self.target.write(pieces)
 
@@ -52,6 +61,7 @@ class Leg:
         waiting, self._waiting = self._waiting, []
         self.target = target
         if waiting:
+            switch.hold(-sum(map(len, waiting)))
             target.write(waiting)
 
 
@@ -105,7 +115,11 @@ class ShardLeg(asyncio.Transport):
             if pieces[0][4] != Kind.WELCOME:
                 self._switch.forward(pieces)
             return
-        self._switch.forward(list_of_data)
+        switch = self._switch
+        if switch.has_subscriptions:
+            list_of_data = list(list_of_data)
+            switch.delivered(None, deliveries_in(list_of_data))
+        switch.forward(list_of_data)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
@@ -130,6 +144,7 @@ class NodeLeg(asyncio.Protocol):
 
     def __init__(self, switch: Switch) -> None:
         self._switch = switch
+        self.node = ""  # its name, if a client's frames go there
         self._transport: asyncio.Transport | None = None
         self._waiting: list[bytes | memoryview] = []
         self._is_greeted = self._is_lost = False
@@ -137,11 +152,25 @@ class NodeLeg(asyncio.Protocol):
         self.keeps_up = True
 
     async def connect(self, node: NodeState) -> None:
-        await connect_to(node, lambda: self, self._switch.door.peer_tls)
+        """One that was killed cannot be reached and has its shards until its lease ends. What is
+        meant for it waits so long here, and only then the client's connection ends. To end it at
+        once would let the client come back in vain, each time after a longer pause."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + CLUSTER_ROUTE_S
+        while not self._is_lost:
+            try:
+                await connect_to(node, lambda: self, self._switch.door.peer_tls)
+                return
+            except NotReady:
+                known = self._switch.node.state.nodes.get(node.name)
+                if known is None or not known.is_living or loop.time() > until_s:
+                    raise
+            await asyncio.sleep(_AGAIN_S)
 
     def write(self, pieces: list[bytes | memoryview]) -> None:
         if self._transport is None:
             self._waiting += pieces
+            self._switch.hold(sum(map(len, pieces)))
         else:
             self._transport.writelines(pieces)
 
@@ -165,6 +194,7 @@ class NodeLeg(asyncio.Protocol):
             return
         made.set_write_buffer_limits(high=RPC_UNREAD_BYTES_MAX)
         waiting, self._waiting = self._waiting, []
+        self._switch.hold(-sum(map(len, waiting)))
         made.writelines([self._switch.passed_hello, *waiting])
 
     def data_received(self, data: bytes) -> None:
@@ -175,6 +205,8 @@ class NodeLeg(asyncio.Protocol):
                 if whole[4] == Kind.WELCOME:
                     whole = whole[4 + int.from_bytes(whole[:4], "little") :]
             if whole:
+                if self._switch.has_subscriptions:
+                    self._switch.delivered(self.node, deliveries_in([whole]))
                 self._switch.forward([whole])
 
     def pause_writing(self) -> None:

@@ -41,7 +41,7 @@ class Links:
     async def call(self, node: NodeState, method: str, params: bytes) -> bytes:
         link = self._links.get(node.rpc)
         if link is None or link.is_lost:
-            hello = commands.PassedHello(commands.MAGIC, _VERSIONS, NODE, passed=self._node.secret)
+            hello = commands.Hello(commands.MAGIC, _VERSIONS, NODE, passed=self._node.secret)
             link = self._links[node.rpc] = _Link(node, commands.pack(hello), self._tls)
         # The shard may be on its way to that node.
         try:

@@ -117,6 +117,8 @@ class Node:
         self._tokens_known = -1  # the version of the tokens that were adopted
         self.moves: deque[Moved] = deque(maxlen=CLUSTER_MOVES_KEPT)  # the latest last
         self.moved_count = 0
+        self.passed_frames = 0  # of clients: they cost a hop
+        self.redirects = 0  # clients that were told to go to another node
         self.when_opened: list[Callable[[int], None]] = []
         self.when_closed: list[Callable[[int], None]] = []  # told before a shard is closed
         self.when_moved: list[Callable[[int], None]] = []  # told when it has another owner

@@ -8,6 +8,9 @@ correlations that the client has chosen. What a frame is about is all that is re
 A leg that ends (its shard moves, its node dies) ends the client's connection. Clients come back by
 themselves and send again what has no answer, as after a restart of a broker, and find the new
 owner. A connection that was passed on is not passed on again.
+
+A client that understands it is told when most of what it does goes to one other node: see
+`redirects`. It is free to stay.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from hashlib import sha256
 from hmac import compare_digest
 from typing import TYPE_CHECKING, Any, cast
 
@@ -27,6 +31,7 @@ from nexo.cluster.legs import Leg, NodeLeg, ShardLeg
 from nexo.cluster.links import Links
 from nexo.cluster.others import METHOD
 from nexo.cluster.post import METHODS
+from nexo.cluster.redirects import Usage
 from nexo.doors.rpc_tcp.access import FRAMES
 from nexo.doors.rpc_tcp.connection import DOOR, HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN
 from nexo.engine.connections import ConnectionFigures
@@ -70,7 +75,7 @@ if TYPE_CHECKING:
     from nexo.engine.connections import ConsumerFigures
 
 _HEARTBEAT = frame(Kind.HEARTBEAT, 0)
-_PLAIN = commands.Hello.__struct_fields__
+_GOODBYE = frame(Kind.GOODBYE, 0)
 _NUMBER_BITS = 48  # of a connection: drawn, as nodes number theirs apart
 _SUBSCRIBED = (Kind.UNSUBSCRIBE, Kind.CREDIT)  # they name a subscription of this connection
 
@@ -90,6 +95,8 @@ class RpcSwitch:
         self.node, self.guard, self.server_name = node, guard, server_name
         self.peer_tls = peer_tls
         self.instance = secrets.randbits(63)
+        # What all nodes of this cluster say alike, and nobody else.
+        self.cluster = sha256(f"cluster {node.secret}".encode()).hexdigest()[:16]
         self.connections: set[Switch] = set()
         self.whole: Whole  # all shards of all nodes, for calls that are about many …
         self.answering: Answering  # … and for other nodes, those of this one
@@ -161,9 +168,11 @@ class Switch(asyncio.Protocol):
         self._asking: dict[str, AskingLeg] = {}
         self.follower = Follower(self)
         self._subscriptions: dict[int, int] = {}  # the shard of each
+        self._usage: Usage | None = None  # of a client that can be sent to another node
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_ending = False
         self._is_reading = self._is_writable = True
+        self._held_bytes = 0
         self._heartbeat_s = RPC_GREETING_MS / 1000
         self._heard = self._spoke = self._beat_due = self._loop.time()
         self._pulse: asyncio.TimerHandle | None = None
@@ -250,15 +259,31 @@ class Switch(asyncio.Protocol):
 
     # -- For the legs -----------------------------------------------------------------------------
 
+    @property
+    def has_subscriptions(self) -> bool:
+        return bool(self._subscriptions) and not self.is_passed
+
+    def delivered(self, node: str | None, frames: int) -> None:
+        """A leg brings deliveries; without a node, from here."""
+        if frames:
+            self._count(node, frames)
+
     def forward(self, pieces: Iterable[bytes | memoryview]) -> None:
         """What a leg says: whole frames."""
         if self.transport is not None and not self._is_ending:
             self._spoke = self._loop.time()
             self.transport.writelines(pieces)
 
+    def hold(self, count: int) -> None:
+        """So many bytes more, or less, wait for a way to where they go."""
+        self._held_bytes += count
+        self.regulate()
+
     def regulate(self) -> None:
-        """Read from the client only while all legs keep up."""
-        wanted = all(leg.keeps_up for leg in self._all_legs())
+        """Read from the client only while all legs keep up, and not much waits."""
+        wanted = self._held_bytes <= RPC_UNREAD_BYTES_MAX and all(
+            leg.keeps_up for leg in self._all_legs()
+        )
         if self.transport is not None and wanted != self._is_reading:
             self._is_reading = wanted
             (self.transport.resume_reading if wanted else self.transport.pause_reading)()
@@ -300,6 +325,7 @@ class Switch(asyncio.Protocol):
         leg = self._nodes.get(found.name)
         if leg is None:
             leg = self._nodes[found.name] = NodeLeg(self)
+            leg.node = found.name
             self.spawn(leg.connect(found))
         return leg
 
@@ -322,7 +348,7 @@ class Switch(asyncio.Protocol):
     def _greet(self, received: Frame) -> None:
         if received.kind is not Kind.HELLO:
             raise ProtocolError("the first frame must be HELLO")
-        hello: commands.PassedHello = commands.unpack(received.head, commands.PassedHello)
+        hello: commands.Hello = commands.unpack(received.head, commands.Hello)
         if hello.magic != commands.MAGIC:
             raise ProtocolError("the greeting does not say NEXO")
         low, high = hello.versions
@@ -348,8 +374,10 @@ class Switch(asyncio.Protocol):
         self._name, self._software = hello.client, hello.software
         self._since_ms = time.time_ns() // 1_000_000
         self.number = hello.number if self.is_passed else secrets.randbits(_NUMBER_BITS) + 1
-        plain = commands.Hello(*msgspec.structs.astuple(hello)[: len(_PLAIN)])
+        plain = msgspec.structs.replace(hello, passed="", number=0, address="")
         self.hello = frame(Kind.HELLO, 0, commands.pack(plain))
+        if hello.follows and not self.is_passed:
+            self._usage = Usage(self._heard)
         passed = msgspec.structs.replace(
             hello, passed=self.node.secret, number=self.number, address=self.peer
         )
@@ -363,12 +391,17 @@ class Switch(asyncio.Protocol):
         # in the same run of a broker, for one that was accepted at the first. Between the two a
         # shard may have moved, and the first come to nothing.
         instance = secrets.randbits(63)
-        welcome = commands.Welcome(version, self.door.server_name, beat_ms, instance)
+        welcome = commands.Welcome(
+            version, self.door.server_name, beat_ms, instance, cluster=self.door.cluster
+        )
         self.forward([frame(Kind.WELCOME, received.correlation, commands.pack(welcome))])
 
     def _take(self, received: Frame) -> None:
         kind, correlation, head, _ = received
-        if kind is Kind.HEARTBEAT or kind is Kind.GOODBYE or self._is_ending:
+        if kind is Kind.HEARTBEAT or self._is_ending:
+            return
+        if kind is Kind.GOODBYE:
+            self._take_goodbye(correlation)
             return
         try:
             if kind is Kind.CALL:
@@ -398,6 +431,13 @@ class Switch(asyncio.Protocol):
             raise
         except NexoError as error:
             self.refuse(correlation, error)
+
+    def _take_goodbye(self, correlation: int) -> None:
+        """What came before it has been passed on; pops that wait there are answered now."""
+        for leg in self._all_legs():
+            leg.write([_GOODBYE])
+        if correlation:
+            self.forward([frame(Kind.OK, correlation)])
 
     def _take_follow(self, received: Frame) -> None:
         shard = self.follower.shard(received)
@@ -461,6 +501,21 @@ class Switch(asyncio.Protocol):
             leg.begin()
         kind, correlation, head, body = received
         leg.write(frame_parts(kind, correlation, head, [body] if body else []))
+        if not self.is_passed:
+            target = leg.target
+            self._count(target.node if isinstance(target, NodeLeg) else None, 1)
+
+    def _count(self, node: str | None, frames: int) -> None:
+        """Frames of a client that were for this node, or passed on to or from another."""
+        if node is not None:
+            self.node.passed_frames += frames
+        if self._usage is None:
+            return
+        home = self._usage.count(node, self._heard, frames)
+        found = None if home is None else self.node.state.nodes.get(home)
+        if found is not None and found.is_living:
+            self.node.redirects += 1
+            self.forward([frame(Kind.MOVED, 0, commands.pack(commands.Moved(found.rpc)))])
 
     def refuse(self, correlation: int, error: NexoError) -> None:
         if correlation:

@@ -105,6 +105,8 @@ class NodeSurroundings:
             (f.CLUSTER_SHARDS, node.shards),
             (f.CLUSTER_UNOWNED, node.unowned),
             (f.CLUSTER_MOVES, node.moved_count),
+            (f.CLUSTER_PASSED, node.passed_frames),
+            (f.CLUSTER_REDIRECTS, node.redirects),
         ):
             lines += [header(family), sample(family, value)]
         return "".join(lines)

@@ -154,6 +154,16 @@ CLUSTER_UNOWNED = Family(
 CLUSTER_MOVES = Family(
     "nexo_cluster_moves_total", "counter", "Shards that changed their owner, as this node saw it."
 )
+CLUSTER_PASSED = Family(
+    "nexo_cluster_passed_frames_total",
+    "counter",
+    "RPC requests and deliveries of clients of this node that were passed on to or from another.",
+)
+CLUSTER_REDIRECTS = Family(
+    "nexo_cluster_redirects_total",
+    "counter",
+    "How often this node told an RPC client to connect to the node that has what it uses.",
+)
 
 # -- All of them ----------------------------------------------------------------------------------
 

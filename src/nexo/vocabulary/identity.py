@@ -28,12 +28,13 @@ def priority_of(seq: int) -> int:
 
 def message_id(incarnation: int, seq: int) -> str:
     """The id of message `seq` of the queue with this incarnation."""
-    return f"{_beginning(incarnation, seq >> SEQUENCE_BITS)}{seq & _COUNTER_MASK:012x}"
+    return f"{id_beginning(incarnation, seq >> SEQUENCE_BITS)}{seq & _COUNTER_MASK:012x}"
 
 
 @lru_cache(maxsize=1_024)
-def _beginning(incarnation: int, priority: int) -> str:
-    """What the ids of all messages of a queue and a priority begin with."""
+def id_beginning(incarnation: int, priority: int) -> str:
+    """What the ids of all messages of a queue and a priority begin with; the number within its
+    lane follows, as twelve hexadecimal digits."""
     value = (incarnation << _SEQ_BITS | priority << SEQUENCE_BITS) >> SEQUENCE_BITS
     high = value >> 26
     return (

@@ -48,16 +48,13 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
     token: str | None = None
     heartbeat_ms: int = 10_000
     software: fields.ClientName = ""  # the client library and its version
-
-
-class PassedHello(Hello, frozen=True, array_like=True):
-    """The greeting as nodes of a cluster read it, and send it for a client whose calls they pass
-    on: whoever gets it passes nothing on again. `passed` is a secret that only nodes know; with it
-    come the number of the connection at that node, and the client's address."""
-
+    # Of a node of a cluster that passes a client's calls on; whoever gets it passes nothing on
+    # again. `passed` is a secret that only nodes know; with it come the number of the connection
+    # at that node, and the client's address. Clients leave them empty.
     passed: str = ""
     number: int = 0
     address: str = ""
+    follows: bool = False  # the client knows MOVED
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True):
@@ -66,6 +63,13 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True):
     heartbeat_ms: int
     instance: int = 0  # the same number: the same run of the broker, and its journal not reopened
     clock_ahead_ms: int = 0  # how far the clock of queues is ahead of the broker's system clock
+    cluster: str = ""  # the same for all nodes of a cluster; empty: the broker is alone
+
+
+class Moved(msgspec.Struct, frozen=True, array_like=True):
+    """Most of what the client does on this connection is passed on to another node."""
+
+    address: str  # host and port of the node, as other nodes know it
 
 
 class Refusal(msgspec.Struct, frozen=True, array_like=True):
@@ -104,6 +108,7 @@ class Subscribe(msgspec.Struct, frozen=True, array_like=True):
     consumer: fields.ClientName = ""
     visibility_ms: fields.TimeoutMs | None = None
     one_ack: bool = False
+    held: fields.Held = 0  # of the prefetch: messages that the client kept from a connection before
 
 
 class Publish(msgspec.Struct, frozen=True, array_like=True):
@@ -218,7 +223,7 @@ pack: Callable[[object], bytes] = msgspec.msgpack.Encoder().encode
 _REQUESTS = (Nack, Extend, Subscribe, Publish, Read, Follow, Called)
 _decoders: dict[type[Any], msgspec.msgpack.Decoder[Any]] = {
     kind: msgspec.msgpack.Decoder(kind)
-    for kind in (*_REQUESTS, Hello, PassedHello, Welcome, Refusal, Ended, Followed)
+    for kind in (*_REQUESTS, Hello, Welcome, Moved, Refusal, Ended, Followed)
 }
 
 

@@ -36,6 +36,7 @@ class Kind(IntEnum):
     DELIVER = 6  # messages for a subscription
     ENDED = 7  # a subscription is over: its queue was deleted
     GOODBYE = 8  # this side is about to close
+    MOVED = 9  # what the client uses is at another node of the cluster: it may connect there
 
     PUSH = 16
     POP = 17

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from nexo.vocabulary import limits
@@ -196,3 +197,26 @@ def test_names_that_do_not_fit() -> None:
 def test_a_refusal_carries_the_error() -> None:
     refusal = c.unpack(c.refusal_of(QueueFull("full", "wait")), c.Refusal)
     assert refusal == c.Refusal("queue_full", "full", "wait", True)
+
+
+def test_a_greeting_is_read_by_nodes_of_the_version_before_and_the_other_way_round() -> None:
+    """While a cluster is updated node by node, both are there, and so are clients of both."""
+
+    class PassedHello(msgspec.Struct, array_like=True):
+        magic: str
+        versions: tuple[int, int]
+        client: str
+        token: str | None = None
+        heartbeat_ms: int = 10_000
+        software: str = ""
+        passed: str = ""
+        number: int = 0
+        address: str = ""
+
+    passed = c.Hello("NEXO", (1, 1), "me", None, 5_000, "s", "secret", 7, "::1", follows=True)
+    read = msgspec.msgpack.decode(c.pack(passed), type=PassedHello)
+    assert (read.passed, read.number, read.address) == ("secret", 7, "::1")
+    before = PassedHello("NEXO", (1, 1), "me", None, 5_000, "s", "secret", 7, "::1")
+    assert c.unpack(c.pack(before), c.Hello) == msgspec.structs.replace(passed, follows=False)
+    plain = msgspec.msgpack.encode(["NEXO", (1, 1), "me", None, 5_000, "s"])
+    assert not c.unpack(plain, c.Hello).follows

@@ -43,6 +43,7 @@ class AsyncClient:
         name: str | None = None,
         tls_ca: str | None = None,
         tls_verify: bool = True,
+        follow_redirects: bool = True,
     ) -> None:
         tracing.look()
         self._connection = Connection(
@@ -51,6 +52,7 @@ class AsyncClient:
             timeout,
             heartbeat,
             name or client_name(),
+            follow_redirects,
         )
 
     @property

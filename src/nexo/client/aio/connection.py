@@ -13,9 +13,15 @@ import time
 from typing import TYPE_CHECKING, Any, cast
 
 from nexo.client.handshake import Backoff, ConnectionLog, configure, is_final, overdue, unreachable
+from nexo.client.redirects import Greeting, Redirects
 from nexo.client.session import Session, closed
 from nexo.vocabulary.errors import InvalidArgument, NexoError, Unreachable
-from nexo.vocabulary.limits import CLIENT_CLOSE_S, CLIENT_CONNECT_S, JOINED_BYTES_MAX
+from nexo.vocabulary.limits import (
+    CLIENT_CLOSE_S,
+    CLIENT_CONNECT_S,
+    CLIENT_LEAVE_S,
+    JOINED_BYTES_MAX,
+)
 
 if TYPE_CHECKING:
     import socket
@@ -25,7 +31,6 @@ if TYPE_CHECKING:
     from nexo.client.operation import Operation, Pieces
     from nexo.client.receipts import AckOne
     from nexo.client.subscriptions import SubscriptionState
-    from nexo.wire.frame import Frame
 
 INTERRUPTION: type[BaseException] = asyncio.CancelledError  # what ends a call from outside
 MERGING_WINDOW = 8  # frames of single pushes under way to one queue
@@ -33,9 +38,17 @@ MERGING_WINDOW = 8  # frames of single pushes under way to one queue
 
 class Connection:
     def __init__(
-        self, address: Address, token: str | None, timeout: float, heartbeat: float, name: str
+        self,
+        address: Address,
+        token: str | None,
+        timeout: float,
+        heartbeat: float,
+        name: str,
+        follow_redirects: bool = True,
     ) -> None:
         self._address = address
+        self._redirects = Redirects(address, follow_redirects)
+        self._moving: asyncio.Task[None] | None = None
         self._timeout = timeout
         self.session: Session = Session(
             time.monotonic,
@@ -44,6 +57,7 @@ class Connection:
             token=token,
             heartbeat_s=heartbeat,
             merging_window=MERGING_WINDOW,
+            follows=follow_redirects,
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._channel: Channel | None = None
@@ -166,9 +180,10 @@ class Connection:
         for handle in (self._expiry, self._pulse):
             if handle is not None:
                 handle.cancel()
-        if self._connecting is not None:
-            self._connecting.cancel()
-            await asyncio.wait([self._connecting])
+        for task in (self._connecting, self._moving):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
         channel, self._channel = self._channel, None
         self.session.lose()
         if channel is not None:
@@ -186,6 +201,8 @@ class Connection:
             return
         if self.session.urgent or self.session.has_quiet:
             self.write_soon()
+        if self.session.redirect:
+            self._consider_moving(channel)
         if self.session.due < self._pulse_at:
             self._pulse_at = self.session.due
             if self._pulse is not None and self._loop is not None:
@@ -240,27 +257,88 @@ class Connection:
                 self._address = self._address.next()
 
     async def _try(self) -> None:
+        channel = await self._dial(self._address)
+        try:
+            self.session.connect(channel.greeting)
+        except BaseException:
+            channel.abort()
+            raise
+        self._channel = channel
+        self._failure = None
+        self._backoff.connected(time.monotonic())
+        self._log.connected(time.monotonic())
+        self._take_over(channel)
+        self._tick()
+
+    async def _dial(self, address: Address) -> Channel:
+        """A connection whose greeting was answered."""
         loop = asyncio.get_running_loop()
-        host, port, tls, _ = self._address
+        host, port, tls, _ = address
         context = None if tls is None else tls.context()
         channel = Channel(self, self.session)
         async with asyncio.timeout(CLIENT_CONNECT_S):
             await loop.create_connection(lambda: channel, host, port, ssl=context)
             try:
-                frames = await channel.greeted
-                self.session.connect(frames[0])
+                await channel.greeted
             except BaseException:
                 channel.abort()
                 raise
-        self._channel = channel
-        self._failure = None
-        self._backoff.connected(time.monotonic())
-        self._log.connected(time.monotonic())
+        return channel
+
+    def _take_over(self, channel: Channel) -> None:
         channel.take_over()
-        for arrived in frames[1:]:
+        for arrived in channel.greeting.frames[1:]:
             self.session.dispatch(arrived)
         self._flush()
-        self._tick()
+
+    def _consider_moving(self, channel: Channel) -> None:
+        """The broker has told where to go: see whether it can be reached. Nobody waits for that."""
+        told, self.session.redirect = self.session.redirect, ""
+        to = self._redirects.target(told, self._address, time.monotonic())
+        is_moving = self._moving is not None and not self._moving.done()
+        if to is not None and not is_moving and self._loop is not None:
+            self._moving = self._loop.create_task(self._move(to, channel))
+
+    async def _move(self, to: Address, left: Channel) -> None:
+        """Go on at another node, once it has answered there, with all that was asked of the one
+        that is left. If that fails, nothing has changed."""
+        try:
+            channel = await self._dial(to)
+        except (OSError, NexoError) as error:
+            self._redirects.failed(to, unreachable(to, error), time.monotonic())
+            return
+        has_moved = False
+        try:
+            channel.greeting.check_cluster(self.session.cluster)
+            has_moved = await self._change_to(channel, to, left)
+        except NexoError as error:
+            self._redirects.failed(to, error, time.monotonic())
+        finally:
+            if not has_moved:
+                channel.abort()
+        if has_moved:
+            self._redirects.moved(to, time.monotonic())
+            await left.end(CLIENT_CLOSE_S)
+
+    async def _change_to(self, channel: Channel, to: Address, left: Channel) -> bool:
+        """Whether it was done: the connection may have been lost or closed meanwhile."""
+        session = self.session
+        if session.closed is not None or self._channel is not left:
+            return False
+        leaving = session.leave()
+        leaving.future = answered = asyncio.get_running_loop().create_future()
+        leaving.notify = _resolve
+        self._flush()
+        await asyncio.wait([answered], timeout=CLIENT_LEAVE_S)
+        if not session.is_leaving or self._channel is not left:
+            return False
+        self._channel, self._address, self._log = channel, to, ConnectionLog(to)
+        self._backoff.connected(time.monotonic())
+        session.move(channel.greeting)
+        self._take_over(channel)
+        if channel.is_over:
+            self.lost(channel, Unreachable(f"the broker at {to} closed the connection"))
+        return True
 
     def _tick(self) -> None:
         channel, loop = self._channel, self._loop
@@ -306,8 +384,13 @@ class Channel(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._greeting = True
         self._ended = asyncio.get_running_loop().create_future()
-        self.greeted: asyncio.Future[list[Frame]] = asyncio.get_running_loop().create_future()
+        self.greeting: Greeting = Greeting()
+        self.greeted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.writable: bool = True
+
+    @property
+    def is_over(self) -> bool:
+        return self._ended.done()
 
     def take_over(self) -> None:
         """The greeting is done: what comes from here on is for the connection."""
@@ -346,16 +429,15 @@ class Channel(asyncio.Protocol):
         if not self._greeting:
             self._owner.received(self, data)
             return
-        if self.greeted.done():
-            return  # the broker said more than one thing, and the first was a refusal
         try:
-            frames = self._session.read(data)
+            is_answered = self.greeting.feed(data)
         except NexoError as error:
-            self.greeted.set_exception(error)
+            self.abort()
+            if not self.greeted.done():
+                self.greeted.set_exception(error)
             return
-        if frames:
-            self._greeting = False
-            self.greeted.set_result(frames)
+        if is_answered and not self.greeted.done():
+            self.greeted.set_result(None)
 
     def pause_writing(self) -> None:
         self.writable = False

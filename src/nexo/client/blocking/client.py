@@ -44,6 +44,7 @@ class Client:
         name: str | None = None,
         tls_ca: str | None = None,
         tls_verify: bool = True,
+        follow_redirects: bool = True,
     ) -> None:
         tracing.look()
         self._connection = Connection(
@@ -52,6 +53,7 @@ class Client:
             timeout,
             heartbeat,
             name or client_name(),
+            follow_redirects,
         )
 
     @property

@@ -11,6 +11,7 @@ reconnects of subscriptions. It never blocks in a read, so a caller can always l
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import threading
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from nexo.client.blocking.sockets import Sockets, dial, readable, send_all
 from nexo.client.blocking.threads import Followers, Keeper, wait_at, watch_forks
 from nexo.client.handshake import Backoff, ConnectionLog, is_final, overdue, unreachable
+from nexo.client.redirects import Redirects
 from nexo.client.session import Session, closed
 from nexo.vocabulary.errors import NexoError, Unreachable
 from nexo.vocabulary.limits import (
@@ -29,7 +31,9 @@ from nexo.vocabulary.limits import (
     CLIENT_CONNECT_S,
     CLIENT_HOT_S,
     CLIENT_IDLE_READ_S,
+    CLIENT_LEAVE_S,
     CLIENT_RECEIVE_S,
+    CLIENT_RECEPTION_S,
     CLIENT_TICK_S,
 )
 
@@ -40,8 +44,8 @@ if TYPE_CHECKING:
     from nexo.client.blocking.sockets import Channel
     from nexo.client.operation import Operation
     from nexo.client.receipts import AckOne
+    from nexo.client.redirects import Greeting
     from nexo.client.subscriptions import SubscriptionState
-    from nexo.wire.frame import Frame
 
 INTERRUPTION: type[BaseException] = KeyboardInterrupt  # what ends a call from outside
 MERGING_WINDOW = 2  # frames of single pushes under way to one queue; more threads are merged
@@ -62,9 +66,16 @@ class PoppedAhead(Protocol):
 
 class Connection:
     def __init__(
-        self, address: Address, token: str | None, timeout: float, heartbeat: float, name: str
+        self,
+        address: Address,
+        token: str | None,
+        timeout: float,
+        heartbeat: float,
+        name: str,
+        follow_redirects: bool = True,
     ) -> None:
         self._address = address
+        self._redirects = Redirects(address, follow_redirects)
         self._token = token
         self._timeout = timeout
         self._heartbeat = heartbeat
@@ -81,6 +92,7 @@ class Connection:
             token=self._token,
             heartbeat_s=self._heartbeat,
             merging_window=MERGING_WINDOW,
+            follows=self._redirects.follows,
         )
         self._sockets = Sockets()
         self._left: deque[SubscriptionState] = deque()  # subscriptions whose loop was left
@@ -94,6 +106,7 @@ class Connection:
         self._log = ConnectionLog(self._address)
         self._changes: deque[NexoError | None] = deque()  # losses and connections, to be logged
         self._quiet_at = 0.0
+        self._moving = False
         self._closing = threading.Event()
         self.keeper: Keeper = Keeper(weakref.ref(self))
 
@@ -229,7 +242,7 @@ class Connection:
         left = len(self._address.others)  # nodes to try besides
         while True:
             try:
-                self._adopt(*dial(self._address, seconds, self.session))
+                self._adopt(*dial(self._address, seconds, self.session.hello()))
                 break
             except (OSError, Unreachable):
                 if not left:
@@ -276,7 +289,7 @@ class Connection:
         now = time.monotonic()
         hot, self._quiet_at = now - self._quiet_at < CLIENT_HOT_S, now
         if hot:
-            self.keeper.come_by(now + CLIENT_TICK_S)
+            self.keeper.come_by(now + CLIENT_RECEPTION_S)
         else:
             self.write()
 
@@ -319,6 +332,10 @@ class Connection:
                 return
             urgent, quiet = session.urgent, session.has_quiet
             self.keeper.come_by(session.due)
+            if session.redirect:
+                self.keeper.stir()
+            if self._sockets.has_retired and not self._writing:
+                self._sockets.close_retired()  # who leads has done with them
         if urgent:
             self.write()
         elif quiet:
@@ -366,7 +383,8 @@ class Connection:
         self._sockets.close_retired()
         self._backoff.tried(time.monotonic())
         try:
-            self._adopt(*dial(self._address, min(CLIENT_CONNECT_S, left), self.session))
+            seconds = min(CLIENT_CONNECT_S, left)
+            self._adopt(*dial(self._address, seconds, self.session.hello()))
         except (OSError, NexoError) as error:
             failure = unreachable(self._address, error)
             if is_final(failure, self._address):
@@ -378,13 +396,13 @@ class Connection:
         if self.keeper.ident is None:
             self.keeper.start()
 
-    def _adopt(self, sock: Channel, frames: list[Frame]) -> None:
+    def _adopt(self, sock: Channel, greeting: Greeting) -> None:
         """The broker has answered the greeting."""
         with self.lock:
             self._sockets.current = sock
             try:
-                self.session.connect(frames[0])
-                for arrived in frames[1:]:
+                self.session.connect(greeting)
+                for arrived in greeting.frames[1:]:
                     self.session.dispatch(arrived)
             except NexoError as error:
                 self._lose(sock, error)
@@ -393,6 +411,68 @@ class Connection:
             self._backoff.connected(time.monotonic())
             self._changes.append(None)
             self.keeper.stir()
+
+    def _consider_moving(self) -> None:
+        """By the keeper: if the broker has told where to go, a thread of its own looks whether it
+        can be reached. Nobody waits for that."""
+        with self.lock:
+            told, self.session.redirect = self.session.redirect, ""
+            sock = self._sockets.current
+            to = self._redirects.target(told, self._address, time.monotonic()) if told else None
+            if to is None or sock is None or self._moving:
+                return
+            self._moving = True
+        mover = threading.Thread(
+            target=_move, args=(weakref.ref(self), to, sock), name="nexo-mover", daemon=True
+        )
+        with contextlib.suppress(RuntimeError):  # no threads any more: the process ends
+            mover.start()
+
+    def move(self, to: Address, left: Channel) -> None:
+        """Go on at another node, once it has answered there, with all that was asked of the one
+        that is left. If that fails, nothing has changed."""
+        try:
+            sock, greeting = dial(to, CLIENT_CONNECT_S, self.session.hello())
+        except (OSError, NexoError) as error:
+            self._redirects.failed(to, unreachable(to, error), time.monotonic())
+            self._moving = False
+            return
+        has_moved = False
+        try:
+            greeting.check_cluster(self.session.cluster)
+            has_moved = self._change_to(sock, greeting, to, left)
+        except NexoError as error:
+            self._redirects.failed(to, error, time.monotonic())
+        finally:
+            self._moving = False
+            if not has_moved:
+                sock.close()
+        if has_moved:
+            self._redirects.moved(to, time.monotonic())
+            self.write()
+            self.keeper.stir()
+
+    def _change_to(self, sock: Channel, greeting: Greeting, to: Address, left: Channel) -> bool:
+        """Whether it was done: the connection may have been lost or closed meanwhile."""
+        with self.lock:
+            if self.session.closed is not None or self._sockets.current is not left:
+                return False
+            leaving = self.session.leave()
+        self.write()
+        self.wait(leaving, time.monotonic() + CLIENT_LEAVE_S, patient=True)
+        with self.lock:
+            if not self.session.is_leaving or self._sockets.current is not left:
+                return False
+            self._sockets.replace(sock)
+            self._address, self._log = to, ConnectionLog(to)
+            self._backoff.connected(time.monotonic())
+            self.session.move(greeting)
+            try:
+                for arrived in greeting.frames[1:]:
+                    self.session.dispatch(arrived)
+            except NexoError as error:
+                self._lose(sock, error)
+            return True
 
     def _log_changes(self) -> None:
         """By the keeper alone: it holds no lock, and nobody waits for it to read."""
@@ -419,6 +499,8 @@ class Connection:
     def keep(self) -> float:
         """What nobody else is there for; returns in how many seconds to come again."""
         self._log_changes()
+        if self.session.redirect:
+            self._consider_moving()
         with self.lock:
             if self.session.closed is not None:
                 return 0.0
@@ -443,8 +525,10 @@ class Connection:
             pause = min(pause, CLIENT_IDLE_READ_S)
         elif sock is None:
             pause = self._heartbeat  # whoever calls next connects
-        if self.aheads or time.monotonic() - self._quiet_at < 2 * CLIENT_HOT_S:
+        if self.aheads:
             pause = min(pause, CLIENT_TICK_S)
+        elif time.monotonic() - self._quiet_at < 2 * CLIENT_HOT_S:
+            pause = min(pause, CLIENT_RECEPTION_S)
         return pause
 
     def _reconnect_idly(self) -> None:
@@ -471,3 +555,9 @@ class Connection:
     def __del__(self) -> None:
         if hasattr(self, "_sockets"):
             self._sockets.disown()  # nobody can be using it
+
+
+def _move(connection: weakref.ref[Connection], to: Address, left: Channel) -> None:
+    found = connection()
+    if found is not None:
+        found.move(to, left)

@@ -21,6 +21,7 @@ from struct import pack
 from typing import TYPE_CHECKING, TypeAlias
 
 from nexo.client.handshake import configure
+from nexo.client.redirects import Greeting
 from nexo.vocabulary.errors import Unreachable
 from nexo.vocabulary.limits import CLIENT_BUFFER_BYTES, CLIENT_RECEIVE_S, CLIENT_RECORD_BYTES
 
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     import ssl
 
     from nexo.client.address import Address
-    from nexo.client.session import Session
-    from nexo.wire.frame import Frame
 
 
 class SecureSocket:
@@ -158,6 +157,15 @@ class Sockets:
         self.current: Channel | None = None
         self._retired: list[Channel] = []
 
+    @property
+    def has_retired(self) -> bool:
+        return bool(self._retired)
+
+    def replace(self, sock: Channel) -> None:
+        """Another takes the place of the one in use."""
+        self.retire()
+        self.current = sock
+
     def retire(self) -> None:
         """Give the socket up, and wake whoever is in a call on it."""
         sock, self.current = self.current, None
@@ -181,28 +189,27 @@ class Sockets:
         self.close_retired()
 
 
-def dial(address: Address, seconds: float, session: Session) -> tuple[Channel, list[Frame]]:
-    """A connection that was greeted, and what the broker answered. Nobody else uses the session's
-    reader meanwhile: there is no other connection."""
+def dial(address: Address, seconds: float, hello: bytes) -> tuple[Channel, Greeting]:
+    """A connection that was greeted, and what the broker answered."""
     plain = socket.create_connection((address.host, address.port), timeout=seconds)
     try:
         configure(plain)
         sock = secured(plain, address)
-        sock.sendall(session.hello())
-        frames: list[Frame] = []
-        while not frames:
+        sock.sendall(hello)
+        greeting = Greeting()
+        while not greeting.frames:
             data = sock.recv(CLIENT_BUFFER_BYTES)
             if not data:
                 raise Unreachable(
                     f"the broker at {address} closed the connection during the handshake",
                     "check that this is the RPC port, and use nexos:// for TLS",
                 )
-            frames = session.read(data)
+            greeting.feed(data)
         _make_blocking(plain)
     except BaseException:
         plain.close()
         raise
-    return sock, frames
+    return sock, greeting
 
 
 def secured(plain: socket.socket, address: Address) -> Channel:

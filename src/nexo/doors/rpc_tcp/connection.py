@@ -80,6 +80,8 @@ class Connection(asyncio.Protocol):
         self._reading = True
         self._writable = True
         self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting: set[asyncio.Task[None]] = set()  # of them, those that a goodbye ends
+        self.is_left = False  # the client has said goodbye
         self._heartbeat_s = RPC_GREETING_MS / 1000
         self._heard = self._spoke = self._loop.time()
         self._pulse: asyncio.TimerHandle | None = None
@@ -173,7 +175,14 @@ class Connection(asyncio.Protocol):
 
         call_back(future, told)
 
-    def spawn(self, work: Any, correlation: int) -> None:
+    def spawn_waiting(self, work: Any, correlation: int) -> None:
+        """Of one that waits for something to come: it is cancelled when the client says goodbye,
+        and answers then that nothing came."""
+        task = self.spawn(work, correlation)
+        self._waiting.add(task)
+        task.add_done_callback(self._waiting.discard)
+
+    def spawn(self, work: Any, correlation: int) -> asyncio.Task[None]:
         """Run a handler that has to wait; it replies by itself."""
         self._unanswered += 1
         if self._unanswered >= RPC_REQUESTS_MAX:
@@ -181,6 +190,7 @@ class Connection(asyncio.Protocol):
         task = self._loop.create_task(self._guarded(work, correlation))
         self._tasks.add(task)
         task.add_done_callback(partial(self._worked, correlation))
+        return task
 
     def send(self, pieces: list[bytes | memoryview]) -> None:
         if self._transport is None or self._ending:
@@ -303,7 +313,10 @@ class Connection(asyncio.Protocol):
 
     def _take(self, received: Frame) -> None:
         kind, correlation = received.kind, received.correlation
-        if kind is Kind.HEARTBEAT or kind is Kind.GOODBYE:
+        if kind is Kind.HEARTBEAT:
+            return
+        if kind is Kind.GOODBYE:
+            self._leave(correlation)
             return
         handler = HANDLERS.get(kind)
         if handler is None:
@@ -316,6 +329,17 @@ class Connection(asyncio.Protocol):
             raise
         except NexoError as error:
             self.refuse(correlation, error)
+
+    def _leave(self, correlation: int) -> None:
+        """The client is about to leave: what waits for messages is answered now, so that none is
+        on its way to it when it has gone."""
+        self.is_left = True
+        self.reply(correlation)
+        self._loop.call_soon(self._end_waits)  # what came along with it has begun by then
+
+    def _end_waits(self) -> None:
+        for task in self._waiting:
+            task.cancel()
 
     def _greet(self, received: Frame) -> None:
         if received.kind is not Kind.HELLO:

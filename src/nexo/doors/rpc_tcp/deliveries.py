@@ -36,7 +36,7 @@ class Subscriptions:
         actor = connection.engine.queue(wanted.queue)
         number = wanted.subscription
         waiter = actor.subscribe(
-            wanted.prefetch,
+            max(0, wanted.prefetch - wanted.held),
             lambda delivery: connection.send(delivery_frame(actor, delivery, 0, number)),
             lambda error: self._ended(connection, number, error),
             consumer=wanted.consumer,

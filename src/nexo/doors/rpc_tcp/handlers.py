@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from nexo.doors.rpc_tcp.calls import call
 from nexo.doors.rpc_tcp.deliveries import delivery_frame, wire_parts
+from nexo.engine.types import Delivery
 from nexo.vocabulary.limits import REASON_CHARS_MAX, RECEIPT_RANGES_STEP
 from nexo.vocabulary.start import Start
+from nexo.vocabulary.states import State
 from nexo.wire import commands
 from nexo.wire.columns import decode_given, encode_parts
 from nexo.wire.frame import Kind
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from nexo.doors.rpc_tcp.connection import Connection
     from nexo.engine.followers import Found
     from nexo.engine.queue_actor import QueueActor
-    from nexo.engine.types import Accepted, Delivery
+    from nexo.engine.types import Accepted
 
     Ranges = list[tuple[int, int, int]]  # lease, first, end
     Handler = Callable[[Connection, int, bytes, memoryview], None]
@@ -50,19 +52,24 @@ def _pop(connection: Connection, correlation: int, head: bytes, body: memoryview
         return
 
     async def work() -> None:
-        delivery = await actor.pop(
-            pop.count,
-            wait_ms=pop.wait_ms,
-            bytes_max=pop.bytes_max,
-            consumer=connection.name,
-            visibility_ms=pop.visibility_ms,
-            one_ack=pop.one_ack,
-        )
+        try:
+            delivery = await actor.pop(
+                pop.count,
+                wait_ms=pop.wait_ms,
+                bytes_max=pop.bytes_max,
+                consumer=connection.name,
+                visibility_ms=pop.visibility_ms,
+                one_ack=pop.one_ack,
+            )
+        except asyncio.CancelledError:
+            if not connection.is_left:
+                raise
+            delivery = Delivery(0, 0, State.READY, [])
         if pop.ahead and delivery.parts:
             connection.aheads[pop.queue] = (actor.queue.incarnation, delivery.lease)
         connection.send(delivery_frame(actor, delivery, correlation))
 
-    connection.spawn(work(), correlation)
+    connection.spawn_waiting(work(), correlation)
 
 
 def _pop_at_once(connection: Connection, actor: QueueActor, pop: commands.Pop) -> Delivery | None:
