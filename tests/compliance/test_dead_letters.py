@@ -255,3 +255,16 @@ def test_a_deleted_dead_letter_queue_stays_deleted(sqs: Any, queue: Queue, dead:
     fail_once(queue)
     assert queue.receive() == []
     assert dead.one(wait=5)["Body"] == "poison"
+
+
+def test_a_message_in_flight_moves_to_a_queue_created_meanwhile(
+    sqs: Any, queue: Queue, dead: Queue
+) -> None:
+    """It needs no further receive: it moves when its visibility timeout ends."""
+    queue.redrive_to(dead, attempts=1)
+    sqs.delete_queue(QueueUrl=dead.url)
+    queue.send("poison")
+    queue.one(VisibilityTimeout=1)
+    sqs.create_queue(QueueName=dead.name)
+    assert dead.one(wait=5)["Body"] == "poison"
+    assert queue.receive() == []

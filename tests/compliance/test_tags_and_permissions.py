@@ -152,3 +152,13 @@ def test_wrong_permissions(queue: Queue) -> None:
     with refused("OverLimit"):
         permit(queue, "eight", *seven, "ListDeadLetterSourceQueues")
     assert [statement["Sid"] for statement in policy(queue)["Statement"]] == ["seven"]
+
+
+def test_a_policy_is_kept_and_not_evaluated(sqs: Any, queue: Queue) -> None:
+    """As the manual says: a Deny blocks nothing."""
+    statement = {"Effect": "Deny", "Principal": "*", "Action": "sqs:*", "Resource": queue.arn}
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+    sqs.set_queue_attributes(QueueUrl=queue.url, Attributes={"Policy": policy})
+    assert queue.attributes("Policy")["Policy"] == policy
+    queue.send("all the same")
+    assert queue.bodies() == ["all the same"]

@@ -227,7 +227,7 @@ def test_long_addresses_are_not_remembered() -> None:
         url = f"http://{'x' * 10_000}/{number}/orders"
         assert addresses.name_of(url, addresses.default) == "orders"
     addresses.name_of("http://a/000000000000/orders/", addresses.default)
-    assert len(addresses._resolved) == 1
+    assert len(addresses.resolved) == 1
 
 
 def test_a_trace_that_is_none_is_not_kept(door: Door) -> None:

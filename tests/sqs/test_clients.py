@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -70,3 +71,14 @@ def test_it_cannot_be_closed(door: Door) -> None:
     (shown,) = connections(door)
     with nexo.connect(door.broker.url) as client, pytest.raises(nexo.InvalidArgument):
         client.close_connection(shown.number)
+
+
+def test_who_calls_again_stays(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Room is made by who has been silent the longest, not by who came first."""
+    monkeypatch.setattr(clients, "SQS_CLIENTS_MAX", 3)
+    door.json("CreateQueue", QueueName=QUEUE)
+    for number in (0, 1, 2, 0, 1, 3):
+        receive(door, f"program/{number}")
+        time.sleep(0.002)  # the order is that of milliseconds
+    told = {each.software for each in connections(door)}
+    assert told == {"program/0", "program/1", "program/3"}

@@ -164,6 +164,29 @@ def test_who_hangs_up_as_a_message_comes_does_not_hide_it(fifo: bool) -> None:
     in_virtual_time(tested)
 
 
+def test_long_polls_of_about_the_same_time_end_together_and_none_too_early() -> None:
+    async def tested(engine: Engine) -> None:
+        app = SqsApp(engine)
+        await ask(app, "CreateQueue", QueueName="q")
+        loop = asyncio.get_running_loop()
+        ended: list[float] = []
+
+        async def poll(wait_s: int) -> None:
+            began = loop.time()
+            await ask(app, "ReceiveMessage", QueueUrl="q", WaitTimeSeconds=wait_s)
+            ended.append(loop.time())
+            assert wait_s - 0.001 <= loop.time() - began <= wait_s + 0.051
+
+        polls = []
+        for number in range(100):
+            polls.append(asyncio.ensure_future(poll(1 + number % 2)))
+            await asyncio.sleep(0.003)
+        await asyncio.gather(*polls)
+        assert len({round(each, 3) for each in ended}) <= 2 * (0.3 / 0.05 + 1)
+
+    in_virtual_time(tested)
+
+
 @pytest.mark.parametrize("receives", [1, 2])
 @pytest.mark.parametrize("restarts_from", ["", "records", "a snapshot"])
 def test_a_message_is_held_for_twelve_hours_at_most(

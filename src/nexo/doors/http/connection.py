@@ -47,6 +47,7 @@ class Hall:
         self.front = front
         self.crowd = crowd
         self.date = b""  # the line of an answer's head
+        self.ok = b""  # how an answer without trouble begins: its first line, and the date
         self.connections: set[HttpConnection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self._emptied: asyncio.Event | None = None
@@ -55,6 +56,7 @@ class Hall:
 
     def set_date(self) -> None:
         self.date = f"date: {formatdate(usegmt=True)}\r\n".encode()
+        self.ok = STATUS_LINES[HTTPStatus.OK] + self.date
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
@@ -101,9 +103,9 @@ class HttpConnection(asyncio.Protocol):
         "_answering",
         "_crowd",
         "_drained",
+        "_fields",
         "_has_whole",
         "_head_bytes",
-        "_headers",
         "_is_going",
         "_is_open",
         "_is_paused",
@@ -111,6 +113,7 @@ class HttpConnection(asyncio.Protocol):
         "_loop",
         "_parser",
         "_reading",
+        "_repeated",
         "_table",
         "_url",
         "_waiting",
@@ -144,7 +147,8 @@ class HttpConnection(asyncio.Protocol):
         self._writes = True  # the client takes what is written
         self._drained: asyncio.Event | None = None
         self._url = b""
-        self._headers: Any = []
+        self._fields: Any = {}  # the headers of the request that comes, by their name
+        self._repeated: list[tuple[bytes, bytes]] = []  # those that came again, as they were before
         self._reading: Exchange | None = None  # the body of this one is still to come
         self._has_whole = False  # one came to its end in what is being parsed
         self._answering: Exchange | None = None
@@ -233,15 +237,19 @@ class HttpConnection(asyncio.Protocol):
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers.append((name.lower(), value))
+        name = name.lower()
+        fields = self._fields
+        if name in fields:
+            self._repeated.append((name, fields[name]))
+        fields[name] = value
 
     def on_headers_complete(self) -> None:
-        headers, url = self._headers, self._url
+        fields, repeated, url = self._fields, self._repeated, self._url
         # Less came in all than a head may have, nearly always; else it is counted.
-        if self._head_bytes > HTTP_HEAD_BYTES_MAX or len(headers) > HTTP_HEADERS_MAX:
+        if self._head_bytes > HTTP_HEAD_BYTES_MAX or len(fields) + len(repeated) > HTTP_HEADERS_MAX:
             self._check_head()
         self._head_bytes = 0
-        self._headers = _NOWHERE
+        self._fields = _NOWHERE
         if url == b"/":
             raw_path, path, query = url, "/", b""
         else:
@@ -254,9 +262,12 @@ class HttpConnection(asyncio.Protocol):
         method = parser.get_method()
         keep_alive = parser.should_keep_alive()
         exchange = Exchange(
-            self, _METHODS.get(method) or method.decode("ascii"), raw_path, path, query, headers
+            self, _METHODS.get(method) or method.decode("ascii"), raw_path, path, query, fields
         )
-        if not keep_alive or b"connection" in exchange.fields:
+        if repeated:
+            exchange.repeated = repeated
+            self._repeated = []
+        if not keep_alive or b"connection" in fields:
             # Only then it can be another version than 1.1, and asking for it takes its time.
             exchange.version = version = parser.get_http_version()
             exchange.keep_alive = keep_alive and version != "1.0"
@@ -269,14 +280,12 @@ class HttpConnection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         reading = self._reading
-        if reading is not None:
-            reading.add(body)
-            if reading.size > HTTP_BODY_AHEAD_BYTES:
-                self._pause_reading()
+        if reading is not None and reading.add(body) > HTTP_BODY_AHEAD_BYTES:
+            self._pause_reading()
 
     def on_message_complete(self) -> None:
         self._url = b""
-        self._headers = []
+        self._fields = {}
         reading = self._reading
         if reading is not None:
             self._reading = None
@@ -284,10 +293,10 @@ class HttpConnection(asyncio.Protocol):
             reading.complete()
 
     def _check_head(self) -> None:
-        size = len(self._url)
-        for name, value in self._headers:
+        size, headers = len(self._url), [*self._repeated, *self._fields.items()]
+        for name, value in headers:
             size += len(name) + len(value) + _HEAD_LINE_BYTES
-        if size > HTTP_HEAD_BYTES_MAX or len(self._headers) > HTTP_HEADERS_MAX:
+        if size > HTTP_HEAD_BYTES_MAX or len(headers) > HTTP_HEADERS_MAX:
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
             raise _HeadTooLarge  # so that the parser goes no further
 
@@ -448,7 +457,10 @@ class _HeadTooLarge(Exception):
 class _Nowhere:
     """Takes the headers that come behind a body: nobody reads them, however many they are."""
 
-    def append(self, _: object) -> None:
+    def __contains__(self, _: object) -> bool:
+        return False
+
+    def __setitem__(self, _: object, value: object) -> None:
         pass
 
 

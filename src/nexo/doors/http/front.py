@@ -83,7 +83,16 @@ class Front:
         self._apps[path] = app
 
     def begin(self, exchange: Exchange) -> None:
-        if self._no_other_sites and _refuses_other_site(exchange):
+        fields = exchange.fields
+        if (
+            self._no_other_sites
+            and (
+                b"origin" in fields
+                or b"sec-fetch-site" in fields
+                or (b"user-agent" in fields and fields[b"user-agent"].startswith(_BROWSER))
+            )
+            and _refuses_other_site(exchange)
+        ):
             return
         path = exchange.path
         if path == "/":  # nearly all
@@ -177,14 +186,8 @@ def _lines(headers: Headers) -> bytes:
 
 
 def _refuses_other_site(exchange: Exchange) -> bool:
-    """Answer a browser that another site sent here; whether it was one."""
-    fields = exchange.fields
-    is_browser = (
-        b"origin" in fields
-        or b"sec-fetch-site" in fields
-        or fields.get(b"user-agent", b"")[: len(_BROWSER)] == _BROWSER
-    )
-    if not is_browser or _is_ours(fields, exchange):
+    """Answer a browser that another site sent here; whether one did."""
+    if _is_ours(exchange.fields, exchange):
         return False
     headers, body = _refused(_REFUSAL)
     exchange.reply(_REFUSAL.http_status, _lines(headers), body)

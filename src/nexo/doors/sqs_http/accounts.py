@@ -13,7 +13,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+from msgspec.structs import replace
+
 from nexo.access.caller import ANYONE
+from nexo.access.caller import Caller as Rights
 from nexo.access.sigv4 import Claim
 from nexo.access.sigv4 import Request as SignedRequest
 from nexo.access.sigv4 import scope_of as signed_scope_of
@@ -24,7 +28,6 @@ from nexo.vocabulary.names import scope_of
 from nexo.vocabulary.sqs import DEFAULT_ACCOUNT, DEFAULT_REGION
 
 if TYPE_CHECKING:
-    from nexo.access.caller import Caller as Rights
     from nexo.access.guard import Guard
     from nexo.access.signature import Scope
     from nexo.doors.http.exchange import Exchange
@@ -46,9 +49,12 @@ class Place(NamedTuple):
     region: str
 
 
-class Caller(NamedTuple):
+class Caller(msgspec.Struct, frozen=True):
+    """`is_default`: of the broker's own account, which messages need not name as their sender."""
+
     place: Place  # the account and the region that are meant unless an address says otherwise
     sender_id: str
+    is_default: bool
     access_key_id: str = ""
     rights: Rights = ANYONE
 
@@ -56,7 +62,7 @@ class Caller(NamedTuple):
 class Callers:
     def __init__(self, default: Place, guard: Guard) -> None:
         self._default = default
-        self._anyone = Caller(default, default.account)
+        self._anyone = Caller(default, default.account, is_default=True)
         self._guard = guard
         self._known: dict[tuple[str, str], Caller] = {}
         self._spelled: dict[bytes, Caller] = {}
@@ -70,10 +76,10 @@ class Callers:
                 scope = signed_scope_of(None, request.query)
                 return self._anyone if scope is None else self._called(scope)
             # The signature differs with every request, what it is signed for does not.
-            key = authorization[authorization.find(_CREDENTIAL) : authorization.find(b",")]
+            key = authorization.partition(b",")[0]
             return self._spelled.get(key) or self._unverified(authorization, key)
         found = self._guard.admit_head(request.headers, request.query, request.peer, DOOR)
-        return found if isinstance(found, Claim) else self._anyone._replace(rights=found)
+        return found if isinstance(found, Claim) else replace(self._anyone, rights=found)
 
     def prove(self, request: Exchange, announced: Claim, body: bytes) -> Caller:
         """The caller of a request that is there as a whole, before anything is made of it."""
@@ -81,7 +87,7 @@ class Callers:
             request.method, request.raw_path, request.query, request.headers, body
         )
         rights, scope = self._guard.admit_signed(signed, announced, request.peer, DOOR)
-        return self._called(scope)._replace(rights=rights)
+        return replace(self._called(scope), rights=rights)
 
     def _unverified(self, authorization: bytes, key: bytes) -> Caller:
         """By what a request says of itself; `key` is what of it is remembered."""
@@ -89,8 +95,8 @@ class Callers:
         caller = self._anyone if scope is None else self._called(scope)
         if len(self._spelled) >= _KNOWN_MAX:
             self._spelled.clear()
-        if key.startswith(_CREDENTIAL) and len(key) < _CREDENTIAL_BYTES_MAX:
-            self._spelled[key] = caller
+        if _CREDENTIAL in key and len(key) < _CREDENTIAL_BYTES_MAX:
+            self._spelled[key] = caller  # only the first credential counts, and this holds it
         return caller
 
     def _called(self, scope: Scope) -> Caller:
@@ -99,7 +105,8 @@ class Callers:
         if known is None:
             account = scope.account or self._default.account
             region = scope.region if _REGION.fullmatch(scope.region) else self._default.region
-            known = Caller(Place(account, region), account, scope.access_key_id)
+            is_default = account == self._default.account
+            known = Caller(Place(account, region), account, is_default, scope.access_key_id)
             if len(self._known) >= _KNOWN_MAX:
                 self._known.clear()
             self._known[key] = known
@@ -109,26 +116,23 @@ class Callers:
 class Addresses:
     def __init__(self, account: str = DEFAULT_ACCOUNT, region: str = DEFAULT_REGION) -> None:
         self.default = Place(account, region)
-        self._resolved: dict[tuple[str, Place], str] = {}
+        self.resolved: dict[tuple[str, Place], str] = {}  # what `name_of` found of late
 
     def name_of(self, queue_url: str, caller: Place) -> str:
         """The queue that a URL means, whatever its host; or a plain name of the caller's."""
-        key = (queue_url, caller)
-        name = self._resolved.get(key)
-        if name is None:
-            # Only what stands last counts: a long one is not parted into millions of pieces.
-            path = queue_url.split("?", 1)[0].rstrip("/")
-            segments = [part for part in path.rsplit("/", 2) if part]
-            account = segments[-2] if len(segments) > 1 else ""
-            if not (len(account) == 12 and account.isdecimal()):
-                account = caller.account
-            plain = segments[-1] if segments else ""
-            name = self.scoped(plain, Place(account, caller.region))
-            # What is longer is nobody's queue, and must not fill the memory.
-            if len(queue_url) <= SQS_QUEUE_URL_CHARS_REMEMBERED:
-                if len(self._resolved) >= _RESOLVED_MAX:
-                    self._resolved.clear()
-                self._resolved[key] = name
+        # Only what stands last counts: a long one is not parted into millions of pieces.
+        path = queue_url.split("?", 1)[0].rstrip("/")
+        segments = [part for part in path.rsplit("/", 2) if part]
+        account = segments[-2] if len(segments) > 1 else ""
+        if not (len(account) == 12 and account.isdecimal()):
+            account = caller.account
+        plain = segments[-1] if segments else ""
+        name = self.scoped(plain, Place(account, caller.region))
+        # What is longer is nobody's queue, and must not fill the memory.
+        if len(queue_url) <= SQS_QUEUE_URL_CHARS_REMEMBERED:
+            if len(self.resolved) >= _RESOLVED_MAX:
+                self.resolved.clear()
+            self.resolved[queue_url, caller] = name
         return name
 
     def scoped(self, plain: str, place: Place) -> str:

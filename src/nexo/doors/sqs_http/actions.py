@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,6 +16,7 @@ from nexo.doors.sqs_http.delete_message import (
     delete_message,
     delete_message_batch,
 )
+from nexo.doors.sqs_http.errors import missing
 from nexo.doors.sqs_http.move_tasks import (
     cancel_message_move_task,
     list_message_move_tasks,
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from nexo.doors.sqs_http.call import Call, Later, Taken
+    from nexo.doors.sqs_http.errors import SqsError
 
     # An action is done at once, or when the disk has it, or after some waiting.
     Result = shapes.Shape | None
@@ -47,12 +50,22 @@ if TYPE_CHECKING:
 
 
 class Action:
-    """`decode` takes JSON; `required` are the fields that a request must have, each with its name
-    on the wire. Who calls it must be allowed what its `operation` needs."""
+    """`decode` takes JSON; `required` gives the values of the fields that a request must have. Who
+    calls it must be allowed what its `operation` needs."""
 
-    __slots__ = ("decode", "handler", "name", "operation", "request", "required")
+    __slots__ = (
+        "_lacking",
+        "decode",
+        "handler",
+        "is_audited",
+        "name",
+        "operation",
+        "request",
+        "required",
+    )
 
     decode: Callable[[bytes], shapes.Shape]
+    required: Callable[[shapes.Shape], tuple[Any, ...]]
 
     def __init__(self, name: str, request: type[shapes.Shape], handler: Handler) -> None:
         self.name = name
@@ -60,18 +73,31 @@ class Action:
         self.request = request
         self.handler = handler
         self.decode = self._first_decode
+        self.is_audited = self.operation.is_audited
         words = dict(zip(request.__struct_encode_fields__, request.__struct_fields__, strict=True))
-        self.required = [(words[name], name) for name in shapes.REQUIRED.get(request, ())]
+        self._lacking = [(words[name], name) for name in shapes.REQUIRED.get(request, ())]
+        self.required = _values_of([field for field, _ in self._lacking])
 
     def _first_decode(self, body: bytes) -> shapes.Shape:
         """Not at the start: most brokers never need most of the decoders."""
         self.decode = msgspec.json.Decoder(self.request).decode
         return self.decode(body)
 
+    def lack(self, request: shapes.Shape) -> SqsError:
+        """Why a request that lacks a field is refused: the first of those that it lacks."""
+        return missing(next(n for f, n in self._lacking if getattr(request, f) is None))
+
     @property
     def is_change(self) -> bool:
         """Whether anything is different afterwards; a receive puts messages in flight."""
         return not self.name.startswith(("Get", "List"))
+
+
+def _values_of(fields: list[str]) -> Callable[[shapes.Shape], tuple[Any, ...]]:
+    """One call in C for all of them, for the hot path."""
+    if not fields:
+        return lambda _: ()
+    return attrgetter(*fields, *fields[:1])  # of one alone it would give no tuple
 
 
 # What each action is, in the words of all doors. Tags and policies are kept with the settings.

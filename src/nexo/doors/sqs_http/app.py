@@ -30,7 +30,7 @@ from nexo.doors.sqs_http.actions import ACTIONS, STS_ACTIONS, Action
 from nexo.doors.sqs_http.call import TAKEN, Call, Door, Later
 from nexo.doors.sqs_http.clients import Clients
 from nexo.doors.sqs_http.delete_message import Deletes
-from nexo.doors.sqs_http.errors import SqsError, missing
+from nexo.doors.sqs_http.errors import SqsError
 from nexo.doors.sqs_http.queues import Pauses
 from nexo.doors.sqs_http.receive_message import Receives
 from nexo.doors.sqs_http.sends import Sends
@@ -86,10 +86,9 @@ class SqsApp:
             Receives(),
             Deletes(),
             Clients(engine),
+            _new_life(),
         )
         # The id of a request is unlike any other, and cheap: this life of the door, and a number.
-        life = secrets.token_hex(10)
-        self._life = f"{life[:8]}-{life[8:12]}-4{life[12:15]}-8{life[15:18]}-".encode()
         self._numbers = count(_NUMBER_FIRST + secrets.randbits(32))
         self._targets = {(_TARGET + name.encode()): action for name, action in ACTIONS.items()}
 
@@ -98,7 +97,7 @@ class SqsApp:
         is_query = b"x-amz-target" not in fields and not fields.get(
             b"content-type", b""
         ).startswith(_JSON_PREFIX)
-        call = Call(self._door, exchange, b"%b%x" % (self._life, next(self._numbers)), is_query)
+        call = Call(self._door, exchange, next(self._numbers), is_query)
         if is_query and exchange.method != "POST" and not _has_action(exchange.query):
             call.answer_nowhere()
             return
@@ -106,10 +105,10 @@ class SqsApp:
             announced = self._callers.announce(exchange)
             if not exchange.is_whole:
                 exchange.spawn(self._when_whole(call, announced))
-            elif exchange.size <= (SQS_FORM_BYTES_MAX if is_query else SQS_BODY_BYTES_MAX):
-                self._go_on(call, announced, exchange.take_body())
-            else:
+            elif exchange.size > (SQS_FORM_BYTES_MAX if is_query else SQS_BODY_BYTES_MAX):
                 call.refuse(_too_large(is_query))
+            else:
+                self._go_on(call, announced, exchange.take_body())
         except (SqsError, NexoError) as error:
             call.refuse(error)
 
@@ -158,12 +157,10 @@ class SqsApp:
             target = call.exchange.fields.get(b"x-amz-target", b"")
             action = self._targets.get(target) or _other_action(target)
             wanted = _decode(action, body)
-        call.name = action.name
-        call.operation = operation = action.operation
-        for field, name in action.required:
-            if getattr(wanted, field) is None:
-                raise missing(name)
-        if operation.is_audited and self._guard.is_required:
+        call.action = action
+        if None in action.required(wanted):
+            raise action.lack(wanted)
+        if action.is_audited and self._guard.is_required:
             call.answer_later(self._audited(call, action, wanted))
             return
         result = action.handler(call, wanted)
@@ -213,6 +210,11 @@ class SqsApp:
                 "in a web page could do it as well. Use POST, or sign the request.",
                 status=403,
             )
+
+
+def _new_life() -> bytes:
+    drawn = secrets.token_hex(10)
+    return f"{drawn[:8]}-{drawn[8:12]}-4{drawn[12:15]}-8{drawn[15:18]}-".encode()
 
 
 def _other_action(target: bytes) -> Action:

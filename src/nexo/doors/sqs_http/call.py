@@ -15,15 +15,15 @@ from nexo.doors.sqs_http.accounts import STS_NAMESPACE
 from nexo.doors.sqs_http.errors import SqsError, missing, no_such_queue, sqs_error
 from nexo.engine.outcome import outcome_of
 from nexo.vocabulary.errors import NexoError
-from nexo.vocabulary.limits import SQS_TRACE_CHARS_MAX
+from nexo.vocabulary.limits import HTTP_ONE_PART_BYTES, SQS_TRACE_CHARS_MAX
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Coroutine
 
-    from nexo.access.operations import Operation
     from nexo.doors.http.exchange import Exchange
     from nexo.doors.sqs_http.accounts import Addresses, Caller
+    from nexo.doors.sqs_http.actions import Action
     from nexo.doors.sqs_http.clients import Clients
     from nexo.doors.sqs_http.delete_message import Deletes
     from nexo.doors.sqs_http.queues import Pauses
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from nexo.engine.types import Delivery
     from nexo.vocabulary.settings import QueueSettings
 
-JSON_HEAD = b"content-type: application/x-amz-json-1.0\r\nx-amzn-requestid: "
+_JSON_HEAD = b"content-type: application/x-amz-json-1.0\r\nx-amzn-requestid: "
 _XML_HEAD = b"content-type: text/xml\r\nx-amzn-requestid: "
 _PLAIN_JSON_HEAD = b"content-type: application/json\r\nx-amzn-requestid: "
 _encode_json = msgspec.json.Encoder().encode
@@ -77,7 +77,9 @@ class Door:
         receives: Receives,
         deletes: Deletes,
         clients: Clients,
+        life: bytes,
     ) -> None:
+        """`life` is what the ids of all requests begin with."""
         self.engine = engine
         self.addresses = addresses
         self.pauses = pauses
@@ -85,40 +87,49 @@ class Door:
         self.receives = receives
         self.deletes = deletes
         self.clients = clients
+        self.life = life
+        self.json_head = _JSON_HEAD + life
         self.waits: set[asyncio.Task[Delivery]] = set()  # long polls, which end when it closes
 
 
 class Call:
     __slots__ = (
-        "addresses",
+        "action",
         "caller",
         "door",
         "elsewhere",
-        "engine",
         "exchange",
         "is_query",
-        "name",
-        "operation",
-        "request_id",
+        "number",
         "then",
     )
 
-    name: str  # of the action, once it is known
-    operation: Operation  # what it is, in the words of all doors
+    action: Action  # once it is known
     caller: Caller
 
-    def __init__(self, door: Door, exchange: Exchange, request_id: bytes, is_query: bool) -> None:
+    def __init__(self, door: Door, exchange: Exchange, number: int, is_query: bool) -> None:
         self.door = door
-        self.engine = door.engine
-        self.addresses = door.addresses
         self.exchange = exchange
-        self.request_id = request_id
+        self.number = number
         self.is_query = is_query
-        self.elsewhere: dict[str, QueueSettings | None] = {}  # queues of other shards that it names
+        # Queues of other shards that it names, if it names any.
+        self.elsewhere: dict[str, QueueSettings | None] | None = None
         # Of an answer that waits for the disk.
         self.then: Callable[[Any], Shape | bytes | None] | None = None
 
     # -- What is meant ------------------------------------------------------------------------
+
+    @property
+    def engine(self) -> Engine:
+        return self.door.engine
+
+    @property
+    def addresses(self) -> Addresses:
+        return self.door.addresses
+
+    @property
+    def request_id(self) -> bytes:
+        return b"%b%x" % (self.door.life, self.number)
 
     @property
     def trace(self) -> str | None:
@@ -131,12 +142,19 @@ class Call:
         """The queue that a request names."""
         if not queue_url:
             raise missing("QueueUrl")
-        return self.named(self.addresses.name_of(queue_url, self.caller.place))
+        door, caller = self.door, self.caller
+        addresses, place = door.addresses, caller.place
+        name = addresses.resolved.get((queue_url, place)) or addresses.name_of(queue_url, place)
+        if caller.rights.is_bound:
+            self.check(name)
+        found = door.engine.queues.get(name)
+        if found is None:
+            raise no_such_queue()
+        return found
 
     def named(self, name: str) -> QueueActor:
         """The queue of this name, if the caller may do with it what the action does."""
-        if self.caller.rights.is_bound:
-            self.check(name)
+        self.check(name)
         found = self.engine.queues.get(name)
         if found is None:
             raise no_such_queue()
@@ -145,19 +163,23 @@ class Call:
     async def learn(self, name: str) -> None:
         """Look at a queue that the request names, if that is in another shard of a cluster."""
         if self.engine.transfers.is_elsewhere(name):
+            if self.elsewhere is None:
+                self.elsewhere = {}
             self.elsewhere[name] = await self.engine.settings_of(name)
 
     def settings_of(self, name: str) -> QueueSettings | None:
         """Those of a queue of this shard, or of one that was learned of."""
         found = self.engine.queues.get(name)
-        return self.elsewhere.get(name) if found is None else found.settings
+        if found is not None:
+            return found.settings
+        return None if self.elsewhere is None else self.elsewhere.get(name)
 
     def check(self, name: str, on: On = On.QUEUE) -> None:
         """Raise unless the caller may do what the action does with the queue of this name; `on`
         says what it is to the action, which may name a second one."""
         rights = self.caller.rights
         if rights.is_bound:
-            rights.check_any(self.operation.actions_on(on), name)
+            rights.check_any(self.action.operation.actions_on(on), name)
 
     def url_of(self, name: str) -> str:
         return self.addresses.url_of(name, self.exchange.origin)
@@ -208,8 +230,12 @@ class Call:
             body = b"{}"
         else:
             body = result if isinstance(result, bytes) else _encode_json(result)
-        head = b"%b%b\r\ncontent-length: %d\r\n" % (JSON_HEAD, self.request_id, len(body))
-        self.exchange.reply(200, head, body)
+        exchange, size = self.exchange, len(body)
+        if size < HTTP_ONE_PART_BYTES and exchange.method == "POST":  # nearly all
+            told = self.door.json_head, self.number, size, body
+            exchange.reply_ok(b"%b%x\r\ncontent-length: %d\r\n\r\n%b" % told)
+        else:
+            exchange.reply(200, self._head(_JSON_HEAD, size), body)
 
     def refuse(self, error: NexoError | SqsError) -> None:
         refused = sqs_error(error)
@@ -219,16 +245,14 @@ class Call:
             return
         told = _encode_json({"__type": refused.type_name, "message": refused.message})
         code = f"x-amzn-query-error: {refused.code};{refused.fault}\r\n".encode()
-        head = b"%b%b\r\ncontent-length: %d\r\n" % (JSON_HEAD, self.request_id, len(told))
-        self.exchange.reply(refused.status, head + code, told)
+        self.exchange.reply(refused.status, self._head(_JSON_HEAD, len(told)) + code, told)
 
     def answer_nowhere(self) -> None:
         """There is no action, and no protocol to say so in."""
         self.answer_xml(404, b"<UnknownOperationException/>\n")
 
     def answer_xml(self, status: int, body: bytes) -> None:
-        head = b"%b%b\r\ncontent-length: %d\r\n" % (_XML_HEAD, self.request_id, len(body))
-        self.exchange.reply(status, head, body)
+        self.exchange.reply(status, self._head(_XML_HEAD, len(body)), body)
 
     @property
     def _wants_json(self) -> bool:
@@ -237,13 +261,15 @@ class Call:
     def _answer_query(self, result: Shape | None) -> None:
         request_id = self.request_id.decode()
         if self._wants_json:
-            body = query.json_result(self.name, result, request_id)
+            body = query.json_result(self.action.name, result, request_id)
         else:
-            space = STS_NAMESPACE if self.name == "GetCallerIdentity" else query.NAMESPACE
-            body = query.xml_result(self.name, result, request_id, space)
+            space = STS_NAMESPACE if self.action.name == "GetCallerIdentity" else query.NAMESPACE
+            body = query.xml_result(self.action.name, result, request_id, space)
         self._tell(200, body)
 
     def _tell(self, status: int, body: bytes) -> None:
         kind = _PLAIN_JSON_HEAD if self._wants_json else _XML_HEAD
-        head = b"%b%b\r\ncontent-length: %d\r\n" % (kind, self.request_id, len(body))
-        self.exchange.reply(status, head, body)
+        self.exchange.reply(status, self._head(kind, len(body)), body)
+
+    def _head(self, kind: bytes, size: int) -> bytes:
+        return b"%b%b\r\ncontent-length: %d\r\n" % (kind, self.request_id, size)

@@ -24,23 +24,29 @@ if TYPE_CHECKING:
     from nexo.doors.sqs_http.call import Call
     from nexo.engine.engine import Engine
 
+    Key = tuple[str, str, str, bytes]  # address, access key, token, software
+
 
 class Clients:
-    """Those that have called lately, the one that has been silent the longest first."""
+    """Those that have called lately, in the order of the calls after which they were last put in
+    order: who calls again is only marked, and goes to the end when somebody has to make room."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._known: dict[tuple[str, str, str, bytes], Client] = {}
+        self._known: dict[Key, Client] = {}
         self._sweeping: asyncio.TimerHandle | None = None
 
     def received(self, call: Call, queue: str) -> None:
         """It asked for messages of a queue, whether or not there were any."""
         now_ms = self._engine.wall_ms()
-        self._of(call, now_ms).tally(queue, now_ms)
+        client = self._of(call, now_ms)
+        if queue not in client.tallies:
+            client.begin(queue, now_ms)
 
     def deleted(self, call: Call, queue: str, count: int) -> None:
         now_ms = self._engine.wall_ms()
-        tally = self._of(call, now_ms).tally(queue, now_ms)
+        client = self._of(call, now_ms)
+        tally = client.tallies.get(queue) or client.begin(queue, now_ms)
         if tally is not None:
             tally.add(count, now_ms)
 
@@ -54,22 +60,38 @@ class Clients:
     def _of(self, call: Call, now_ms: int) -> Client:
         exchange, caller = call.exchange, call.caller
         rights = caller.rights
+        agent = exchange.fields.get(b"user-agent", b"")
+        if len(agent) > SQS_CLIENT_CHARS_MAX:
+            agent = agent[:SQS_CLIENT_CHARS_MAX]
         token = rights.name if rights.is_bound else ""
-        agent = exchange.fields.get(b"user-agent", b"")[:SQS_CLIENT_CHARS_MAX]
         key = (exchange.peer, caller.access_key_id, token, agent)
-        client = self._known.pop(key, None)
+        client = self._known.get(key)
         if client is None:
-            client = Client(self._engine, *key, now_ms)
-            client.number = self._engine.connections.add(client)
-            if len(self._known) >= SQS_CLIENTS_MAX:
-                self._forget(next(iter(self._known)))
-            if self._sweeping is None:
-                self._sweep_later()
+            client = self._add(key, now_ms)
         client.last_ms = now_ms
-        self._known[key] = client
         return client
 
-    def _forget(self, key: tuple[str, str, str, bytes]) -> None:
+    def _add(self, key: Key, now_ms: int) -> Client:
+        if len(self._known) >= SQS_CLIENTS_MAX:
+            self._forget(self._silent_longest())
+        client = self._known[key] = Client(self._engine, *key, now_ms)
+        client.number = self._engine.connections.add(client)
+        if self._sweeping is None:
+            self._sweep_later()
+        return client
+
+    def _silent_longest(self) -> Key:
+        """Who has called since its place was found gets another, at the end; each at most once."""
+        for _ in range(len(self._known)):
+            key = next(iter(self._known))
+            client = self._known[key]
+            if client.last_ms == client.placed_ms:
+                return key
+            client.placed_ms = client.last_ms
+            self._known[key] = self._known.pop(key)
+        return next(iter(self._known))
+
+    def _forget(self, key: Key) -> None:
         self._engine.connections.remove(self._known.pop(key).number)
 
     def _sweep_later(self) -> None:
@@ -79,12 +101,10 @@ class Clients:
     def _sweep(self) -> None:
         self._sweeping = None
         silent_since_ms = self._engine.wall_ms() - SQS_CLIENT_SILENT_MS
-        while self._known:
-            key, client = next(iter(self._known.items()))
-            if client.last_ms > silent_since_ms:
-                self._sweep_later()
-                return
+        for key in [k for k, client in self._known.items() if client.last_ms <= silent_since_ms]:
             self._forget(key)
+        if self._known:
+            self._sweep_later()
 
 
 class Client:
@@ -94,20 +114,20 @@ class Client:
         self, engine: Engine, peer: str, access_key_id: str, token: str, agent: bytes, now_ms: int
     ) -> None:
         self.number = 0
-        self.last_ms = now_ms
+        self.last_ms = self.placed_ms = now_ms  # when it called; and when it had, to find its place
         self._engine = engine
         self._peer = peer
         self._name = access_key_id
         self._token = token
         self._software = agent.decode("latin-1").partition(" ")[0]
         self._since_ms = now_ms
-        self._tallies: dict[str, AckTally] = {}
+        self.tallies: dict[str, AckTally] = {}  # by queue
 
-    def tally(self, queue: str, now_ms: int) -> AckTally | None:
-        """Of one queue; None: of so many, not all are told."""
-        tally = self._tallies.get(queue)
-        if tally is None and len(self._tallies) < SQS_CLIENT_QUEUES_MAX:
-            tally = self._tallies[queue] = AckTally(now_ms)
+    def begin(self, queue: str, now_ms: int) -> AckTally | None:
+        """It has not received from this queue before; None: of so many, not all are told."""
+        if len(self.tallies) >= SQS_CLIENT_QUEUES_MAX:
+            return None
+        tally = self.tallies[queue] = AckTally(now_ms)
         return tally
 
     def figures(self, number: int) -> ConnectionFigures:
@@ -122,7 +142,7 @@ class Client:
                 last_ack_ms=tally.last_ms,
                 state=state_of(0, True, 0, now_ms - tally.last_ms),
             )
-            for queue, tally in self._tallies.items()
+            for queue, tally in self.tallies.items()
         ]
         return ConnectionFigures(
             number=number,

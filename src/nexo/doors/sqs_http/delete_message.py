@@ -45,7 +45,7 @@ def delete_message(call: Call, request: DeleteMessageRequest) -> Taken:
     actor = call.queue(request.queue_url)
     text = request.receipt_handle or ""
     call.door.deletes.add(actor, _receipt(actor, text), text, call)
-    call.door.clients.deleted(call, actor.name, 1)
+    call.door.clients.deleted(call, actor.queue.name, 1)
     return TAKEN
 
 

@@ -30,7 +30,7 @@ _TYPE_CHARS_MAX = 256
 
 def forbidden_in(encoded: bytes) -> str | None:
     """The first character that SQS does not take, of a text in UTF-8."""
-    if encoded.isascii() and b"\0" not in encoded.translate(_MARKED):
+    if encoded.isascii() and 0 not in encoded.translate(_MARKED):
         return None  # nearly all, and this is the quickest way to know
     text = encoded.decode()
     found = None if text.isprintable() else _FORBIDDEN.search(text)

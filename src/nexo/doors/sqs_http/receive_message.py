@@ -17,6 +17,7 @@ from nexo.vocabulary.errors import StaleReceipt
 from nexo.vocabulary.identity import message_id
 from nexo.vocabulary.limits import (
     IN_FLIGHT_MAX,
+    SQS_POLLS_APART_MS,
     SQS_RECEIVES_STEP,
     SQS_RECEIVES_STEP_BYTES,
 )
@@ -73,7 +74,7 @@ def receive_message(call: Call, request: ReceiveMessageRequest) -> Taken:
     names = _NO_NAMES
     if request.attribute_names or request.message_system_attribute_names:
         names = _system_names(call, request)
-    call.door.clients.received(call, actor.name)
+    call.door.clients.received(call, actor.queue.name)
     call.door.receives.add(_Receive(call, actor, request, names, count))
     return TAKEN
 
@@ -248,7 +249,9 @@ async def _wait(
     exchange, rights, waits = call.exchange, call.caller.rights, call.door.waits
     if exchange.is_gone:
         raise Gone
-    pop = asyncio.get_running_loop().create_task(
+    loop = asyncio.get_running_loop()
+    wait_ms += _together_ms(round(loop.time() * 1000) + wait_ms)
+    pop = loop.create_task(
         actor.pop(count, visibility_ms=visibility_ms, one_ack=True, wait_ms=wait_ms)
     )
     waits.add(pop)
@@ -276,6 +279,12 @@ async def _wait(
         rights.forget(end)
         waits.discard(pop)
         pop.cancel()
+
+
+def _together_ms(end_ms: int) -> int:
+    """How much later a long poll ends, so that those of about the same time end in one step of the
+    event loop: to wake up for each of many costs more than to answer them."""
+    return -end_ms % SQS_POLLS_APART_MS
 
 
 def _again(actor: QueueActor, attempt: str, visibility_ms: int | None) -> Delivery | None:

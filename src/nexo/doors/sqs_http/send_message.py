@@ -82,13 +82,14 @@ class Outgoing(NamedTuple):
 
 def send_message(call: Call, request: SendMessageRequest) -> Later | Taken:
     actor = call.queue(request.queue_url)
-    settings = actor.settings
-    if settings.fifo and request.message_group_id is None:
-        raise missing("MessageGroupId")
-    if _is_plain(request) and _keeps_nothing(call, settings):
-        body = _checked_body(request.message_body)
-        _check_size(len(body), settings)
-        if len(body) <= GATHERED_BYTES_MAX and not call.is_query:
+    settings = actor.queue.settings
+    if settings.fifo:
+        if request.message_group_id is None:
+            raise missing("MessageGroupId")
+    elif not call.is_query and _is_plain(request) and _keeps_nothing(call):
+        body = (request.message_body or "").encode()
+        if 0 < len(body) <= settings.max_message_bytes and len(body) <= GATHERED_BYTES_MAX:
+            _check_contents(body)
             call.door.sends.add(actor, body, call)
             return TAKEN
     outgoing = _outgoing(call, settings, request)
@@ -116,7 +117,7 @@ def send_message_batch(
     actor = call.queue(request.queue_url)
     entries = check_entries(request.entries, _ENTRY)
     settings = actor.settings
-    if not settings.fifo and _keeps_nothing(call, settings):
+    if not settings.fifo and _keeps_nothing(call):
         plain = _plain_batch(call, actor, entries)
         if plain is not None:
             return plain
@@ -260,13 +261,9 @@ def _is_plain(given: SendMessageRequest | SendMessageBatchRequestEntry) -> bool:
     )
 
 
-def _keeps_nothing(call: Call, settings: QueueSettings) -> bool:
-    """Whether a plain message needs no attributes of our own, nor an id of deduplication."""
-    return (
-        call.caller.sender_id == call.addresses.default.account
-        and b"x-amzn-trace-id" not in call.exchange.fields
-        and not settings.fifo
-    )
+def _keeps_nothing(call: Call) -> bool:
+    """Whether a plain message of a standard queue needs no attributes of our own."""
+    return call.caller.is_default and b"x-amzn-trace-id" not in call.exchange.fields
 
 
 def _check_size(size: int, settings: QueueSettings) -> None:
@@ -281,6 +278,11 @@ def _checked_body(text: str | None) -> bytes:
     if not text:
         raise missing("MessageBody")
     body = text.encode()
+    _check_contents(body)
+    return body
+
+
+def _check_contents(body: bytes) -> None:
     found = forbidden_in(body)
     if found is not None:
         raise SqsError(
@@ -289,7 +291,6 @@ def _checked_body(text: str | None) -> bytes:
             "of allowed characters is #x9 | #xA | #xD | [#x20-#xD7FF] | [#xE000-#xFFFD] | "
             "[#x10000-#x10FFFF]",
         )
-    return body
 
 
 def _outgoing(
@@ -318,7 +319,7 @@ def _outgoing(
     kept = attributes
     if trace is not None:
         kept = {**kept, TRACE_HEADER: (TEXT, trace)}
-    if call.caller.sender_id != call.addresses.default.account:
+    if not call.caller.is_default:
         kept = {**kept, SENDER_ID: (TEXT, call.caller.sender_id)}
     return Outgoing(
         body,

@@ -12,7 +12,7 @@ from nexo.engine.committer import call_back
 from nexo.engine.outcome import outcome_of
 from nexo.vocabulary.batch import batch_of
 from nexo.vocabulary.errors import InvalidArgument, QueueFull
-from nexo.vocabulary.identity import message_id
+from nexo.vocabulary.identity import first_seq, id_beginning, priority_of
 from nexo.vocabulary.sqs import digest
 
 if TYPE_CHECKING:
@@ -55,8 +55,9 @@ def _pushed(
 ) -> None:
     if error is None:
         incarnation = actor.incarnation
+        beginning = id_beginning(incarnation, 0).encode()
         for (body, call), seq in zip(sends, accepted.seqs(), strict=True):
-            call.done(_sent(incarnation, body, seq))
+            call.done(_sent(incarnation, beginning, body, seq))
     elif isinstance(error, QueueFull | InvalidArgument):  # all were refused, for the sake of some
         for send in sends:
             _push_one(actor, send)
@@ -67,7 +68,9 @@ def _pushed(
 
 def _push_one(actor: QueueActor, send: Send) -> None:
     body, call = send
-    call.then = partial(_sent, actor.incarnation, body)
+    incarnation = actor.incarnation
+    beginning = id_beginning(incarnation, 0).encode()
+    call.then = partial(_sent, incarnation, beginning, body)
     future, failure = outcome_of(actor.push_one, body)
     if failure is None:
         call_back(future, call.told)
@@ -75,7 +78,16 @@ def _push_one(actor: QueueActor, send: Send) -> None:
         call.told(None, failure)
 
 
-def _sent(incarnation: int, body: bytes, seq: int) -> bytes:
-    """What SendMessage answers, written out: there is nothing in it that JSON would escape."""
-    told = f'{{"MD5OfMessageBody":"{digest(body)}","MessageId":"{message_id(incarnation, seq)}"}}'
-    return told.encode()
+def _sent(incarnation: int, beginning: bytes, body: bytes, seq: int) -> bytes:
+    """What SendMessage answers, written out: there is nothing in it that JSON would escape.
+    `beginning` is that of the ids of priority 0, which a message that is nothing but a body has;
+    only one that it repeats may have another."""
+    priority = priority_of(seq)
+    if priority:
+        beginning = id_beginning(incarnation, priority).encode()
+        seq -= first_seq(priority)
+    return b'{"MD5OfMessageBody":"%b","MessageId":"%b%012x"}' % (
+        digest(body).encode(),
+        beginning,
+        seq,
+    )
