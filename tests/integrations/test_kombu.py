@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import sys
@@ -17,7 +18,6 @@ from kombu.asynchronous import Hub
 
 from nexo.integrations import kombu as adapter
 from nexo.integrations import kombu_entry
-from nexo.integrations import kombu_names as names
 from nexo.testing import broker as broker_in_process
 from tests.client.eventually import eventually
 from tests.client.relay import Relay
@@ -108,7 +108,7 @@ def test_a_time_to_come_is_held_by_the_broker(
     [({}, None), ({"eta": None}, None), ({"x-delay": 1500}, 1.5), ({"eta": "1970-01-01"}, 0.0)],
 )
 def test_delays(header: dict[str, Any], delay: float | None) -> None:
-    assert names.delay_of({"headers": header}, 100.0) == delay
+    assert adapter.delay_of({"headers": header}, 100.0) == delay
 
 
 def test_exchanges(connection: Any, name: str) -> None:
@@ -155,6 +155,32 @@ def test_no_more_than_the_prefetch(connection: Any, client: nexo.Client, name: s
         threading.Thread(target=held[0].ack).start()  # as pools do
         connection.drain_events(timeout=5)
         assert [each.payload for each in held] == [0, 1, 2]
+
+
+def test_consumers_of_a_channel_share_its_prefetch(
+    connection: Any, client: nexo.Client, name: str
+) -> None:
+    queues, held = [queue_of(f"{name}-{number}") for number in range(2)], list[Any]()
+    for queue in queues * 2:
+        publish(connection, queue, "a")
+
+    def counts() -> tuple[int, int]:
+        infos = [client.queue(queue.name).info() for queue in queues]
+        return sum(each.in_flight for each in infos), sum(each.ready for each in infos)
+
+    with kombu.Consumer(connection, queues, on_message=held.append, prefetch_count=2):
+        eventually(lambda: counts() == (4, 0))  # two of each are here …
+        while len(held) < 2:
+            connection.drain_events(timeout=10)
+        with pytest.raises(socket.timeout):
+            connection.drain_events(timeout=0.3)
+        assert len(held) == 2  # … and two may be worked on
+        threading.Timer(0.1, held[0].ack).start()
+        began = time.monotonic()
+        connection.drain_events(timeout=60)
+        assert time.monotonic() - began < 30, "nobody was woken by the ack"
+        assert len(held) == 3
+    eventually(lambda: counts() == (2, 1))  # what nobody has seen goes back with the consumer
 
 
 def test_what_is_rejected(connection: Any, client: nexo.Client, name: str) -> None:
@@ -256,9 +282,9 @@ def test_what_processes_left_behind_is_swept() -> None:
         client.create_queue("new", tags={adapter.MARK: str(int(time.time()))})
         client.create_queue("orders")
         client.create_queue("used", tags={adapter.MARK: "1000"})
-        reply = names.topic_name("reply.celery.pidbox", "gone")
+        reply = adapter.topic_name("reply.celery.pidbox", "gone")
         client.create_topic(reply)
-        client.create_topic(names.topic_name("orders", "key"))
+        client.create_topic(adapter.topic_name("orders", "key"))
         with client.queue("used").subscribe(), kombu.Connection(own.url) as connection:
             eventually(lambda: client.queue("used").info().consumers == 1)
             queue_of("temporary", auto_delete=True)(connection.default_channel).declare()
@@ -266,21 +292,21 @@ def test_what_processes_left_behind_is_swept() -> None:
             assert left == {"new", "orders", "used", "temporary"}
             topics = {each.name for each in client.topics()}
             assert reply not in topics
-            assert names.topic_name("orders", "key") in topics
+            assert adapter.topic_name("orders", "key") in topics
 
 
 @pytest.mark.parametrize("name_there", ["celery@host.pidbox", "a b", "x" * 100, "orders"])
 def test_names(name_there: str) -> None:
-    named = names.queue_name(name_there)
-    assert names._NAME.fullmatch(named)
+    named = adapter.queue_name(name_there)
+    assert re.fullmatch(r"[A-Za-z0-9_.-]{1,80}", named)
     assert (named == name_there) == (name_there == "orders")
 
 
 @pytest.mark.parametrize("key", ["", "a.b", "#", "a.*.B_1", "ä@~", "celery"])
 def test_binding_keys_are_read_back(key: str) -> None:
-    assert names.unescaped(names.escaped(key, ".")) == key
-    assert names.topic_name("my.exchange", key).startswith("kombu.my_2E_exchange.")
-    assert len(names.topic_name("e" * 100, key)) <= 80
+    assert adapter.unescaped(adapter.escaped(key, ".")) == key
+    assert adapter.topic_name("my.exchange", key).startswith("kombu.my_2E_exchange.")
+    assert len(adapter.topic_name("e" * 100, key)) <= 80
 
 
 def test_a_broker_that_is_away() -> None:

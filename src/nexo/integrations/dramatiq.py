@@ -79,10 +79,10 @@ class NexoBroker(dramatiq.Broker):
                 self._acks = Acks(self._client)
             return self._client
 
-    def ack(self, delivery: nexo.Message) -> None:
+    def ack(self, delivery: nexo.Message, prefetch: int) -> None:
         """Without keeping a worker waiting for the disk."""
         if self._acks is not None:
-            self._acks.add(delivery)
+            self._acks.add(delivery, prefetch)
 
     def queue(self, name: str) -> nexo.Queue:
         """The queue of Nexo that stands behind one of dramatiq's; it is created if needed."""
@@ -176,10 +176,14 @@ class NexoBroker(dramatiq.Broker):
             raise errors.QueueNotFound(queue_name)
         ends = None if timeout is None else time.monotonic() + timeout / 1000
         with _connection_errors():
-            while self.queue(queue_name).info().depth:
+            while self._depth(queue_name):
                 if ends is not None and time.monotonic() >= ends:
                     raise errors.QueueJoinTimeout(queue_name)
                 time.sleep(JOIN_S)
+
+    def _depth(self, queue_name: str) -> int:
+        self.flush_acks()  # of a worker in this process, as in tests
+        return self.queue(queue_name).info().depth
 
     def close(self) -> None:
         with self._lock:
@@ -214,6 +218,7 @@ class _Consumer(dramatiq.Consumer):
     def __init__(self, broker: NexoBroker, queue: nexo.Queue, prefetch: int, wait_s: float) -> None:
         self._broker = broker
         self._queue = queue
+        self._prefetch = prefetch
         self._wait_s = wait_s
         self._subscription = queue.subscribe_batches(prefetch, prefetch=prefetch, auto_extend=True)
         self._arrived: deque[nexo.Message] = deque()
@@ -237,7 +242,7 @@ class _Consumer(dramatiq.Consumer):
         return None
 
     def ack(self, message: Any) -> None:
-        self._broker.ack(message.delivery)
+        self._broker.ack(message.delivery, self._prefetch)
 
     def nack(self, message: Any) -> None:
         error = message._exception

@@ -15,8 +15,14 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import os
+import re
+import select
+import threading
 import time
 from collections import deque
+from datetime import UTC, datetime
 from queue import Empty
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -25,8 +31,6 @@ from kombu.utils.json import dumps, loads
 
 import nexo
 from nexo.integrations.acks import Acks, bury
-from nexo.integrations.kombu_names import delay_of, queue_name, topic_name, unescaped
-from nexo.integrations.kombu_threads import Bell, Pump
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -42,20 +46,108 @@ DELIVERED_MAX = 100  # messages in one turn of an event loop
 MARK = "kombu.ephemeral"  # the tag of queues that delete themselves: when they were made
 
 
-class QoS(virtual.QoS):
-    """Which messages are not finished; what is said of them goes to the broker."""
+# -- Names and times --------------------------------------------------------------------------
 
-    def ack(self, delivery_tag: str) -> None:
-        self.channel.finish(delivery_tag)
-        super().ack(delivery_tag)
 
-    def reject(self, delivery_tag: str, requeue: bool = False) -> None:
-        self.channel.refuse(delivery_tag, requeue)
-        super().ack(delivery_tag)
+def queue_name(name: str) -> str:
+    """kombu's names may have any characters: those that Nexo has not are replaced."""
+    if re.fullmatch(r"[A-Za-z0-9_.-]{1,80}", name):
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{re.sub(r'[^A-Za-z0-9_.-]', '-', name)[:71]}-{digest}"
+
+
+def topic_name(exchange: str, key: str | None = None) -> str:
+    """The topic of a fanout exchange, or of one binding key of another exchange."""
+    name = f"kombu.{escaped(exchange)}"
+    if key is not None:
+        name += f".{escaped(key, '.')}"
+    return name if len(name) <= 80 else f"kombu.{hashlib.sha256(name.encode()).hexdigest()}"
+
+
+def escaped(text: str, safe: str = "") -> str:
+    return re.sub(rf"[^A-Za-z0-9{safe}-]", lambda found: f"_{ord(found[0]):X}_", text)
+
+
+def unescaped(text: str) -> str:
+    return re.sub(r"_([0-9A-F]+)_", lambda found: chr(int(found[1], 16)), text)
+
+
+def delay_of(message: dict[str, Any], now: float) -> float | None:
+    """How long the broker is to hold a message, in seconds."""
+    headers = message.get("headers") or {}
+    if headers.get("x-delay"):
+        return max(0.0, float(headers["x-delay"]) / 1000)
+    eta = headers.get("eta")
+    if not eta:
+        return None
+    moment = datetime.fromisoformat(eta) if isinstance(eta, str) else eta
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return max(0.0, float(moment.timestamp()) - now)
+
+
+# -- Waiting ----------------------------------------------------------------------------------
+
+
+class Bell:
+    """Wakes the thread that waits for it, or watches its file descriptor."""
+
+    def __init__(self) -> None:
+        self._inside, self._outside = os.pipe()
+        os.set_blocking(self._inside, False)
+        os.set_blocking(self._outside, False)
+
+    def fileno(self) -> int:
+        return self._inside
+
+    def ring(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # it is rung already
+            os.write(self._outside, b"!")
+
+    def hush(self) -> None:
+        """Before one looks: what comes from here on rings again."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._inside, 4096)
+
+    def __del__(self) -> None:
+        os.close(self._inside)
+        os.close(self._outside)
+
+
+class Pump(threading.Thread):
+    """Waits for the messages of one consumer."""
+
+    def __init__(self, channel: Channel, queue: str, no_ack: bool) -> None:
+        super().__init__(name=f"nexo-kombu-{queue}", daemon=True)
+        self.callback = channel.connection._callbacks[queue]
+        self.no_ack = no_ack
+        self.is_stopped = False
+        self._source = channel.queue(queue)
+        self._arrive, self._fail = channel.arrive, channel.connection.fail
+        held = channel.prefetch
+        self._subscription = self._source.subscribe_batches(held, prefetch=held, auto_extend=True)
+        self.start()
+
+    def run(self) -> None:
+        try:
+            for messages in self._subscription:
+                self._arrive(self, messages)
+        except nexo.NexoError as error:
+            if not self.is_stopped:
+                self._fail(error)
+
+    def stop(self) -> None:
+        self.is_stopped = True
+        with contextlib.suppress(nexo.NexoError):
+            self._subscription.close()
+
+    def give_back(self, messages: Iterable[Any]) -> None:
+        """What nobody has seen goes back as if it had never been here."""
+        with contextlib.suppress(nexo.NexoError):
+            self._source.give_back(messages)
 
 
 class Channel(virtual.Channel):
-    QoS = QoS
     supports_fanout = True
     max_priority = 255
     from_transport_options = (*virtual.Channel.from_transport_options, "queue_settings")
@@ -69,15 +161,16 @@ class Channel(virtual.Channel):
         self._tables: dict[Any, tuple[float, Any]] = {}
         super().__init__(connection, **options)
 
-    @property
-    def client(self) -> nexo.Client:
-        connected: nexo.Client = self.connection.nexo
-        return connected
-
     # -- Queues -------------------------------------------------------------------------------
 
-    def _queue(self, name: str) -> nexo.Queue:
-        return self.client.queue(queue_name(name))
+    def queue(self, name: str) -> nexo.Queue:
+        found: nexo.Queue = self.connection.nexo.queue(queue_name(name))
+        return found
+
+    def _info(self, queue: str) -> Any:
+        with contextlib.suppress(nexo.QueueNotFound):
+            return self.queue(queue).info()
+        return None
 
     def _new_queue(self, queue: str, **options: Any) -> None:
         settings: dict[str, Any] = {"retention": FOR_EVER_S, **self.queue_settings}
@@ -90,28 +183,26 @@ class Channel(virtual.Channel):
             self.connection.sweep()
         # It is there, with settings of its own; or it may only be used by this token.
         with contextlib.suppress(nexo.QueueExists, nexo.Forbidden):
-            self.client.create_queue(queue_name(queue), **settings)
+            self.connection.nexo.create_queue(queue_name(queue), **settings)
 
     def _has_queue(self, queue: str, **_: Any) -> bool:
-        with contextlib.suppress(nexo.QueueNotFound):
-            self._queue(queue).info()
-            return True
-        return False
+        return self._info(queue) is not None
 
     def _size(self, queue: str) -> int:
-        return self._queue(queue).info().ready if self._has_queue(queue) else 0
+        info = self._info(queue)
+        return info.ready if info else 0
 
     def _purge(self, queue: str) -> int:
-        return self._queue(queue).purge() if self._has_queue(queue) else 0
+        return self.queue(queue).purge() if self._has_queue(queue) else 0
 
     def queue_delete(
         self, queue: str, if_unused: bool = False, if_empty: bool = False, **_: Any
     ) -> None:
+        info = self._info(queue)
+        if info and ((if_empty and info.depth) or (if_unused and info.consumers)):
+            return
         with contextlib.suppress(nexo.QueueNotFound):
-            info = self._queue(queue).info()
-            if (if_empty and info.depth) or (if_unused and info.consumers):
-                return
-            self._queue(queue).delete()
+            self.queue(queue).delete()
         for exchange, key, _arguments in list(self.state.queue_bindings(queue)):
             if queue in self._ephemeral and self.typeof(exchange).type == "direct":
                 self.connection.forget(topic_name(exchange, key))
@@ -120,16 +211,19 @@ class Channel(virtual.Channel):
 
     # -- Exchanges ----------------------------------------------------------------------------
 
-    def _topic_of(self, exchange: str, key: str) -> str:
+    def _topic_of(self, exchange: str, key: str) -> nexo.Topic:
         is_fanout = self.typeof(exchange).type == "fanout"
-        return topic_name(exchange, None if is_fanout else key)
+        found: nexo.Topic = self.connection.nexo.topic(
+            topic_name(exchange, None if is_fanout else key)
+        )
+        return found
 
     def _queue_bind(self, exchange: str, routing_key: str, pattern: Any, queue: str) -> None:
         topic = self._topic_of(exchange, routing_key)
         with contextlib.suppress(nexo.TopicExists, nexo.Forbidden):
             # What is published goes to the queues that are bound: the topic itself need not last.
-            self.client.create_topic(topic, retention_messages=1)
-        self.client.topic(topic).bind(queue_name(queue))
+            self.connection.nexo.create_topic(topic.name, retention_messages=1)
+        topic.bind(queue_name(queue))
         self._tables.clear()
 
     def queue_unbind(
@@ -137,8 +231,7 @@ class Channel(virtual.Channel):
     ) -> None:
         self.state.binding_delete(queue, exchange, routing_key)
         with contextlib.suppress(nexo.TopicNotFound, nexo.QueueNotFound, nexo.InvalidArgument):
-            topic = self.client.topic(self._topic_of(exchange, routing_key))
-            topic.unbind(queue_name(queue))
+            self._topic_of(exchange, routing_key).unbind(queue_name(queue))
         self._tables.clear()
 
     def get_table(self, exchange: str) -> list[tuple[str, Any, str]]:
@@ -147,101 +240,91 @@ class Channel(virtual.Channel):
         kind = self.typeof(exchange)
         return [
             kind.prepare_bind(queue, exchange, unescaped(topic.name[len(prefix) :]), None)
-            for topic in self._believed(None, self.client.topics)
+            for topic in self._believed(None, self.connection.nexo.topics)
             if topic.name.startswith(prefix)
             for queue in topic.bound_queues
         ]
 
-    def _lookup(self, exchange: str, routing_key: str, default: str | None = None) -> Iterable[str]:
+    def _lookup(self, exchange: str, routing_key: str, default: str | None = None) -> Any:
         if exchange and self.typeof(exchange).type == "direct":
-            topic = topic_name(exchange, routing_key)
+            topic = self._topic_of(exchange, routing_key)
             with contextlib.suppress(nexo.TopicNotFound):
-                ask = self.client.topic(topic).info
-                queues: list[str] = self._believed(topic, lambda: ask().bound_queues)
+                queues = self._believed(topic.name, lambda: topic.info().bound_queues)
                 if queues:
                     return queues
-        found: Iterable[str] = super()._lookup(exchange, routing_key, default)
-        return found
+        return super()._lookup(exchange, routing_key, default)
 
     def _believed(self, name: str | None, ask: Callable[[], Any]) -> Any:
         """What the broker said a moment ago, unless that was nothing."""
-        now = time.monotonic()
         asked_at, answer = self._tables.get(name, (0.0, None))
-        if not answer or now - asked_at > TABLE_S:
+        if not answer or time.monotonic() - asked_at > TABLE_S:
             answer = ask()
-            self._tables[name] = (now, answer)
+            self._tables[name] = (time.monotonic(), answer)
         return answer
 
     # -- Producers ----------------------------------------------------------------------------
 
     def _put(self, queue: str, message: dict[str, Any], **_: Any) -> None:
-        body = dumps(message)
-        options: dict[str, Any] = {
-            "priority": self._get_message_priority(message),
-            "delay": delay_of(message, time.time()),
-        }
+        body, delay = dumps(message), delay_of(message, time.time())
+        priority = self._get_message_priority(message)
         try:
-            self._queue(queue).push(body, **options)
+            self.queue(queue).push(body, priority=priority, delay=delay)
         except nexo.QueueNotFound:  # as with other transports, a queue need not be declared
             self._new_queue(queue)
-            self._queue(queue).push(body, **options)
+            self.queue(queue).push(body, priority=priority, delay=delay)
 
-    def _put_fanout(
-        self, exchange: str, message: dict[str, Any], routing_key: str, **_: Any
-    ) -> None:
+    def _put_fanout(self, exchange: str, message: Any, routing_key: str, **_: Any) -> None:
         with contextlib.suppress(nexo.TopicNotFound):  # nobody listens
-            self.client.topic(topic_name(exchange)).publish(dumps(message))
+            self.connection.nexo.topic(topic_name(exchange)).publish(dumps(message))
 
     # -- Consumers ----------------------------------------------------------------------------
+
+    @property
+    def prefetch(self) -> int:
+        return self.qos.prefetch_count or PREFETCH
 
     def basic_consume(
         self, queue: str, no_ack: bool, callback: Any, consumer_tag: str, **options: Any
     ) -> None:
         super().basic_consume(queue, no_ack, callback, consumer_tag, **options)
-        prefetch = self.qos.prefetch_count or PREFETCH
-        pump = Pump(self._queue(queue), prefetch, lambda messages: self._arrive(pump, messages))
-        pump.callback, pump.failed = self.connection._callbacks[queue], self.connection.fail
-        pump.no_ack = no_ack
-        self._pumps[consumer_tag] = pump
-        pump.start()
+        self._pumps[consumer_tag] = Pump(self, queue, no_ack)
 
     def basic_cancel(self, consumer_tag: str) -> None:
         queue = self._tag_to_queue.get(consumer_tag)
         super().basic_cancel(consumer_tag)
         pump = self._pumps.pop(consumer_tag, None)
         if pump is not None and queue is not None:
-            waiting = [each for owner, each in self._arrived if owner is pump]
+            pump.stop()
+            pump.give_back([each for owner, each in self._arrived if owner is pump])
             self._arrived = deque(each for each in self._arrived if each[0] is not pump)
-            pump.stop(waiting)
             if queue in self._ephemeral:
                 with contextlib.suppress(nexo.NexoError):
                     self.queue_delete(queue, if_unused=True)
 
-    def _arrive(self, pump: Pump, messages: Iterable[Any]) -> None:
+    def arrive(self, pump: Pump, messages: Iterable[Any]) -> None:
         """In the thread of a pump."""
-        self._arrived.extend((pump, message) for message in messages)
-        self.connection.bell.ring()
+        if pump.is_stopped:
+            pump.give_back(messages)
+        else:
+            self._arrived.extend((pump, message) for message in messages)
+            self.connection.bell.ring()
 
     def deliver_one(self) -> bool:
         """Give the next message to its consumer, if it may have one more."""
         while self._arrived and self.qos.can_consume():
             pump, message = self._arrived.popleft()
-            tag = message.id
-            if tag in self._held:
+            if message.id in self._held:
                 # It came again after a broken connection, and is being worked on here: from now
                 # on it is finished by this delivery.
-                self._held[tag] = message
-                continue
-            payload = self._payload(message, pump.no_ack)
-            if payload is not None:
+                self._held[message.id] = message
+            elif payload := self._payload(message, pump.no_ack):
                 pump.callback(payload)
                 return True
         return False
 
     def _get(self, queue: str, timeout: float | None = None) -> dict[str, Any]:
-        while (message := self._queue(queue).pop()) is not None:
-            payload = self._payload(message, no_ack=False)
-            if payload is not None:
+        while (message := self.queue(queue).pop()) is not None:
+            if payload := self._payload(message, no_ack=False):
                 return payload
         raise Empty
 
@@ -253,37 +336,38 @@ class Channel(virtual.Channel):
         if message.attempts > 1:
             payload["headers"]["redelivered"] = True
             properties["delivery_info"]["redelivered"] = True
-        lives_ms = properties.get("expiration")
-        if lives_ms and time.time() - message.created_at.timestamp() > float(lives_ms) / 1000:
-            self.connection.acks.add(message)
-            return None
-        if no_ack:
-            self.connection.acks.add(message)
+        lives_ms = float(properties.get("expiration") or FOR_EVER_S * 1000)
+        is_over = time.time() - message.created_at.timestamp() > lives_ms / 1000
+        if is_over or no_ack:
+            self.connection.acks.add(message, self.prefetch)
         else:
             self._held[message.id] = message
-        return payload
+        return None if is_over else payload
 
-    def finish(self, delivery_tag: str) -> None:
+    def basic_ack(self, delivery_tag: str, multiple: bool = False) -> None:
         message = self._held.pop(delivery_tag, None)
         if message is not None:
-            self.connection.acks.add(message)
+            self.connection.acks.add(message, self.prefetch)
+        self._finished(delivery_tag)
+
+    def basic_reject(self, delivery_tag: str, requeue: bool = False) -> None:
+        message = self._held.pop(delivery_tag, None)
+        with contextlib.suppress(nexo.StaleReceipt, nexo.WrongState):  # it has come back already
+            if message is not None and requeue:
+                message.nack(delay=0, reason="rejected, to be tried again")
+            elif message is not None:
+                bury(self.connection.nexo, message, "rejected")
+        self._finished(delivery_tag)
+
+    def _finished(self, delivery_tag: str) -> None:
+        self.qos.ack(delivery_tag)
         if self._arrived:  # there is room for one more
             self.connection.bell.ring()
-
-    def refuse(self, delivery_tag: str, requeue: bool) -> None:
-        message = self._held.pop(delivery_tag, None)
-        if message is None:
-            return
-        with contextlib.suppress(nexo.StaleReceipt, nexo.WrongState):  # it has come back already
-            if requeue:
-                message.nack(delay=0, reason="rejected, to be tried again")
-                return
-            bury(self.client, message, "rejected")
 
     def _restore(self, message: Any) -> None:
         held = self._held.pop(message.delivery_tag, None)
         if held is not None:
-            self.client.queue(held.queue).give_back([held])
+            self.connection.nexo.queue(held.queue).give_back([held])
 
     def close(self) -> None:
         if not self.closed and self.connection is not None:
@@ -294,8 +378,7 @@ class Channel(virtual.Channel):
 class Transport(virtual.Transport):
     Channel = Channel
     default_port = 9325
-    driver_type = driver_name = "nexo"
-    scheme = "nexo"
+    driver_type = driver_name = scheme = "nexo"
     implements = virtual.Transport.implements.extend(
         asynchronous=True, exchange_type=frozenset(["direct", "topic", "fanout"])
     )
@@ -347,9 +430,10 @@ class Transport(virtual.Transport):
     def drain_events(self, connection: Any, timeout: float | None = None) -> None:
         ends = None if timeout is None else time.monotonic() + timeout
         while not self._deliver_some():
-            if ends is not None and time.monotonic() >= ends:
+            left = None if ends is None else ends - time.monotonic()
+            if left is not None and left <= 0:
                 raise TimeoutError
-            self.bell.wait(None if ends is None else ends - time.monotonic())
+            select.select([self.bell], [], [], left)
 
     def register_with_event_loop(self, connection: Any, loop: Any) -> None:
         loop.add_reader(self.bell.fileno(), self._deliver_some)
