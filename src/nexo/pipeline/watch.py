@@ -27,6 +27,8 @@ POLL_S = 0.2
 CALM_S = 30.0  # how long a micro-batch may take to end when the job is to stop
 _LOOK_S = 0.02
 RESTARTS_MAX = 10
+# Spark gives a Python process ten seconds to appear, which on a busy machine is not always enough.
+# A query goes on from its checkpoint, so it can as well be started again.
 _NOT_HEARD_OF = "failed to connect back"
 LAST_WORDS_S = 10.0  # how long the last progress of an ended query may take to arrive
 
@@ -61,12 +63,15 @@ class Watch(StreamingQueryListener):
             self._teller.tell("running")
             restarts = 0
             while not should_stop():
-                for name, query in queries.items():
-                    if restarts < RESTARTS_MAX and _was_not_heard_of(query):
+                # Asked first: of a query that is seen to have ended, the reason is there as well.
+                goes_on = any(query.isActive for query in queries.values())
+                reasons = {name: _reason(query) for name, query in queries.items()}
+                for name, reason in reasons.items():
+                    if _NOT_HEARD_OF in reason and restarts < RESTARTS_MAX:
                         queries[name] = starts[name]()
                         restarts += 1
-                failed = any(query.exception() for query in queries.values())
-                if failed or not any(query.isActive for query in queries.values()):
+                        reasons[name], goes_on = "", True
+                if any(reasons.values()) or not goes_on:
                     break
                 with self._lock:
                     self._changed.wait(POLL_S)
@@ -143,10 +148,9 @@ def _stop_calmly(queries: list[StreamingQuery]) -> None:
         query.stop()
 
 
-def _was_not_heard_of(query: StreamingQuery) -> bool:
-    """Spark gives a Python process ten seconds to appear, which on a busy machine is not always
-    enough. A query goes on from its checkpoint, so it can as well be started again."""
-    return _NOT_HEARD_OF in str(query.exception() or "")
+def _reason(query: StreamingQuery) -> str:
+    """Why it failed; empty: it did not."""
+    return str(query.exception() or "")
 
 
 def lags(progress: Any) -> dict[str, int]:
