@@ -1,5 +1,5 @@
-# A broker in a container. Where our tests run there is no container engine: they build the wheel
-# from the files that are copied below and run the health check, but have never built this image.
+# A broker in a container. `make soak` builds this image and runs it (tests/packages/test_image.py);
+# `make test` builds the wheel from the files that are copied below and runs the health check.
 #
 #   docker build -t nexo .
 #   docker run --rm -v nexo-data:/var/lib/nexo nexo token create admin --allow '*:*' \
