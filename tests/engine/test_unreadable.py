@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from nexo.vocabulary.attributes import encode_attributes
-from nexo.vocabulary.errors import DataCorrupt
+from nexo.vocabulary.errors import DataCorrupt, ReadOnly
 from nexo.vocabulary.limits import SMALL_PUSH_BYTES, UNREADABLE_RETRY_MS
 from nexo.vocabulary.settings import QueueSettings
 from nexo.vocabulary.start import Start
-from tests.engine.rig import Rig, ack, bodies, bodies_of, numbered, peeked, texts
+from tests.engine.rig import Rig, ack, bodies, bodies_of, nack, numbered, peeked, texts
 from tests.engine.virtual_time import settle
 
 if TYPE_CHECKING:
@@ -159,6 +159,61 @@ async def test_a_sealed_batch_stays_what_it_was_when_it_can_be_read(rig: Rig) ->
     assert await queue.claims.ack("spark", epoch, 1) == 4
     await asyncio.sleep(UNREADABLE_RETRY_MS / 1000)
     assert texts(await queue.pop(5, wait_ms=1_000)) == ["2"]
+
+
+@pytest.mark.parametrize("way", ["ack", "claim"])
+async def test_what_an_ack_kept_is_tried_again_by_itself(rig: Rig, way: str) -> None:
+    queue = await rotten(rig)
+    epoch = await queue.claims.open("spark")
+    await queue.claims.claim("spark", epoch, 0, 5, LONG_MS)
+    await queue.claims.seal("spark", epoch, 1)
+    assert await read_slices(queue, epoch, 5) == LEFT
+    await asyncio.sleep(UNREADABLE_RETRY_MS / 1000 + 1)  # it was tried, and is in nobody's line
+    if way == "ack":
+        await queue.claims.ack("spark", epoch, 1)
+    else:
+        await queue.claims.claim("spark", epoch, 1, 5, LONG_MS)
+    rig.journal.refuse_fetch = lambda _: None
+    await asyncio.sleep(UNREADABLE_RETRY_MS / 1000 + 1)
+    assert (queue.info().ready, queue.info().unreadable) == (1, 0)
+
+
+async def test_what_is_passed_over_is_on_disk_before_it_is_told(rig: Rig) -> None:
+    queue = await rotten(rig)
+    epoch = await queue.claims.open("spark")
+    await queue.claims.claim("spark", epoch, 0, 5, 60_000)
+    await queue.claims.seal("spark", epoch, 1)
+    rig.journal.refuse_commit = lambda _: ReadOnly("the disk is full")
+    with pytest.raises(ReadOnly):
+        await read_slices(queue, epoch, 5)
+
+
+async def test_a_batch_that_is_not_sealed_is_told_of_it(rig: Rig) -> None:
+    queue = await rotten(rig)
+    epoch = await queue.claims.open("spark")
+    await queue.claims.claim("spark", epoch, 0, 5, 60_000)
+    with pytest.raises(DataCorrupt):
+        await read_slices(queue, epoch, 5)
+    await queue.claims.seal("spark", epoch, 1)
+    rig.journal.refuse_fetch = lambda _: None
+    assert await read_slices(queue, epoch, 5) == ["0", "1", "2", "3", "4"]
+
+
+async def test_all_pieces_of_a_line_stand_aside_and_come_back(rig: Rig) -> None:
+    queue = await (await rig.start()).create_queue("q")
+    await queue.push(numbered(10))
+    popped = [await queue.pop(1, one_ack=True) for _ in range(10)]
+    for delivery in popped[::2]:
+        await nack(queue, delivery)
+    for delivery in popped[1::2]:
+        await ack(queue, delivery)
+    queue = (await rig.restart()).queue("q")
+    rig.journal.refuse_fetch = lambda _: DataCorrupt("rotten")
+    assert not (await queue.pop(10)).parts
+    assert (queue.info().ready, queue.info().unreadable) == (0, 5)
+    rig.journal.refuse_fetch = lambda _: None
+    await asyncio.sleep(UNREADABLE_RETRY_MS / 1000)
+    assert sorted(texts(await queue.pop(10, wait_ms=1_000))) == ["0", "2", "4", "6", "8"]
 
 
 async def test_a_batch_that_is_planned_anew_has_it_if_it_can_be_read(rig: Rig) -> None:
