@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING
 
 import nexo
+from examples.failover.postgresql import free_port
 from examples.gps.demo.process import Process
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Nodes:
     def __init__(self, folder: Path, journal: str) -> None:
         self._folder, self._journal = folder, journal
         self._processes: dict[str, Process] = {}
-        self._ports: dict[str, int] = {}
+        self._ports = {name: free_port() for name in NAMES}
         self.kills = 0
 
     def create(self) -> None:
@@ -55,9 +55,9 @@ class Nodes:
         """Start a node where it was before, and wait until it takes calls."""
         ports = self._folder / f"{name}.ports"
         ports.unlink(missing_ok=True)
-        port = str(self._ports.get(name, 0))
+        port = self._ports[name]
         arguments = [*NEXO, "serve", "--journal", self._journal, "--node", name]
-        arguments += ["--rpc-port", port, "--http-port", "0", "--udp-port", "0"]
+        arguments += ["--rpc-port", str(port), "--http-port", "0", "--udp-port", "0"]
         arguments += ["--ports-file", str(ports)]
         made = self._processes[name] = Process(
             name, f"node {name}", arguments, self._folder / f"{name}.log"
@@ -68,7 +68,6 @@ class Nodes:
             if not made.is_running or time.monotonic() > until_s:
                 raise Broken(f"node {name} did not start: {made.last_words()}")
             time.sleep(0.05)
-        self._ports[name] = json.loads(ports.read_text())["rpc"]
 
     def kill(self, name: str) -> None:
         self._processes[name].kill()

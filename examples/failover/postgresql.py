@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -159,10 +160,13 @@ def postgresql_server(*, durable: bool = False) -> Iterator[PostgresqlServer]:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port to listen on again after a while: none of those that systems give to outgoing
+    connections, which would be taken by one of them meanwhile."""
+    while True:
+        port = random.randrange(10_000, 32_768)  # noqa: S311  (no secret)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def _user() -> dict[str, Any]:

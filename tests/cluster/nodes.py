@@ -41,16 +41,11 @@ class Nodes:
         """Start a node."""
         folder = self._folder / name
         folder.mkdir(exist_ok=True)
-        if self._network is not None and name not in self._arguments:
-            self._arguments[name] = self._linked(self._network, name)
-        arguments = self._arguments.get(name, ("--journal", self.journal))
+        if name not in self._arguments:
+            self._arguments[name] = self._placed(name)
+        arguments = self._arguments[name]
         made = BrokerProcess(folder, *arguments, "--node", name, log=folder / "log")
         self.processes[name] = made.start()
-        self._arguments[name] = (  # clients know where it was
-            *arguments,
-            *("--rpc-port", str(made.port)),
-            *("--http-port", str(made.http_port)),
-        )
 
     def start(self, *names: str) -> None:
         """Start nodes, and wait until they have their shards."""
@@ -65,20 +60,25 @@ class Nodes:
     def log(self, name: str) -> str:
         return (self._folder / name / "log").read_text()
 
-    def _linked(self, network: Network, name: str) -> tuple[str, ...]:
+    def _placed(self, name: str) -> tuple[str, ...]:
+        """Where a node is, also after a restart: clients know it by then."""
+        ports = [free_port(), free_port()]
+        linked = self._network and self._linked(self._network, name, ports)
+        return (
+            *(linked or ("--journal", self.journal)),
+            *("--rpc-port", str(ports[0]), "--http-port", str(ports[1])),
+        )
+
+    def _linked(self, network: Network, name: str, ports: list[int]) -> tuple[str, ...]:
         """Links of a node of its own: others reach it at another address of this machine."""
         parts = urlsplit(self.journal)
         assert parts.port is not None
         store = network.link(("127.0.0.1", 0), ("127.0.0.1", parts.port))
         host = f"127.0.1.{len(self.to_node) + 1}"
-        ports = [free_port(), free_port()]
         self.to_store[name] = [store]
         self.to_node[name] = [network.link((host, port), ("127.0.0.1", port)) for port in ports]
         journal = self.journal.replace(f":{parts.port}/", f":{store.port}/")
-        return (
-            *("--journal", journal, "--advertise", host),
-            *("--rpc-port", str(ports[0]), "--http-port", str(ports[1])),
-        )
+        return ("--journal", journal, "--advertise", host)
 
     def __getitem__(self, name: str) -> BrokerProcess:
         return self.processes[name]

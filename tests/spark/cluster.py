@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ import pyspark
 
 from nexo.spark.java import java_home
 from tests.client.eventually import eventually
+from tests.postgresql import free_port
 from tests.spark.fast import FAST_JAVA
 
 if TYPE_CHECKING:
@@ -21,12 +21,6 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 HOST = "127.0.0.1"
 START_S = 120.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
 
 
 class Cluster:
