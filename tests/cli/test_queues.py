@@ -1,10 +1,12 @@
 """`nexo queue …`, against a running broker."""
 
 import socket
+from typing import Any
 
 import pytest
 
 from nexo.cli.main import run
+from tests.client.eventually import eventually
 
 SETTINGS = {
     "visibility_timeout": ("45", 45.0),
@@ -112,13 +114,14 @@ def test_peek_shows_and_takes_nothing(nexo, queue):
     nexo("push", queue, "--create", stdin="a\nb\nc\n")
     nexo("pop", queue, "--no-ack")
     nexo("push", queue, "later", "--delay", "1h", "--attribute", "tenant=blue")
-    peeked = nexo("queue", "peek", queue, "--json").json()
-    assert {each["body"]: each["state"] for each in peeked} == {
-        "a": "received",
-        "b": "ready",
-        "c": "ready",
-        "later": "scheduled",
-    }
+    wanted = {"a": "received", "b": "ready", "c": "ready", "later": "scheduled"}
+
+    def peek() -> Any:
+        return nexo("queue", "peek", queue, "--json").json()
+
+    # The word that it was received is sent on without an answer: nobody waits for it.
+    eventually(lambda: {each["body"]: each["state"] for each in peek()} == wanted)
+    peeked = peek()
     assert peeked[-1]["attributes"] == {"tenant": "blue"}
     assert len(nexo("queue", "peek", queue, "--limit", "2", "--json").json()) == 2
     assert "scheduled" in nexo("queue", "peek", queue).out
