@@ -180,7 +180,7 @@ def test_the_api_as_a_page(looking: Looking, width: int) -> None:
     assert "QueueFigures" in shown
     assert looking.findings() == []
     page.locator("#create_queue").get_by_role("link", name="QueueFigures").last.click()
-    assert page.locator("#type-QueueFigures table").is_visible(), "a link opens what it leads to"
+    page.locator("#type-QueueFigures table").wait_for()  # a link opens what it leads to
     wide = page.evaluate("document.documentElement.scrollWidth")
     assert wide <= width, "the page can be pushed sideways"
 

@@ -133,7 +133,7 @@ class Session(Traffic):
         goodbye = Goodbye()
         self._parting.append(goodbye.framed(self.expect(goodbye)))
         self._leaving = Leaving(self._pending, subscriptions)
-        self.is_leaving = True
+        self.is_leaving: bool = True
         return self._leaving
 
     def move(self, greeting: Greeting) -> None:
