@@ -153,7 +153,8 @@ class Cluster:
         )
 
     async def ack(self, taken: Taken) -> None:
-        """A second try of an ack that is stale then may have been done at the first, or not."""
+        """A second try of an ack that is stale then may have been done at the first, or not. Of one
+        message several may be under way: it was delivered again meanwhile."""
         queue, lease, held = taken
         history = self.ledger.history
         labels = [letter.body for _, letter in held]
@@ -163,11 +164,9 @@ class Cluster:
             refused = await engine.queue(queue).ack_ranges(ranges)
             return {seq for _, first, end, _ in refused for seq in range(first, end)}
 
-        before = {seq: letter.acked for seq, letter in held}
+        for _, letter in held:
+            letter.doubts += 1
         for attempt in range(3):
-            for _, letter in held:
-                if letter.acked is Known.NO:
-                    letter.acked = Known.UNKNOWN
             history.add("ack", queue, f"{lease:#x}", *labels)
             try:
                 refused = await self.call(queue, ack)
@@ -177,9 +176,9 @@ class Cluster:
             at = history.add("acked", queue, f"{lease:#x}", *labels, "but", *sorted(refused))
             for seq, letter in held:
                 if seq not in refused:
-                    letter.acked, letter.acked_at = Known.YES, at
-                elif attempt == 0 and letter.acked is Known.UNKNOWN:
-                    letter.acked = before[seq]
+                    letter.acked_at = letter.acked_at or at
+                elif attempt == 0:
+                    letter.doubts -= 1
             return
 
     async def nack(self, taken: Taken) -> None:

@@ -25,12 +25,13 @@ class Known(enum.Enum):
 class Letter:
     """One message that a producer wants to be there once."""
 
-    __slots__ = ("acked", "acked_at", "body", "ids", "pushed", "queue", "seen")
+    __slots__ = ("acked_at", "body", "doubts", "ids", "pushed", "queue", "seen")
 
     def __init__(self, queue: str, body: str) -> None:
         self.queue, self.body = queue, body
-        self.pushed = self.acked = Known.NO
-        self.acked_at = 0  # the line of history that confirms it
+        self.pushed = Known.NO
+        self.acked_at = 0  # the line of history that first confirms it
+        self.doubts = 0  # acks that are under way, or whose outcome nobody knows
         self.ids: dict[str, str] = {}  # by queue
         self.seen = 0
 
@@ -57,7 +58,7 @@ class Ledger:
                 f"{body} in {queue} is {letter.ids[queue]} and {message_id}",
                 body,
             )
-        if letter.acked is Known.YES and letter.acked_at < asked_at:
+        if 0 < letter.acked_at < asked_at:
             raise Violation("nothing comes back after a confirmed ack", f"{body} ({queue})", body)
         letter.seen += 1
         return letter
@@ -65,7 +66,7 @@ class Ledger:
     def check_all(self) -> None:
         """Everything was drained: what is not acked is lost."""
         for letter in self.letters.values():
-            if letter.pushed is Known.YES and letter.acked is Known.NO:
+            if letter.pushed is Known.YES and not (letter.acked_at or letter.doubts):
                 raise Violation(
                     "nothing confirmed is lost",
                     f"{letter.body} of {letter.queue} was seen {letter.seen} times, and is nowhere",
