@@ -274,6 +274,48 @@ async def test_a_load_that_fails_is_done_again_before_anything_is_accepted(
     assert await peeked(queue) == ["safe", "b"], "the state is not what the journal holds"
 
 
+@pytest.mark.parametrize("fault", [NotReady("the connection is lost"), ReadOnly("closed")])
+async def test_nothing_of_the_state_before_is_written_to_a_journal_that_was_opened_again(
+    rig: Rig, fault: NexoError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full, acks go on, and then the journal has to be opened again. An ack that comes
+    while it opens is of a state that is about to be replaced."""
+    engine = await rig.start()
+    queue = await engine.create_queue("q")
+    await queue.push(bodies("a", "b"))
+    delivery = await queue.pop(2, one_ack=True, visibility_ms=60_000)
+    await asyncio.sleep(1)  # until the journal knows of it
+    fail_payloads(rig)
+    failing, last_row = [fault], rig.journal.last_row
+
+    def failing_last_row() -> int:
+        if failing:
+            raise failing.pop()
+        return last_row()
+
+    with pytest.raises(ReadOnly):
+        await queue.push(bodies("refused"))
+    await settle()
+    monkeypatch.setattr(rig.journal, "last_row", failing_last_row)
+    opens = rig.journal.opens
+    while failing:  # asked by whoever tries the disk
+        await asyncio.sleep(0.1)
+    rig.runner.is_held = True
+    while not rig.runner.held:  # the journal is being opened
+        await asyncio.sleep(0.1)
+    heal(rig)
+    late = asyncio.create_task(ack(queue, delivery))
+    await settle()
+    rig.runner.release()
+    assert rig.journal.opens == opens + 1
+    with pytest.raises(NexoError):
+        await late
+    await asyncio.sleep(5)
+    assert engine.refusal is None
+    await ack(queue, delivery)  # the audit of the rig finds what is acked twice
+    assert queue.queue.depth == 0
+
+
 async def test_failing_again_while_recovering(rig: Rig) -> None:
     engine = await rig.start()
     queue = await engine.create_queue("q", QueueSettings(max_attempts=None))

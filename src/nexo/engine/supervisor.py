@@ -185,7 +185,13 @@ class Supervisor:
 
     async def _reload(self) -> None:
         """Open the journal again and load from it in one go: the journal takes one call at a time,
-        and the next that waits at the desk must find the new state."""
+        and the next that waits at the desk must find the new state. So until then no commit may
+        come to the desk: it would be of the state that is given up, and written behind the new
+        one's back. Acks could bring one, which go on while only the disk is full."""
+        context = self._context
+        assert context.refusal is not None
+        context.committer.stop()
+        context.committer.abandon(context.refusal)
         loaded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def reopened(_: None, error: BaseException | None) -> None:
@@ -199,7 +205,7 @@ class Supervisor:
             else:
                 loaded.set_exception(error)
 
-        self._context.desk.submit(self._reopen, reopened)
+        context.desk.submit(self._reopen, reopened)
         await loaded
 
     async def _is_usable(self) -> bool:
