@@ -298,11 +298,11 @@ async def test_nothing_of_the_state_before_is_written_to_a_journal_that_was_open
     await settle()
     monkeypatch.setattr(rig.journal, "last_row", failing_last_row)
     opens = rig.journal.opens
-    while failing:  # asked by whoever tries the disk
-        await asyncio.sleep(0.1)
+    await asyncio.sleep(1.2 * DISK_PROBE_MS / 1000)
+    assert not failing, "nobody has asked whether the journal can be used"
     rig.runner.is_held = True
-    while not rig.runner.held:  # the journal is being opened
-        await asyncio.sleep(0.1)
+    await asyncio.sleep(DISK_PROBE_MS / 1000)
+    assert rig.runner.held, "the journal is not being opened"
     heal(rig)
     late = asyncio.create_task(ack(queue, delivery))
     await settle()
