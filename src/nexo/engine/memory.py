@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from nexo.engine.process import give_memory_back
 from nexo.engine.rows import RecentRows
+from nexo.vocabulary import limits
 from nexo.vocabulary.batch import concatenate
 from nexo.vocabulary.errors import DataCorrupt
 from nexo.vocabulary.limits import (
     CLOSED_EARLY_BYTES_MIN,
     COUNTED_NOTES,
+    EVICTION_SPARED_MAX,
     GIVEN_BACK_BYTES_MIN,
     PAYLOAD_SHARE_MIN,
     READ_AHEAD_BYTES,
-    READ_AHEAD_CHUNKS,
     READ_AHEAD_SHARE,
     READ_CALL_ROWS,
     RECENT_ROWS_SHARE,
@@ -92,6 +93,7 @@ class Memory:
         self._read_back: dict[Chunk, tuple[Holder, Log]] = {}  # the latest last
         self._read_back_kept = 0  # how many were left when the consumed ones were last swept
         self._pins: dict[Chunk, int] = {}
+        self._in_vain = 0  # up to so many bytes nobody looks for room: most of them are pinned
         self._fetching: dict[Chunk, list[Done]] = {}
         self._failing: dict[Chunk, tuple[Holder, Log, BaseException]] = {}
         self._rows = RecentRows(limit_bytes // RECENT_ROWS_SHARE)
@@ -141,7 +143,7 @@ class Memory:
         self._notes += 1
         if self._notes >= COUNTED_NOTES:
             self._count_changed()
-        if self.resident_bytes > self.payload_limit_bytes:
+        if self.resident_bytes > max(self.payload_limit_bytes, self._in_vain):
             self._make_room()
 
     def count(self, holder: Holder) -> None:
@@ -200,12 +202,19 @@ class Memory:
                 done(error)
 
     def pin(self, chunk: Chunk) -> None:
-        self._pins[chunk] = self._pins.get(chunk, 0) + 1
+        pinned = self._pins.get(chunk, 0)
+        self._pins[chunk] = pinned + 1
+        if self._in_vain and not pinned:
+            self._in_vain += chunk.memory_bytes
 
     def unpin(self, chunk: Chunk) -> None:
         left = self._pins.pop(chunk) - 1
         if left:
             self._pins[chunk] = left
+        elif not self._pins:
+            self._in_vain = 0
+        elif self._in_vain:
+            self._in_vain -= chunk.memory_bytes
 
     def fetch(
         self,
@@ -213,7 +222,7 @@ class Memory:
         log: Log,
         chunk: Chunk,
         done: Done,
-        chunks_max: int = READ_AHEAD_CHUNKS,
+        chunks_max: int | None = None,
     ) -> None:
         """Read a chunk back, and the next few with it; `done` is told when it is there, or when
         it is gone for good: whoever asked has to look again."""
@@ -221,7 +230,7 @@ class Memory:
         if waiting is not None:
             waiting.append(done)
             return
-        chunks = self._ahead(log, chunk, chunks_max)
+        chunks = self._ahead(log, chunk, chunks_max or limits.READ_AHEAD_CHUNKS)
         for each in chunks:
             self._fetching[each] = []
         self._fetching[chunk].append(done)
@@ -336,18 +345,13 @@ class Memory:
         # Some slack, so that not every commit at the limit has to look for something to evict.
         target = self.payload_limit_bytes - self.payload_limit_bytes // 32
         self._rows.clear()
-        self._sweep()
         for holder in sorted(self._bytes, key=lambda each: -self._bytes[each]):
             self._evict(holder, self._total - target)
             if self._total <= target:
                 return
-        for chunk, (holder, log) in list(self._read_back.items()):
-            if chunk not in self._pins and log.evictable(chunk):
-                del self._read_back[chunk]
-                log.evict(chunk)
-                self._measure(holder)
-                if self._total <= target:
-                    return
+        self._evict_read_back(target)
+        if self._total <= target:
+            return
         # Many queues with a little each: what they are still filling is nearly all there is.
         for holder in sorted(self._bytes, key=lambda each: -self._bytes[each]):
             closed = [log.close_early(CLOSED_EARLY_BYTES_MIN) for log in holder.logs()]
@@ -355,20 +359,42 @@ class Memory:
                 self._evict(holder, self._total - target)
                 if self._total <= target:
                     return
+        if self._pins:  # whoever reads many at once would have all of them looked at for each few
+            self._in_vain = self._total + self._total // 8
 
     def _evict(self, holder: Holder, excess: int) -> None:
-        """Evict about that many bytes of one actor, but not what was read back."""
+        """Evict about that many bytes of one actor, but not what was read back. If that is all
+        that it has, not all of it need be looked at to find so."""
         for log in holder.logs():
-            firsts = list(log.resident)
+            firsts, spared = list(log.resident), 0
             for first in firsts if log.evicts_oldest else reversed(firsts):
-                if excess <= 0:
+                if excess <= 0 or spared > EVICTION_SPARED_MAX:
                     break
                 chunk = log.resident[first]
-                is_spared = chunk in self._read_back or chunk in self._pins
-                if log.evictable(chunk) and not is_spared:
+                if chunk in self._read_back or chunk in self._pins or not log.evictable(chunk):
+                    spared += 1
+                else:
+                    spared = 0
                     excess -= chunk.memory_bytes
                     log.evict(chunk)
         self._measure(holder)
+
+    def _evict_read_back(self, target: int) -> None:
+        """Those that have been there for longest first."""
+        done: list[Chunk] = []
+        for chunk, (holder, log) in self._read_back.items():
+            if chunk in self._pins:
+                continue
+            if log.evictable(chunk):
+                log.evict(chunk)
+                self._measure(holder)
+            elif chunk.content is not None and chunk.live:
+                continue
+            done.append(chunk)
+            if self._total <= target:
+                break
+        for chunk in done:
+            del self._read_back[chunk]
 
     def _sweep(self) -> None:
         """Forget chunks that were read back and are consumed."""

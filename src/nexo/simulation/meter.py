@@ -38,7 +38,7 @@ _TIMER = "Timer._fired"
 # what is outdated, counting what was told, making room in memory. All of it together is bounded at
 # the end of a world.
 _FILES = ("/compact.py", "/meters.py", "/histogram.py")
-_NOW_AND_THEN = {"watch", "sweep", "_copy_forward", "_make_room", "_evict", "_sweep", "evictable"}
+_NOW_AND_THEN = {"watch", "sweep", "_copy_forward", "_make_room", "_sweep", "evictable"}
 NOW_AND_THEN_SHARE_MAX = 0.5  # of all work
 
 

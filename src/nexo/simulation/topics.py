@@ -135,6 +135,10 @@ class TopicWitness:
                 letter.expected[queue] = is_wanted and is_behind
         return is_bound
 
+    def was_bound(self, topic: str, queue: str) -> bool:
+        """Whether somebody has tried to bind it, with whatever outcome."""
+        return (topic, queue) in self._bindings
+
     async def unbind(self, topic: str, queue: str) -> bool | None:
         self._doubt(topic, queue)
         index = self._history.add("unbind", topic, queue)

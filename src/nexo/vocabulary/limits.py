@@ -100,6 +100,7 @@ CLOSED_EARLY_BYTES_MIN = 4 * 1024  # an open chunk is closed early for its memor
 PAYLOAD_SHARE_MIN = 4  # payloads may always have a fourth of it, whatever else is in memory
 COUNTED_NOTES = 64  # commits of queues and topics between two looks at what else that is
 GIVEN_BACK_BYTES_MIN = 32 * 1024 * 1024  # less memory is kept for the next backlog
+EVICTION_SPARED_MAX = 1_000  # chunks in a row that cannot leave: the rest is not looked at then
 READ_AHEAD_CHUNKS = 256  # chunks read back in one call to the journal, at most …
 READ_AHEAD_BYTES = 1024 * 1024  # … while they are no larger than this together, …
 READ_AHEAD_SHARE = 32  # … nor than this part of the memory limit: else they push each other out

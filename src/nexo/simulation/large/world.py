@@ -48,6 +48,9 @@ LIMITS = {
     "SNAPSHOT_STEP_ENTRIES": 10,
     "CHUNK_ROWS_MAX": 64,
     "PIECE_BITS": 4,
+    # At most so many are looked at in one step, whether something is done with them or not.
+    "DUE_STEP_SPANS": 40,
+    "READ_AHEAD_CHUNKS": 20,
 }
 
 START_LINES_MAX = 30_000  # of a start that finds nothing but records since the snapshots

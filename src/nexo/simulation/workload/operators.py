@@ -139,11 +139,13 @@ class Operator:
             await stage.topics.unbind(topic, name)
 
     async def _bind_late(self, name: str) -> None:
-        """A queue gets what a topic has kept, whatever the name that was drawn."""
+        """A queue gets what a topic has kept, whatever the name that was drawn. If it was bound
+        before, it would rightly get messages a second time."""
         stage, random = self.stage, self.stage.random
         topic, queue, where = stage.late_bindings.pop()
         start = random.choice([EARLIEST, EARLIEST, Start(offset=random.randrange(30))])
-        if queue in stage.witness.engine.queues and topic in stage.witness.engine.topics:
+        is_there = queue in stage.witness.engine.queues and topic in stage.witness.engine.topics
+        if is_there and not stage.topics.was_bound(topic, queue):
             await stage.topics.bind(topic, queue, where, start)
 
     async def _sure(
