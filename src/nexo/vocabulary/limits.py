@@ -222,6 +222,7 @@ RPC_GREETING_BYTES_MAX = 16 * 1024  # of the first frame: nobody knows yet who s
 RPC_GREETING_MS = 10_000  # how long a connection may take for it
 RPC_CLOSING_MS = 10_000  # how long a client may take to read why its connection ends
 RPC_REQUESTS_MAX = 10_000  # unanswered requests of a connection before it is not read from
+RPC_TURN_MS = 5  # of the frames of one read, of which there may be thousands; then others are next
 RPC_UNREAD_BYTES_MAX = 4 * 1024 * 1024  # a client that leaves more unread is waited for
 RPC_CALL_BYTES_MAX = 1024 * 1024  # of a named call, unless it carries messages or definitions
 RPC_CALL_CHARS_MAX = 64  # of its name
