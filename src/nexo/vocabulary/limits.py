@@ -147,10 +147,13 @@ READ_RETRY_MS = 200  # a read that failed is tried again, while someone waits fo
 UNREADABLE_RETRY_MS = 60_000  # how often what the disk could not give is tried again
 DESK_TURN_CALLS = 4  # calls to the journal in one step of the event loop
 DUE_STEP_SPANS = 500  # runs of messages whose time has come, in one step
-GIVE_BACK_STEP_SPANS = 500  # runs of messages that a consumer who leaves gives back in one step
-UNWRITTEN_CHANGES_MAX = 2_000  # of a queue, before what time brings waits for the commit
+GIVE_BACK_STEP_SPANS = 500  # runs of messages that consumers who leave give back in one step
+UNWRITTEN_CHANGES_MAX = 2_000  # of a queue, before what time brings, who leaves and who waits for
+# messages wait for a commit: to write down all that has come until then is one step
+WAITERS_TOLD = 1_000  # consumers that are told in one step that their queue is gone
 PURGED_STEP_THINGS = 4_000  # of what a purge has left, that are taken apart in one step
-SERVE_STEP_PARTS = 1_000  # runs of messages that a queue hands out in one step
+SERVE_STEP_PARTS = 500  # runs of messages that a queue hands out in one step: 10 ms, if each is for
+# another consumer
 ACTOR_FAILURES_MAX = 3  # after so many internal errors of a queue or topic within …
 ACTOR_FAILURES_MS = 60_000  # … this long it is out of service …
 OUT_OF_SERVICE_MS = 60_000  # … for so long; then it is tried again
@@ -424,6 +427,7 @@ CONSOLE_PEEKED = 20  # messages on the page of a queue, unless more are asked fo
 CONSOLE_FOLLOWED_MAX = 100  # a longer list of messages stays as it was when the page was opened
 CONSOLE_LIST_BYTES_MAX = 16 * 1024 * 1024  # of bodies that a list of messages looks at
 CONSOLE_LIST_MS = 2_000  # between two looks whether a list of messages has changed
+CONSOLE_CONSUMERS_SHOWN = 100  # those that need a look first: a row takes about 0.1 ms
 CONSOLE_LETTERS_SHOWN = 50  # dead letters on one page …
 CONSOLE_REASONS_LOOKED = 20_000  # letters that are looked at for the list of reasons: about 60 ms
 CONSOLE_REASONS_SHOWN = 12  # … the most frequent reasons …
