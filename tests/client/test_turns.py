@@ -158,3 +158,27 @@ def test_a_defect_of_ours_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -
 
 def _fail(*_: Any) -> None:
     raise RuntimeError("a defect")
+
+
+def test_a_revoked_token_of_many_connections_ends_each_in_a_turn_of_its_own() -> None:
+    async def test(rig: Rig, client: Client) -> None:
+        assert rig.engine is not None
+        others = [Client(rig.engine) for _ in range(5)]
+        for each in others:
+            await each.ask(Kind.SUBSCRIBE, c.pack(c.Subscribe("orders", 1, 1)))
+        before = [len(each.line.arrived) for each in others]
+        for each in others:
+            each.connection._expel(Unauthorized("the token was revoked"))
+            each.connection.data_received(pushes(1))
+        rig.engine.queue("orders").push(batch_of([b"x"] * 9))
+        assert [len(each.line.arrived) for each in others] == before, "all is done in one step"
+        await settle()
+        told = [each.line.arrived[-1].kind for each in others]
+        assert told == [Kind.GOODBYE] * 5
+        assert [len(each.line.arrived) for each in others] == [count + 1 for count in before]
+        assert orders(rig).info().pushed == 9
+        assert orders(rig).info().ready == 9, "what was handed out to them has come back"
+        for each in others:
+            each.leave()
+
+    on_a_rig(test)

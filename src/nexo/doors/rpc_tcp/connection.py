@@ -107,6 +107,8 @@ class Connection(asyncio.Protocol):
         self._beat_later()
 
     def data_received(self, data: bytes) -> None:
+        if self._ending:
+            return
         self._heard = self._loop.time()
         self._asked = False
         try:
@@ -235,11 +237,15 @@ class Connection(asyncio.Protocol):
 
     def end(self, error: NexoError | None = None) -> None:
         """Close, telling why if there is a reason. A client that does not read it is cut off."""
+        if self._transport is not None and not self._ending:
+            self._ending = True
+            self._inbox.clear()
+            self._close(error)
+
+    def _close(self, error: NexoError | None) -> None:
         transport = self._transport
-        if transport is None or self._ending:
+        if transport is None:
             return
-        self._ending = True
-        self._inbox.clear()
         self.subscriptions.close()
         if error is not None:
             self._out.append(frame(Kind.GOODBYE, 0, commands.refusal_of(error)))
@@ -421,11 +427,15 @@ class Connection(asyncio.Protocol):
         self.send([frame(Kind.WELCOME, received.correlation, commands.pack(welcome))])
 
     def _expel(self, reason: Unauthorized) -> None:
-        """The token was revoked or has expired: nothing more goes in or out."""
+        """The token was revoked or has expired: nothing more goes in or out. The rest is done in
+        the next turn of the event loop: very many connections may have this token."""
         for task in self._tasks:
             if task is not asyncio.current_task():  # an admin may revoke the token at hand
                 task.cancel()
-        self.end(reason)
+        if not self._ending:
+            self._ending = True
+            self._inbox.clear()
+            self._loop.call_soon(self._close, reason)
 
     async def _guarded(self, work: Any, correlation: int) -> None:
         try:
