@@ -150,7 +150,7 @@ DUE_STEP_SPANS = 500  # runs of messages whose time has come, in one step
 GIVE_BACK_STEP_SPANS = 500  # runs of messages that consumers who leave give back in one step
 UNWRITTEN_CHANGES_MAX = 2_000  # of a queue, before what time brings, who leaves and who waits for
 # messages wait for a commit: to write down all that has come until then is one step
-WAITERS_TOLD = 1_000  # consumers that are told in one step that their queue is gone
+WAITERS_TOLD = 500  # consumers that are told in one step that their queue is gone
 PURGED_STEP_THINGS = 4_000  # of what a purge has left, that are taken apart in one step
 SERVE_STEP_PARTS = 500  # runs of messages that a queue hands out in one step: 10 ms, if each is for
 # another consumer

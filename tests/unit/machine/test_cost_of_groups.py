@@ -7,6 +7,7 @@ import pytest
 
 from nexo.machine import discard
 from nexo.machine.deadlines import run_due
+from nexo.machine.fail import nack
 from nexo.machine.image import decode_image, encode_image, image_of, revive
 from nexo.machine.invariants import check
 from nexo.machine.pop import pop
@@ -92,6 +93,22 @@ def test_groups_that_were_emptied_come_again() -> None:
     pushed(queue, 200)
     check(queue)
     assert sum(map(len, [take(queue, 50).parts for _ in range(4)])) == 200
+
+
+def test_group_that_was_emptied_while_it_waited_for_a_time_goes_on() -> None:
+    """Nobody has looked for the next group between all of this."""
+    queue = orders(fifo=True)
+    push(queue, batch(b"first", b"second", groups="delayed"), 1_000)
+    commit(queue)
+    pushed(queue, 500)
+    lease = pop(queue, 1, 1_000, one_ack=True).lease
+    nack(queue, lease, 0, 1, 1_000, 5_000)
+    commit(queue)
+    discard.discard(queue, list(range(1, 502)), 1_000)
+    commit(queue)
+    run_due(queue, 7_000)
+    commit(queue)
+    assert bodies(queue, take(queue, now_ms=7_000)) == [b"first"]
 
 
 # -- Retention --------------------------------------------------------------------------------
