@@ -567,3 +567,11 @@ async def test_a_commit_of_many_queues_never_runs_in_the_event_loop(
     assert not any(seen)
     await topic.publish(bodies("all"))
     assert any(seen)
+    seen.clear()
+    await engine.delete_queue("q0")
+    assert not any(seen)
+    # A record of each, and the records that go with it.
+    await asyncio.gather(
+        *[engine.delete_queue(name) for name in few[1 : LONG_COMMIT_ROWS // 2 + 1]]
+    )
+    assert any(seen)
