@@ -31,6 +31,7 @@ from nexo.vocabulary.definitions import (
     QueueDefinition,
     TopicDefinition,
 )
+from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.limits import DEFINITIONS_STEP, LIST_STEP_NAMES
 from nexo.vocabulary.settings import QueueSettings
 from nexo.wire.calls import ListQueues, ListTopics
@@ -310,3 +311,18 @@ async def test_definitions_are_looked_at_in_steps(rig: Rig, dry_run: bool) -> No
     told = await import_definitions(engine, wanted, dry_run)
     assert [each.outcome for each in told] == ["unchanged"] * 3 * len(names)
     assert await with_turns(import_definitions(engine, wanted, dry_run)) >= 9
+
+
+async def test_an_import_counts_the_bindings_of_all_topics(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = await filled(rig, 1)
+    names = [f"t{number:04d}" for number in range(LIST_STEP_NAMES + 20)]
+    await asyncio.gather(*[engine.create_topic(name) for name in [*names, "one-more"]])
+    await asyncio.gather(*[engine.bind(name, "q0000") for name in names])
+    monkeypatch.setattr(limits, "BINDINGS_MAX", len(names))
+    wanted = Definitions(bindings=[BindingDefinition("one-more", "q0000")])
+    with pytest.raises(InvalidArgument, match="bindings"):
+        await import_definitions(engine, wanted, dry_run=True)  # before anything is bound
+    monkeypatch.setattr(limits, "BINDINGS_MAX", len(names) + 1)
+    assert [each.outcome for each in await import_definitions(engine, wanted)] == ["created"]
