@@ -30,6 +30,7 @@ from bench import (
     sql,
     sqs,
     steady,
+    steps,
     topics,
     udp,
 )
@@ -50,6 +51,7 @@ CASES = (
     "udp",
     "topics",
     "operations",
+    "steps",
     "steady",
     "cluster",
     "nodes",
@@ -92,6 +94,8 @@ def measure(case: str, directory: Path, options: argparse.Namespace) -> Iterable
         return sql.run(directory)
     if case == "operations":
         return operations.run(directory)
+    if case == "steps":
+        return steps.run(directory)
     if case == "steady":
         return steady.run(directory, options.minutes, options.memory_limit)
     if case == "cluster":

@@ -90,11 +90,12 @@ class Client:
 
     def __init__(self, engine: Engine) -> None:
         self.line = Line()
-        self._connection = Connection(engine, Guard(engine.wall_ms), "nexo", 1, set(), 10)
-        self.line.protocol = self._connection
-        self._connection.connection_made(self.line)
+        self.peers: set[Connection] = set()
+        self.connection = Connection(engine, Guard(engine.wall_ms), "nexo", 1, self.peers, 10)
+        self.line.protocol = self.connection
+        self.connection.connection_made(self.line)
         hello = c.Hello(c.MAGIC, (1, 1), "slow", None, 300_000)
-        self._connection.data_received(frame(Kind.HELLO, 1, c.pack(hello)))
+        self.connection.data_received(frame(Kind.HELLO, 1, c.pack(hello)))
         self._correlation = 1
 
     async def ask(self, kind: Kind, head: bytes, body: bytes = b"", times: int = 1) -> None:
@@ -103,7 +104,7 @@ class Client:
         for _ in range(times):
             self._correlation += 1
             sent += b"".join(frame_parts(kind, self._correlation, head, [body]))
-        self._connection.data_received(sent)
+        self.connection.data_received(sent)
         await settle()
 
     @property
@@ -111,10 +112,10 @@ class Client:
         return sum(each.kind in (Kind.OK, Kind.ERROR) for each in self.line.arrived)
 
     def leave(self) -> None:
-        self._connection.connection_lost(None)
+        self.connection.connection_lost(None)
 
 
-def on_a_rig(test: Callable[[Rig, Client], Coroutine[Any, Any, None]]) -> None:
+def on_a_rig(test: Callable[[Rig, Client], Coroutine[Any, Any, None]], leaves: bool = True) -> None:
     async def main() -> None:
         rig = Rig()
         engine = await rig.start()
@@ -124,7 +125,8 @@ def on_a_rig(test: Callable[[Rig, Client], Coroutine[Any, Any, None]]) -> None:
         await engine.queue("empty").claims.open("query")
         client = Client(engine)
         await test(rig, client)
-        client.leave()
+        if leaves:  # else it has left already
+            client.leave()
         await settle()
         await rig.stop()
 

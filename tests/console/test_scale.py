@@ -4,10 +4,12 @@ they cost the broker, is measured by `make bench ARGS=console`."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from typing import TYPE_CHECKING
 
 import nexo
+from nexo.vocabulary.limits import CONSOLE_CONSUMERS_SHOWN
 
 if TYPE_CHECKING:
     from tests.compliance.broker import ServedBroker
@@ -43,3 +45,13 @@ def test_five_thousand_queues(broker: ServedBroker, looking: Looking) -> None:
     with nexo.connect(broker.native_url) as client:
         client.queue("tenant-0001").push("one more")
         looking.wait_for_text("depth", "501")
+
+
+def test_of_many_consumers_the_first_are_shown(broker: ServedBroker, looking: Looking) -> None:
+    with contextlib.ExitStack() as stack:
+        for number in range(CONSOLE_CONSUMERS_SHOWN + 1):
+            stack.enter_context(nexo.connect(broker.native_url, name=f"client {number}"))
+        page = looking.live("/consumers")
+        assert page.locator("#consumers tbody tr").count() == CONSOLE_CONSUMERS_SHOWN
+        told = f"The first {CONSOLE_CONSUMERS_SHOWN} of "
+        assert told in page.locator("#consumers").inner_text()

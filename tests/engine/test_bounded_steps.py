@@ -20,16 +20,19 @@ from nexo.machine.deadlines import run_due
 from nexo.machine.invariants import check
 from nexo.vocabulary import limits
 from nexo.vocabulary.attributes import encode_attributes
+from nexo.vocabulary.errors import ReadOnly
 from nexo.vocabulary.limits import (
     COPY_STEP_CHUNKS,
     DESK_TURN_CALLS,
     DUE_STEP_SPANS,
     GIVE_BACK_STEP_SPANS,
+    LONG_COMMIT_ROWS,
     MOVE_RUNS,
     POP_RUNS_MAX,
     READ_AHEAD_CHUNKS,
     SERVE_STEP_PARTS,
     SPARSE_CHUNK_BYTES,
+    WAITERS_TOLD,
 )
 from nexo.vocabulary.settings import QueueSettings
 from tests.engine.rig import (
@@ -72,11 +75,13 @@ class Turns:
 
     def __init__(self) -> None:
         self.most = 0
+        self.all = 0
         self._now = 0
         self._handle: asyncio.Handle | None = None
 
     def count(self, more: int = 1) -> None:
         self._now += more
+        self.all += more
         self.most = max(self.most, self._now)
         if self._handle is None:  # else time would never jump
             self._handle = asyncio.get_running_loop().call_soon(self._turn)
@@ -453,3 +458,120 @@ async def test_calls_at_the_desk_never_nest_and_leave_the_loop_its_turns() -> No
     await ended.wait()
     assert order == list(range(MANY + 1))
     assert turns.most <= DESK_TURN_CALLS
+
+
+async def test_consumers_that_leave_at_once_take_turns(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = await fill(await rig.start())
+    waiters = [queue.subscribe(20, lambda _: None, lambda _: None) for _ in range(MANY // 20)]
+    await settle()
+    assert queue.info().in_flight == MANY
+    await asyncio.sleep(1)
+    monkeypatch.setattr(limits, "UNWRITTEN_CHANGES_MAX", 100)
+    for waiter in waiters:
+        queue.room.leave(waiter)  # else what comes back goes to those who have not left yet
+    turns = watch_returns(monkeypatch)
+    for waiter in waiters:
+        queue.unsubscribe(waiter)
+    assert 100 < queue.info().ready <= 120
+    await asyncio.sleep(1)
+    assert turns.most <= GIVE_BACK_STEP_SPANS
+    assert await popped(queue) == EXPECTED
+
+
+async def test_who_leaves_waits_for_a_commit_of_what_came_back(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a commit would have to write all of it in one step."""
+    queue = await fill(await rig.start())
+    waiter = queue.subscribe(MANY, lambda _: None, lambda _: None)
+    await settle()
+    monkeypatch.setattr(limits, "GIVE_BACK_STEP_SPANS", 30)
+    monkeypatch.setattr(limits, "UNWRITTEN_CHANGES_MAX", 100)
+    rig.runner.is_held = True
+    queue.unsubscribe(waiter)
+    await settle()
+    assert queue.info().ready <= 2 * 130, "one commit under way, and what waits for the next"
+    rig.runner.release()
+    await asyncio.sleep(1)
+    assert await popped(queue) == EXPECTED
+
+
+async def test_consumers_wait_for_a_commit_of_what_was_handed_out(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = await (await rig.start()).create_queue("q")
+    got: list[str] = []
+    await queue.push(numbered(MANY))
+    monkeypatch.setattr(limits, "UNWRITTEN_CHANGES_MAX", 100)
+    rig.runner.is_held = True
+    for _ in range(MANY):
+        queue.subscribe(1, lambda delivery: got.extend(texts(delivery)), lambda _: None)
+    await settle()
+    assert 100 < len(got) <= 2 * 101, "one commit under way, and what waits for the next"
+    rig.runner.release()
+    await settle()
+    assert got == EXPECTED
+
+
+async def test_while_nothing_is_accepted_consumers_do_not_wait_for_a_commit(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be none for long."""
+    engine = await rig.start()
+    queue = await engine.create_queue("q")
+    await queue.push(numbered(MANY))
+    monkeypatch.setattr(limits, "UNWRITTEN_CHANGES_MAX", 100)
+    monkeypatch.setattr(engine._context, "refusal", ReadOnly("the disk is full", "free some"))
+    rig.runner.is_held = True
+    got: list[str] = []
+    for _ in range(MANY):
+        queue.subscribe(1, lambda delivery: got.extend(texts(delivery)), lambda _: None)
+    await settle()
+    assert got == EXPECTED
+    monkeypatch.undo()
+    rig.runner.release()
+    await settle()
+
+
+async def test_those_who_wait_are_told_some_at_a_time_that_their_queue_is_gone(rig: Rig) -> None:
+    engine = await rig.start()
+    queue = await engine.create_queue("q")
+    turns = Turns()
+    for _ in range(3 * WAITERS_TOLD + 1):
+        queue.subscribe(1, lambda _: None, lambda _: turns.count())
+    await engine.delete_queue("q")
+    await settle()
+    assert turns.most == WAITERS_TOLD
+    assert turns.all == 3 * WAITERS_TOLD + 1
+
+
+async def test_a_commit_of_many_queues_never_runs_in_the_event_loop(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has a record to be stored, though none has a row."""
+    engine = await rig.start()
+    topic = await engine.create_topic("t")
+    few = [f"q{number}" for number in range(LONG_COMMIT_ROWS + 1)]
+    await asyncio.gather(*[engine.bind("t", name, create=True) for name in few])
+    seen: list[bool] = []
+    honest = rig.runner.run
+
+    def watched(job: Any, done: Any, is_long: bool) -> None:
+        seen.append(is_long)
+        honest(job, done, is_long)
+
+    monkeypatch.setattr(rig.runner, "run", watched)
+    await engine.queue("q0").push(bodies("one"))
+    assert not any(seen)
+    await topic.publish(bodies("all"))
+    assert any(seen)
+    seen.clear()
+    await engine.delete_queue("q0")
+    assert not any(seen)
+    # A record of each, and the records that go with it.
+    await asyncio.gather(
+        *[engine.delete_queue(name) for name in few[1 : LONG_COMMIT_ROWS // 2 + 1]]
+    )
+    assert any(seen)

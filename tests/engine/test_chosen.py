@@ -3,6 +3,7 @@ again; what was not chosen stays as it was."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -11,6 +12,7 @@ import pytest
 from nexo.engine import chosen
 from nexo.engine.chosen import Choice
 from nexo.engine.hands import ORIGINAL_ID, Changes
+from nexo.simulation.meter import Meter
 from nexo.vocabulary import limits
 from nexo.vocabulary.attributes import decode_attributes, encode_attributes, encode_typed
 from nexo.vocabulary.batch import batch_of
@@ -25,6 +27,7 @@ from nexo.vocabulary.errors import (
 from nexo.vocabulary.settings import QueueSettings
 from nexo.vocabulary.states import State
 from tests.engine.rig import Rig, ack, bodies, nack, numbered, peeked, ranges, texts
+from tests.engine.virtual_time import settle
 
 if TYPE_CHECKING:
     from nexo.engine.engine import Engine
@@ -304,3 +307,56 @@ async def test_a_resend_that_is_refused_changes_nothing(rig: Rig) -> None:
         await engine.hands.resend("graves", seen.id, Changes(b"x"))
     assert [each.id for each in await graves.peek(10)] == [seen.id]
     assert list(ranges(await graves.pop(10))) == [(0, 1)]
+
+
+@pytest.mark.parametrize("verb", ["redrive", "discard"])
+async def test_what_the_commit_under_way_brings_counts(rig: Rig, verb: str) -> None:
+    engine = await rig.start()
+    queue, _ = await engine.create_queue("q"), await engine.create_queue("other")
+    await queue.push(bodies("wanted 1"))
+    rig.runner.is_held = True
+    pushed = queue.push(bodies("wanted 2"))
+    await settle()
+    choice = Choice(text="wanted")
+    if verb == "discard":
+        task = await engine.hands.discard("q", choice)
+    else:
+        task = await engine.hands.redrive("q", "other", None, choice)
+    await settle()
+    rig.runner.release()
+    await pushed
+    assert await task.finished == 2
+
+
+@pytest.mark.parametrize("verb", ["redrive", "discard"])
+async def test_a_step_costs_the_same_however_many_are_chosen(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """Every second one, so each is a run by itself. Counted in lines, not in time."""
+    engine = await rig.start()
+    queue, _ = await engine.create_queue("q"), await engine.create_queue("other")
+    meter, honest, most = Meter(), asyncio.Handle._run, [0]
+
+    def counted(handle: asyncio.Handle) -> None:
+        with meter.counting():
+            honest(handle)
+        most[0] = max(most[0], meter.taken())
+
+    async def dearest(count: int) -> int:
+        for start in range(0, count, 1_000):
+            await queue.push(numbered(1_000, start))
+        seqs = [each for each in range(lane.log.end - count, lane.log.end) if each % 2]
+        most[0] = 0
+        monkeypatch.setattr(asyncio.Handle, "_run", counted)
+        if verb == "discard":
+            task = await engine.hands.discard("q", seqs)
+        else:
+            task = await engine.hands.redrive("q", "other", None, seqs)
+        assert await task.finished == len(seqs)
+        monkeypatch.setattr(asyncio.Handle, "_run", honest)
+        await queue.purge()
+        return most[0]
+
+    lane = queue.queue.lane(0)
+    less, more = await dearest(2_000), await dearest(10_000)
+    assert more <= 1.2 * less, f"{less} lines of 2,000, {more} of 10,000"

@@ -78,6 +78,19 @@ async def test_a_commit_that_failed_is_not_told_of(telling: Rig) -> None:
     await check_totals(engine)
 
 
+async def test_what_is_owed_is_told_though_the_commit_that_told_it_failed(telling: Rig) -> None:
+    engine, queue = await quiet(telling)
+    await queue.push(bodies("told with its commit"))
+    await queue.push(bodies("so soon behind it that its event waits"))
+    assert engine.events_waiting == 1
+    failing = [ReadOnly("once")]
+    telling.journal.refuse_commit = lambda _: failing.pop() if failing else None
+    await asyncio.sleep(5)
+    assert not failing
+    assert sums(await told(engine), "q") == {"pushed": 2}
+    await check_totals(engine)
+
+
 async def test_the_first_commit_may_fail(telling: Rig) -> None:
     """The topic itself is created by a commit."""
     engine = await telling.start()

@@ -20,11 +20,18 @@ from nexo.engine.definitions import (
     JSON,
     MSGPACK,
     export_definitions,
+    import_definitions,
     packed_definitions,
 )
 from nexo.engine.listing import Named, page, steps
 from nexo.vocabulary import limits
-from nexo.vocabulary.definitions import Definitions
+from nexo.vocabulary.definitions import (
+    BindingDefinition,
+    Definitions,
+    QueueDefinition,
+    TopicDefinition,
+)
+from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.limits import DEFINITIONS_STEP, LIST_STEP_NAMES
 from nexo.vocabulary.settings import QueueSettings
 from nexo.wire.calls import ListQueues, ListTopics
@@ -288,3 +295,34 @@ async def test_definitions_are_packed_in_steps(rig: Rig, form: Form, count: int)
     decode = msgspec.json.decode if form is JSON else msgspec.msgpack.decode
     assert decode(encoded, type=Definitions) == found
     assert await with_turns(packed_definitions(again, form)) >= count // DEFINITIONS_STEP
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+async def test_definitions_are_looked_at_in_steps(rig: Rig, dry_run: bool) -> None:
+    """Also those of which nothing has to be done."""
+    engine = await rig.start()
+    names = [f"n{number:04d}" for number in range(3 * DEFINITIONS_STEP)]
+    wanted = Definitions(
+        queues=[QueueDefinition(name) for name in names],
+        topics=[TopicDefinition(name) for name in names],
+        bindings=[BindingDefinition(name, name) for name in names],
+    )
+    await import_definitions(engine, wanted)
+    told = await import_definitions(engine, wanted, dry_run)
+    assert [each.outcome for each in told] == ["unchanged"] * 3 * len(names)
+    assert await with_turns(import_definitions(engine, wanted, dry_run)) >= 9
+
+
+async def test_an_import_counts_the_bindings_of_all_topics(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = await filled(rig, 1)
+    names = [f"t{number:04d}" for number in range(LIST_STEP_NAMES + 20)]
+    await asyncio.gather(*[engine.create_topic(name) for name in [*names, "one-more"]])
+    await asyncio.gather(*[engine.bind(name, "q0000") for name in names])
+    monkeypatch.setattr(limits, "BINDINGS_MAX", len(names))
+    wanted = Definitions(bindings=[BindingDefinition("one-more", "q0000")])
+    with pytest.raises(InvalidArgument, match="bindings"):
+        await import_definitions(engine, wanted, dry_run=True)  # before anything is bound
+    monkeypatch.setattr(limits, "BINDINGS_MAX", len(names) + 1)
+    assert [each.outcome for each in await import_definitions(engine, wanted)] == ["created"]

@@ -273,6 +273,20 @@ async def test_a_redrive_goes_past_it(rig: Rig) -> None:
     assert queue.info().unreadable == 1
 
 
+async def test_a_redrive_counts_every_message_that_it_goes_past(rig: Rig) -> None:
+    engine = await rig.start()
+    queue = await engine.create_queue("q")
+    for start in (0, 40, 80, 120):
+        await queue.push(numbered(40, start))
+    rows = sorted(rig.disk.rows)
+    engine = await rig.restart()
+    rot(rig, rows)
+    await engine.create_queue("target")
+    task = await engine.redrive("q", "target")
+    assert await task.finished == 120
+    assert (task.progress().moved, task.progress().skipped) == (120, 40)
+
+
 async def test_peeking_shows_the_others(rig: Rig) -> None:
     queue = await rotten(rig)
     assert await peeked(queue) == LEFT

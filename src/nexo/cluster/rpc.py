@@ -34,6 +34,7 @@ from nexo.cluster.post import METHODS
 from nexo.cluster.redirects import Usage
 from nexo.doors.rpc_tcp.access import FRAMES
 from nexo.doors.rpc_tcp.connection import DOOR, HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN
+from nexo.doors.rpc_tcp.inbox import Inbox
 from nexo.engine.connections import ConnectionFigures
 from nexo.vocabulary.errors import (
     InvalidArgument,
@@ -163,6 +164,7 @@ class Switch(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._first: FirstFrame | None = FirstFrame(RPC_GREETING_BYTES_MAX)
         self._reader = FrameReader()
+        self._inbox = Inbox()
         self._legs: dict[int, Leg] = {}
         self._nodes: dict[str, NodeLeg] = {}
         self._asking: dict[str, AskingLeg] = {}
@@ -198,8 +200,9 @@ class Switch(asyncio.Protocol):
                     return
                 self._first = None
                 self._greet(greeting)
-            for received in self._reader.feed(data):
-                self._take(received)
+            self._inbox.add(self._reader.feed(data))
+            if not self._inbox.is_waiting:
+                self._take_some()
         except ProtocolError as error:
             self.end(error)
 
@@ -215,6 +218,10 @@ class Switch(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.transport = None
+        if not self._inbox.is_waiting:  # else what has come is done first: acks, for one
+            self._lose()
+
+    def _lose(self) -> None:
         self._is_ending = True
         self.door.connections.discard(self)
         if self._pulse is not None:
@@ -281,9 +288,8 @@ class Switch(asyncio.Protocol):
 
     def regulate(self) -> None:
         """Read from the client only while all legs keep up, and not much waits."""
-        wanted = self._held_bytes <= RPC_UNREAD_BYTES_MAX and all(
-            leg.keeps_up for leg in self._all_legs()
-        )
+        is_behind = self._inbox.is_waiting or self._held_bytes > RPC_UNREAD_BYTES_MAX
+        wanted = not is_behind and all(leg.keeps_up for leg in self._all_legs())
         if self.transport is not None and wanted != self._is_reading:
             self._is_reading = wanted
             (self.transport.resume_reading if wanted else self.transport.pause_reading)()
@@ -302,6 +308,7 @@ class Switch(asyncio.Protocol):
             frame(Kind.GOODBYE, 0, b"" if error is None else commands.refusal_of(error))
         )
         self._is_ending = True
+        self._inbox.clear()
         for leg in self._all_legs():
             leg.lose()
         if self._pulse is not None:
@@ -395,6 +402,31 @@ class Switch(asyncio.Protocol):
             version, self.door.server_name, beat_ms, instance, cluster=self.door.cluster
         )
         self.forward([frame(Kind.WELCOME, received.correlation, commands.pack(welcome))])
+
+    def _take_some(self) -> None:
+        self._inbox.take(self._take)
+        if self._inbox.is_waiting:
+            self.regulate()
+            self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Take more of what one read has brought."""
+        if not self._inbox.is_waiting:
+            return  # the connection has ended meanwhile
+        try:
+            self._take_some()
+        except ProtocolError as error:
+            self.end(error)
+        except BaseException:  # as when it happens in a read, the connection is over
+            self._inbox.clear()
+            if self.transport is not None:
+                self.transport.abort()
+            raise
+        finally:
+            if not self._inbox.is_waiting:
+                self.regulate()
+                if self.transport is None:
+                    self._lose()
 
     def _take(self, received: Frame) -> None:
         kind, correlation, head, _ = received

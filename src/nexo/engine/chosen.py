@@ -410,6 +410,8 @@ class ChosenTask(Ending):
             seqs: Sequence[int] = self._chosen
             self._total = len(seqs)
         else:
+            # What came in with the commit under way counts, and is not seen before it.
+            await self.source.changed(None)
             seqs = await self._look(self._chosen)
         for step in _steps(seqs, self._step_messages()):
             if self._cancelled:

@@ -373,8 +373,8 @@ class Committer:
         if not (commit.writes or commit.rows or commit.dropped_rows or commit.dropped_owners):
             done(None, None)
         else:
-            rows, size = len(commit.rows) + len(commit.dropped_rows), round_bytes
-            is_large = rows > LONG_COMMIT_ROWS or size + draft.snapshot_bytes > INLINE_COMMIT_BYTES
+            size = round_bytes + draft.snapshot_bytes
+            is_large = _rows(commit) > LONG_COMMIT_ROWS or size > INLINE_COMMIT_BYTES
             is_long = is_large or self._journal.next_is_long
             self._desk.submit(Writing(self._journal, commit), done, True, is_long)
 
@@ -456,6 +456,12 @@ class Committer:
         for future in waiting:
             if not future.done():
                 future.set_result(None)
+
+
+def _rows(commit: Commit) -> int:
+    """How many rows of its tables a commit concerns: of payload, and a record of each owner."""
+    payload = len(commit.rows) + len(commit.dropped_rows)
+    return payload + len(commit.writes) + len(commit.dropped_owners)
 
 
 def _without(actor: Participant, waiters: list[_Waiter], error: NexoError) -> list[_Waiter]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from itertools import islice
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
@@ -43,7 +44,7 @@ from nexo.vocabulary.settings import (
 from nexo.vocabulary.sns import check_subscription
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
     from nexo.engine.engine import Engine
     from nexo.vocabulary.changes import Bound
@@ -148,12 +149,10 @@ async def import_definitions(
     """Create and change what the document says; with `dry_run` only say what would be done."""
     if not dry_run and engine.refusal is not None:
         raise engine.refusal
-    wishes = [
-        *_queue_steps(engine, wanted.queues),
-        *_topic_steps(engine, wanted.topics),
-        *_binding_steps(engine, wanted),
-    ]
-    _check_room(engine, [step.told for step in wishes if step.told.outcome == "created"])
+    wishes: list[_Step] = []
+    async for some in _in_steps(_steps(engine, wanted)):
+        wishes += some
+    await _check_room(engine, Counter(told.kind for told, _ in wishes if told.outcome == "created"))
     works = [step.work for step in wishes if step.work is not None and not dry_run]
     for start in range(0, len(works), DEFINITIONS_STEP):
         # All begin in their order before the commit that the first of them asks for, so a binding
@@ -162,19 +161,35 @@ async def import_definitions(
     return [step.told for step in wishes]
 
 
-def _check_room(engine: Engine, created: list[Imported]) -> None:
+async def _check_room(engine: Engine, new: Counter[Kind]) -> None:
     """Refuse the document as a whole rather than stop in the middle of it."""
-    new = Counter(each.kind for each in created)
-    bound = sum(len(actor.bindings()) for actor in engine.topics.values()) if new["binding"] else 0
+    bound = 0
+    if new["binding"]:
+        async for actors in steps(engine.topics):
+            bound += sum(len(actor.bound_queues()) for actor in actors)
     check_room("queues", len(engine.queues) + new["queue"], limits.QUEUES_MAX)
     check_room("topics", len(engine.topics) + new["topic"], limits.TOPICS_MAX)
     check_room("bindings", bound + new["binding"], limits.BINDINGS_MAX)
 
 
-def _queue_steps(engine: Engine, wanted: list[QueueDefinition]) -> list[_Step]:
-    _check_once("queue", [each.name for each in wanted])
-    steps = []
+async def _in_steps(steps: Iterator[_Step]) -> AsyncIterator[list[_Step]]:
+    """What is to be done, some at a time: while a long document is looked at others have their
+    turn, and may define something too."""
+    while some := list(islice(steps, DEFINITIONS_STEP)):
+        yield some
+        await asyncio.sleep(0)
+
+
+def _steps(engine: Engine, wanted: Definitions) -> Iterator[_Step]:
+    yield from _queue_steps(engine, wanted.queues)
+    yield from _topic_steps(engine, wanted.topics)
+    yield from _binding_steps(engine, wanted)
+
+
+def _queue_steps(engine: Engine, wanted: list[QueueDefinition]) -> Iterator[_Step]:
+    seen: set[str] = set()
     for each in wanted:
+        _check_once("queue", each.name, seen)
         known = engine.queues.get(each.name)
         now = known.queue.settings if known is not None else None
         try:
@@ -187,8 +202,7 @@ def _queue_steps(engine: Engine, wanted: list[QueueDefinition]) -> list[_Step]:
                 )
         except InvalidArgument as error:
             raise _about("queue", each.name, error) from None
-        steps.append(_queue_step(engine, each.name, settings, now))
-    return steps
+        yield _queue_step(engine, each.name, settings, now)
 
 
 def _whole(wanted: QueueDefinition, now: QueueSettings | None) -> QueueSettings:
@@ -208,18 +222,17 @@ def _queue_step(
     return _Step(told, lambda: engine.edit_queue(name, settings))
 
 
-def _topic_steps(engine: Engine, wanted: list[TopicDefinition]) -> list[_Step]:
-    _check_once("topic", [each.name for each in wanted])
-    steps = []
+def _topic_steps(engine: Engine, wanted: list[TopicDefinition]) -> Iterator[_Step]:
+    seen: set[str] = set()
     for each in wanted:
+        _check_once("topic", each.name, seen)
         try:
             check_name(each.name, "topic")
             settings = topic_settings_of(each.settings)
             check_topic_settings(settings)
         except InvalidArgument as error:
             raise _about("topic", each.name, error) from None
-        steps.append(_topic_step(engine, each.name, settings))
-    return steps
+        yield _topic_step(engine, each.name, settings)
 
 
 def _topic_step(engine: Engine, name: str, settings: TopicSettings) -> _Step:
@@ -233,32 +246,33 @@ def _topic_step(engine: Engine, name: str, settings: TopicSettings) -> _Step:
     return _Step(told, lambda: engine.edit_topic(name, settings))
 
 
-def _binding_steps(engine: Engine, wanted: Definitions) -> list[_Step]:
-    _check_once("binding", [f"{each.topic} {each.queue}" for each in wanted.bindings])
-    topics = {each.name for each in wanted.topics} | engine.topics.keys()
-    queues = {each.name for each in wanted.queues} | engine.queues.keys()
-    bound = {
-        name: {queue.name: how for queue, how in engine.topics[name].bound_queues()}
-        for name in {each.topic for each in wanted.bindings}
-        if name in engine.topics
-    }
-    steps = []
+def _binding_steps(engine: Engine, wanted: Definitions) -> Iterator[_Step]:
+    if not wanted.bindings:
+        return
+    topics = {each.name for each in wanted.topics}
+    queues = {each.name for each in wanted.queues}
+    seen: set[str] = set()
+    bound: dict[str, dict[str, Bound]] = {}  # by topic
     for each in wanted.bindings:
+        _check_once("binding", f"{each.topic} {each.queue}", seen)
         check_bindable(each.topic)
         check_filter(each.where)
         check_subscription(each.sns)
         hint = "define it in the document, or create it first"
-        if each.topic not in topics:
+        if each.topic not in topics and each.topic not in engine.topics:
             raise TopicNotFound(f"a binding names topic {each.topic!r:.100}", hint)
-        if each.queue not in queues and not engine.transfers.is_elsewhere(each.queue):
+        is_here = each.queue in queues or each.queue in engine.queues
+        if not is_here and not engine.transfers.is_elsewhere(each.queue):
             raise QueueNotFound(f"a binding names queue {each.queue!r:.100}", hint)
-        steps.append(_binding_step(engine, each, bound.get(each.topic, {})))
-    return steps
+        if each.topic not in bound:
+            actor = engine.topics.get(each.topic)
+            found = actor.bound_queues() if actor is not None else []
+            bound[each.topic] = {queue.name: how for queue, how in found}
+        yield _binding_step(engine, each, bound[each.topic].get(each.queue))
 
 
-def _binding_step(engine: Engine, wanted: BindingDefinition, bound: dict[str, Bound]) -> _Step:
+def _binding_step(engine: Engine, wanted: BindingDefinition, known: Bound | None) -> _Step:
     name, where, sns = f"{wanted.topic} {wanted.queue}", wanted.where or None, wanted.sns
-    known = bound.get(wanted.queue)
     if known is None:
         told = _told("binding", name, "created")
     else:
@@ -274,12 +288,10 @@ def _told(kind: Kind, name: str, outcome: Literal["created", "unchanged"]) -> Im
     return Imported(kind, name, outcome)
 
 
-def _check_once(kind: Kind, names: Iterable[str]) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise InvalidArgument(f"{kind} {name!r:.100} is defined twice", "leave one out")
-        seen.add(name)
+def _check_once(kind: Kind, name: str, seen: set[str]) -> None:
+    if name in seen:
+        raise InvalidArgument(f"{kind} {name!r:.100} is defined twice", "leave one out")
+    seen.add(name)
 
 
 def _about(kind: Kind, name: str, error: InvalidArgument) -> InvalidArgument:

@@ -4,10 +4,12 @@ takes back what a consumer leaves."""
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from nexo.engine.actor import PartOf
+from nexo.engine.committer import call_back
 from nexo.engine.outcome import outcome_of, report
 from nexo.machine.fail import give_back_lease
 from nexo.machine.pop import pop
@@ -24,13 +26,15 @@ if TYPE_CHECKING:
 
 
 class Dispatcher(PartOf["QueueActor"]):
-    __slots__ = ("_context", "_is_serving", "_serves_later")
+    __slots__ = ("_context", "_gives_back_later", "_is_serving", "_leaving", "_serves_later")
 
     def __init__(self, context: Context, actor: QueueActor) -> None:
         super().__init__(actor)
         self._context = context
         self._is_serving = False
         self._serves_later = False
+        self._leaving: deque[list[int]] | None = None  # what those hold who have left
+        self._gives_back_later = False
 
     def serve(self) -> None:
         """Deliver what is ready. Called from within, it leaves that to whoever is at it."""
@@ -81,6 +85,9 @@ class Dispatcher(PartOf["QueueActor"]):
         while len(room) and queue.ready and actor.is_in_service:
             if parts >= SERVE_STEP_PARTS:
                 self._serve_later()
+                return
+            if len(queue.changes) > limits.UNWRITTEN_CHANGES_MAX and actor.is_writable:
+                self._context.committer.enlist(actor)  # when it is on disk, the actor serves again
                 return
             turn = room.next(queue.ready)
             if turn is None:
@@ -139,26 +146,46 @@ class Dispatcher(PartOf["QueueActor"]):
 
     def give_back_all(self, waiter: Waiter) -> None:
         """A consumer has left: what it holds goes back, in order, some of it now and the rest in
-        the next turns of the event loop."""
-        leaving = sorted(waiter.leases & self._actor.queue.leases.keys(), reverse=True)
+        the next turns of the event loop. If many leave at once they take turns."""
+        leases = sorted(waiter.leases & self._actor.queue.leases.keys(), reverse=True)
         waiter.leases.clear()
-        self._give_back_some(leaving)
+        if leases:
+            if self._leaving is None:  # there are many queues, and few who leave
+                self._leaving = deque()
+            self._leaving.append(leases)
+        if not self._gives_back_later:
+            self._give_back_some()
 
-    def _give_back_some(self, leaving: list[int]) -> None:
-        """The last of these leases go first."""
-        actor = self._actor
-        if not actor.is_in_service:
+    def _give_back_some(self) -> None:
+        """Of those who left first; the last of their leases go first."""
+        actor, leaving, committer = self._actor, self._leaving, self._context.committer
+        if not actor.is_in_service or not leaving:
+            self._leaving = None
+            return
+        if len(actor.queue.changes) > limits.UNWRITTEN_CHANGES_MAX:
+            self._gives_back_later = True
+            committer.enlist(actor)
+            call_back(committer.when_durable(None, actor), self._give_back_soon)
             return
         now_ms, left = actor.now_ms(), limits.GIVE_BACK_STEP_SPANS
         while leaving and left > 0:
-            returned = give_back_lease(actor.queue, leaving[-1], now_ms, left)
+            leases = leaving[0]
+            returned = give_back_lease(actor.queue, leases[-1], now_ms, left)
             if returned < left:
-                leaving.pop()
+                leases.pop()
+            if not leases:
+                leaving.popleft()
             left -= max(1, returned)
         if leaving:
-            loop = asyncio.get_running_loop()
-            loop.call_soon(
-                self._context.supervisor.guard, actor, partial(self._give_back_some, leaving)
-            )
-        self._context.committer.enlist_lazily(actor)
+            self._give_back_soon()
+        committer.enlist_lazily(actor)
         actor.serve()
+
+    def _give_back_soon(self, _: Any = None, error: BaseException | None = None) -> None:
+        """In the next turn; also if the state was lost: what is on disk of a lease goes back."""
+        self._gives_back_later = True
+        asyncio.get_running_loop().call_soon(self._give_back_more, self._actor)
+
+    def _give_back_more(self, actor: QueueActor) -> None:
+        self._gives_back_later = False
+        self._context.supervisor.guard(actor, self._give_back_some)

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from nexo.engine.outcome import outcome_of, report
+from nexo.vocabulary import limits
 from nexo.vocabulary.errors import RateLimited
 from nexo.vocabulary.fields import check_allowed
 from nexo.vocabulary.limits import POP_BYTES_MAX, POP_MESSAGES_MAX, TIMEOUT_MS_MAX, WAITERS_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container
+    from collections.abc import Callable, Container, Iterator
 
     from nexo.machine.pop import Delivery
     from nexo.vocabulary.errors import NexoError
@@ -163,9 +165,7 @@ class WaitingRoom:
         self._free = 0
         for waiter in waiters:
             waiter.queued = False
-            _, failure = outcome_of(waiter.fail, reason)
-            if failure is not None:
-                report("a consumer could not be told that its queue is gone", failure)
+        _tell_gone(iter(waiters), reason)
 
     def reopen(self) -> None:
         """Consumers may come again."""
@@ -202,3 +202,14 @@ class WaitingRoom:
             waiter.queued = True
             self._free += waiter.free
             self._turns[waiter] = None
+
+
+def _tell_gone(waiters: Iterator[Waiter], reason: NexoError) -> None:
+    """Tell some, and the others in the next turns of the event loop."""
+    some = list(islice(waiters, limits.WAITERS_TOLD))
+    for waiter in some:
+        _, failure = outcome_of(waiter.fail, reason)
+        if failure is not None:
+            report("a consumer could not be told that its queue is gone", failure)
+    if len(some) == limits.WAITERS_TOLD:
+        asyncio.get_running_loop().call_soon(_tell_gone, waiters, reason)

@@ -107,10 +107,11 @@ def _time_out(
     return len(overdue), is_done
 
 
-def _expire(queue: Queue, now_ms: int, chunks_max: int) -> bool:
+def _expire(queue: Queue, now_ms: int, spans_max: int) -> bool:
     """Retention: what has waited in line for too long goes. What is in flight goes when it comes
     back, and what is scheduled was accepted because its time comes before its end. About
-    `chunks_max` chunks of a lane are looked at; true if there are more."""
+    `spans_max` chunks of a lane are looked at, and so many runs of messages go; true if there are
+    more."""
     cutoff_ms = now_ms - queue.settings.retention_ms
     oldest_ms = _known_oldest_ms(queue)
     if oldest_ms is None or oldest_ms > cutoff_ms:
@@ -119,11 +120,12 @@ def _expire(queue: Queue, now_ms: int, chunks_max: int) -> bool:
     for lane in queue.lanes:
         if not lane.line.count:
             continue
-        seq = _first_after(lane, cutoff_ms, max(1, chunks_max))
+        seq = _first_after(lane, cutoff_ms, max(1, spans_max))
         if seq is None:
             continue
-        for span in lane.line.drop_below(seq):
+        for span in lane.line.drop_below(seq, max(1, spans_max)):
             _remove_expired(queue, span, now_ms)
+            spans_max -= 1
             is_less = True
     queue.oldest_ms = None
     left_ms = _known_oldest_ms(queue)

@@ -20,16 +20,19 @@ if TYPE_CHECKING:
 
 # Where a group is entered: `Group.listed`. One that is arriving has the number of its head there.
 _UNLISTED, _IN_TURN = -1, -2
+_MOVED_ALONG = 2  # groups that get their turn whenever one arrives: so few are left for who looks
+_EMPTY_SHARE = 8  # if more than this part of those in turn have nothing left, they are dropped
 
 
 class FifoLine(GroupedLine):
-    __slots__ = ("_arriving", "_turns")
+    __slots__ = ("_arriving", "_emptied", "_turns")
 
     def __init__(self, busy: Busy, log: Log) -> None:
         super().__init__(busy, log)
         # Groups whose first message is not on disk yet, or came back since the last look.
         self._arriving: list[tuple[int, Group]] = []
         self._turns: deque[Group] = deque()
+        self._emptied = 0  # of those in turn, that lost their last message to something else
 
     def hold(self, span: Span) -> None:
         """A message of the group waits for a time: all behind it wait too."""
@@ -59,7 +62,16 @@ class FifoLine(GroupedLine):
     def clear(self) -> list[Any]:
         held = [*super().clear(), self._arriving, self._turns]
         self._arriving, self._turns = [], deque()
+        self._emptied = 0
         return held
+
+    def stuck(self, settled: int) -> list[str | None]:
+        """Groups that could go on and are not entered: there are none, as invariants check."""
+        return [
+            group.name
+            for group in self._groups.values()
+            if group.listed == _UNLISTED and group.head(self._limit(group, settled)) is not None
+        ]
 
     def _list(self, group: Group) -> None:
         """Enter the group, or enter it again under a head that is older than it was."""
@@ -69,29 +81,57 @@ class FifoLine(GroupedLine):
         if head.first < group.entered:
             group.entered = head.first
             heappush(self._order, (head.first, group))
-        if group.listed not in (_IN_TURN, head.first):
-            group.listed = head.first
-            heappush(self._arriving, (head.first, group))
+        if group.listed in (_IN_TURN, head.first) or head.first >= self._limit(group, END):
+            return  # what opens a group that is locked enters it: `calm` or `give_back`
+        group.listed = head.first
+        heappush(self._arriving, (head.first, group))
+        for _ in range(_MOVED_ALONG):
+            if not self._take_turn(self._log.settled):
+                return
+
+    def _take_turn(self, settled: int) -> bool:
+        """The next of those that have arrived gets its turn behind the others; false if none has
+        its first message on disk."""
+        arriving = self._arriving
+        if not arriving or arriving[0][0] >= settled:
+            return False
+        group = heappop(arriving)[1]
+        if group.listed >= 0:
+            group.listed = _IN_TURN if group.count else _UNLISTED
+            if group.count:
+                self._turns.append(group)
+        return True
 
     def _next(self, settled: int) -> Group | None:
         """The group whose turn it is. One that has nothing to give leaves; what changes that
         (a commit, `calm`, `give_back`) enters it again."""
-        arriving, turns = self._arriving, self._turns
-        while arriving and arriving[0][0] < settled:
-            group = heappop(arriving)[1]
-            if group.listed >= 0:
-                group.listed = _IN_TURN
-                turns.append(group)
+        while self._take_turn(settled):
+            pass
+        turns = self._turns
         while turns:
             group = turns[0]
             if group.head(self._limit(group, settled)) is not None:
                 return group
             turns.popleft()
             group.listed = _UNLISTED
+            if not group.count:
+                self._emptied = max(0, self._emptied - 1)
             head = group.head(END)
             if head is not None and head.first >= settled:
                 self._list(group)
         return None
+
+    def _drop_empty(self) -> None:
+        """One more in turn has nothing left. Now and then they go, so that whoever looks for the
+        next has not to pass over very many."""
+        self._emptied += 1
+        if self._emptied <= 64 + len(self._turns) // _EMPTY_SHARE:
+            return
+        self._emptied = 0
+        for group in self._turns:
+            if not group.count:
+                group.listed = _UNLISTED
+        self._turns = deque(group for group in self._turns if group.count)
 
     def _limit(self, group: Group, settled: int) -> int:
         """Messages from this number on may not go out."""
@@ -119,6 +159,8 @@ class FifoLine(GroupedLine):
 
     def _forget(self, group: Group) -> None:
         super()._forget(group)
+        if not group.count and group.listed == _IN_TURN:
+            self._drop_empty()
         order = self._order
         while order and not order[0][1].count:
             heappop(order)[1].entered = END

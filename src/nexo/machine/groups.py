@@ -353,11 +353,14 @@ class GroupedLine:
         self.count -= sum(span.end - span.first for span in taken)
         return sorted(taken, key=by_first)
 
-    def drop_below(self, seq: int) -> list[Span]:
-        """Take out everything before `seq`: retention has passed it by."""
+    def drop_below(self, seq: int, runs_max: int) -> list[Span]:
+        """Take out what stands before `seq`, up to so many runs of it: retention has passed it
+        by."""
         dropped: list[Span] = []
         while (group := self._oldest_group()) is not None and group.head(seq) is not None:
-            dropped += group.drop_below(seq)
+            if len(dropped) >= runs_max:
+                break
+            dropped += group.drop_below(seq, runs_max - len(dropped))
             self._list(group)
             self._forget(group)
         self.count -= sum(span.end - span.first for span in dropped)

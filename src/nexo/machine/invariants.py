@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
+from nexo.machine.fifo import FifoLine
 from nexo.machine.groups import GroupedLine
 from nexo.machine.life import IN_FLIGHT, TIMED
 from nexo.vocabulary.states import State
@@ -127,4 +128,7 @@ def _check_groups(queue: Queue) -> None:
     for group, count in counts.items():
         assert queue.busy.counts.get(group, 0) >= count, f"group {group} is not locked"
     assert queue.busy.total == sum(queue.busy.counts.values())
-    assert all(isinstance(lane.line, GroupedLine) for lane in queue.lanes)
+    for lane in queue.lanes:
+        assert isinstance(lane.line, GroupedLine)
+        stuck = lane.line.stuck(lane.log.settled) if isinstance(lane.line, FifoLine) else []
+        assert not stuck, f"groups {stuck} never go on"

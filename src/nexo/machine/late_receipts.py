@@ -87,4 +87,5 @@ def take_one(queue: Queue, found: Glance, seq: int) -> Span:
         queue.lane_of(seq).line.cut(seq, part.group)
     else:
         queue.cut_scheduled(found.span, seq, seq + 1)
+        queue.lock_until_durable(part)
     return part

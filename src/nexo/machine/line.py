@@ -233,10 +233,11 @@ class Line(Row):
             for span in self.cut_run(first, end)
         ]
 
-    def drop_below(self, seq: int) -> list[Span]:
-        """Take out everything before `seq`: retention has passed it by."""
-        dropped = []
-        while self._head and self._head[0].first < seq:
+    def drop_below(self, seq: int, runs_max: int) -> list[Span]:
+        """Take out what stands before `seq`, up to so many runs of it: retention has passed it
+        by."""
+        dropped: list[Span] = []
+        while self._head and self._head[0].first < seq and len(dropped) < runs_max:
             dropped.append(self.take(seq - self._head[0].first, seq))
         return dropped
 

@@ -481,6 +481,13 @@ class Queue:
         else:
             self.calm(span.group, count)
 
+    def lock_until_durable(self, span: Span) -> None:
+        """Messages that waited for a time are gone. In a FIFO queue those behind them waited too,
+        and do so until that is on disk; then their group is opened."""
+        if self.busy is not None and self.settings.fifo:
+            self.busy.add_in_flight(span)
+            self.released.extend([(span.group, seq) for seq in range(span.first, span.end)])
+
     def calm(self, group: str | None, count: int = 0) -> None:
         """Fewer messages of a group are in flight: `count` fewer, if that is not noted yet."""
         busy = self.busy

@@ -77,9 +77,11 @@ class LateConsole:
 
 
 def _modules() -> tuple[type[ConsoleApp], type[LakeFolder]]:
+    from nexo.doors.console import pages
     from nexo.doors.console.app import ConsoleApp
     from nexo.server.lake import LakeFolder
 
+    pages.prepare()
     return ConsoleApp, LakeFolder
 
 

@@ -211,8 +211,9 @@ def largest_message(batch: Batch, limit: int) -> int:
     """The size of the largest message as its sender counts it, body and attributes; exact for
     those beyond `limit`, because what encoding adds must not get a message refused."""
     offsets, attributes = batch.offsets, batch.attributes
-    if attributes is None:
-        return max(map(sub, offsets[1:], offsets), default=0)
+    largest = max(map(sub, offsets[1:], offsets), default=0)
+    if attributes is None or largest + _longest(attributes) <= limit:
+        return largest
     largest = 0
     for index in range(batch.count):
         size = offsets[index + 1] - offsets[index]
@@ -221,6 +222,13 @@ def largest_message(batch: Batch, limit: int) -> int:
             size += attribute_bytes(encoded)
         largest = max(largest, size)
     return largest
+
+
+def _longest(attributes: list[bytes | None] | bytes) -> int:
+    """Of all encoded attributes, found without looking at each by itself."""
+    if isinstance(attributes, bytes):
+        return len(attributes)
+    return max(map(len, filter(None, attributes)), default=0)
 
 
 def check_offsets(batch: Batch) -> None:

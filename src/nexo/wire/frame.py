@@ -130,8 +130,11 @@ class FrameReader:
             size = self.announced(buffer)
             if len(buffer) < size + 4:
                 return []  # without a copy of what has come so far
-            data = bytes(buffer)
-            buffer.clear()
+            return self._frames(buffer)  # it is theirs now: a copy of 64 MB takes 20 ms
+        return self._frames(data)
+
+    def _frames(self, data: bytes | bytearray) -> list[Frame]:
+        self._buffer = buffer = bytearray()
         frames: list[Frame] = []
         view, at, length = memoryview(data), 0, len(data)
         while length - at >= PREFIX.size:
@@ -144,7 +147,7 @@ class FrameReader:
             if end > length:
                 break
             body_at = at + PREFIX.size + head_size
-            head = data[at + PREFIX.size : body_at]
+            head = bytes(data[at + PREFIX.size : body_at])
             frames.append(Frame(kind, correlation, head, view[body_at:end]))
             at = end
         if at < length:

@@ -1,7 +1,11 @@
 """FIFO groups keep their order, and noisy tenants of a fair queue go after the quiet ones."""
 
+import pytest
+
+from nexo.machine import late_receipts
 from nexo.machine.ack import ack
 from nexo.machine.deadlines import run_due
+from nexo.machine.discard import discard
 from nexo.machine.fail import nack
 from nexo.machine.purge import purge
 from nexo.machine.push import push
@@ -156,3 +160,22 @@ def test_groups_may_come_late_to_a_queue() -> None:
     take(queue, 1)
     put(queue, b"grouped", groups="a")
     assert bodies(queue, take(queue)) == [b"plain", b"grouped"]
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_group_goes_on_when_the_message_it_waits_for_is_discarded(is_late: bool) -> None:
+    """Not before that is on disk: a crash would bring the first back behind the second."""
+    queue = orders(fifo=True)
+    put(queue, b"a1", b"a2", groups="a")
+    delivery = take(queue, 1)
+    nack(queue, delivery.lease, 0, 1, 1_000, 60_000)
+    commit(queue)
+    assert bodies(queue, take(queue)) == []  # a1 waits for its time, and a2 behind it
+    if is_late:
+        assert late_receipts.discard(queue, 0, 1_000)
+    else:
+        assert discard(queue, [0], 1_000) == 1
+    under_way = collect(queue)
+    assert bodies(queue, take(queue)) == []
+    settle(queue, under_way.mark)
+    assert bodies(queue, take(queue)) == [b"a2"]

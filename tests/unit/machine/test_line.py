@@ -75,7 +75,16 @@ def test_drop_below_cuts_where_it_must() -> None:
     line = Line()
     line.append(CHUNK, 0, 5)
     line.give_back(Span(CHUNK, 7, 9, History(1, 10), None))
-    dropped = line.drop_below(8)
+    dropped = line.drop_below(8, ALL)
     assert [(span.first, span.end) for span in dropped] == [(0, 5), (7, 8)]
     assert spans_of(line) == [(8, 9)]
     assert line.count == 1
+
+
+def test_drop_below_takes_so_many_runs() -> None:
+    line = Line()
+    line.append(CHUNK, 0, 2)
+    for first in (3, 5, 7):
+        line.give_back(Span(CHUNK, first, first + 1, History(1, 10), None))
+    assert len(line.drop_below(8, 2)) == 2
+    assert spans_of(line) == [(5, 6), (7, 8)]

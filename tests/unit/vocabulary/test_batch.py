@@ -169,3 +169,19 @@ def test_a_message_is_as_large_as_its_body_and_attributes() -> None:
     constant = msgspec.structs.replace(batch_of([b"", b"12"]), attributes=attributes[0])
     assert largest_message(constant, 0) == exact[0]
     assert largest_message(constant, exact[0]) <= exact[0]
+
+
+def test_the_largest_message_counts_its_own_attributes() -> None:
+    """However many others there are, and whether all have the same or each has some."""
+    short, long = encode_attributes({"a": "b"}), encode_attributes({"name": "x" * 50})
+    sizes = len("a") + len("b"), len("name") + 50
+    plain = batch_of([b"x" * 10, b"x" * 90, b"x" * 20])
+    assert largest_message(plain, 50) == 90
+    each = msgspec.structs.replace(plain, attributes=[long, None, short])
+    assert largest_message(each, 1_000) == 90, "below the limit nobody asks"
+    assert largest_message(each, 50) == 90
+    last = msgspec.structs.replace(plain, attributes=[short, long, None])
+    assert largest_message(last, 100) >= 90 + sizes[1]
+    same = msgspec.structs.replace(plain, attributes=long)
+    assert largest_message(same, 1_000) == 90
+    assert largest_message(same, 100) == largest_message(last, 100)

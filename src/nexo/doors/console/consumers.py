@@ -11,6 +11,7 @@ from nexo.doors.console.pages import badges
 from nexo.doors.console.request import at, whole_number
 from nexo.doors.console.streams import Frame, made_of, streamed
 from nexo.engine.connections import ConnectionFigures, ConsumerFigures, connections_behind
+from nexo.vocabulary.limits import CONSOLE_CONSUMERS_SHOWN
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -75,13 +76,15 @@ def _made_of(rows: list[Consuming]) -> str:
 
 
 async def consumers(call: Call) -> Response:
-    rows = await _rows(call)
+    found = await _rows(call)
+    rows = found[:CONSOLE_CONSUMERS_SHOWN]
     return await call.page(
         "consumers.html",
         {"consumers": "consumers_rows.html"},
         rows=rows,
+        found=len(found),
         queue=call.query("queue"),
-        troubled=sum(row.is_troubled for row in rows),
+        troubled=sum(row.is_troubled for row in found),
         rows_made_of=_made_of(rows),
         live=f"{at('live', 'consumers')}?{call.query_string}",
     )
@@ -89,7 +92,7 @@ async def consumers(call: Call) -> Response:
 
 async def live_consumers(call: Call) -> Response:
     async def frame() -> Frame:
-        rows, values = await _rows(call), badges(call)
+        rows, values = (await _rows(call))[:CONSOLE_CONSUMERS_SHOWN], badges(call)
         for row in rows:
             values |= row.live()
         return Frame(values, {"consumers": _made_of(rows)})

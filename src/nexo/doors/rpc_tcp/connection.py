@@ -18,6 +18,7 @@ from nexo.access.caller import ANYONE
 from nexo.doors.rpc_tcp.access import check_frame, resource_of
 from nexo.doors.rpc_tcp.deliveries import Subscriptions
 from nexo.doors.rpc_tcp.handlers import HANDLERS
+from nexo.doors.rpc_tcp.inbox import Inbox
 from nexo.engine.committer import call_back
 from nexo.engine.connections import AckTally, ConnectionFigures, ConsumerFigures, state_of
 from nexo.vocabulary import limits
@@ -68,6 +69,7 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._first: FirstFrame | None = FirstFrame(RPC_GREETING_BYTES_MAX)
         self._reader = FrameReader()
+        self._inbox = Inbox()
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes | memoryview] = []
         self._out_bytes = 0
@@ -105,13 +107,21 @@ class Connection(asyncio.Protocol):
         self._beat_later()
 
     def data_received(self, data: bytes) -> None:
+        if self._ending:
+            return
         self._heard = self._loop.time()
         self._asked = False
         try:
             if self._first is not None:
                 data = self._meet(data, self._first)
-            for received in self._reader.feed(data):
-                self._take(received)
+            frames = self._reader.feed(data)
+            if self._inbox.is_waiting:
+                self._inbox.add(frames)
+            elif len(frames) == 1:  # as most often
+                self._take(frames[0])
+            else:
+                self._inbox.add(frames)
+                self._take_some()
         except ProtocolError as error:
             self.end(error)
         if self._flushing:
@@ -129,9 +139,13 @@ class Connection(asyncio.Protocol):
         self._regulate()
 
     def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        if not self._inbox.is_waiting:  # else what has come is done first: acks, for one
+            self._lose()
+
+    def _lose(self) -> None:
         self._peers.discard(self)
         self.engine.connections.remove(self._number)
-        self._transport = None
         self.caller.forget(self._expel)
         if self._pulse is not None:
             self._pulse.cancel()
@@ -223,10 +237,15 @@ class Connection(asyncio.Protocol):
 
     def end(self, error: NexoError | None = None) -> None:
         """Close, telling why if there is a reason. A client that does not read it is cut off."""
+        if self._transport is not None and not self._ending:
+            self._ending = True
+            self._inbox.clear()
+            self._close(error)
+
+    def _close(self, error: NexoError | None) -> None:
         transport = self._transport
-        if transport is None or self._ending:
+        if transport is None:
             return
-        self._ending = True
         self.subscriptions.close()
         if error is not None:
             self._out.append(frame(Kind.GOODBYE, 0, commands.refusal_of(error)))
@@ -311,6 +330,34 @@ class Connection(asyncio.Protocol):
                 return rest
         return b""
 
+    def _take_some(self) -> None:
+        self._inbox.take(self._take)
+        if self._inbox.is_waiting:
+            self._regulate()
+            self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Take more of what one read has brought."""
+        if not self._inbox.is_waiting:
+            return  # the connection has ended meanwhile
+        self._asked = False
+        try:
+            self._take_some()
+        except ProtocolError as error:
+            self.end(error)
+        except BaseException:  # as when it happens in a read, the connection is over
+            self._inbox.clear()
+            if self._transport is not None:
+                self._transport.abort()
+            raise
+        finally:
+            if not self._inbox.is_waiting:
+                self._regulate()
+                if self._transport is None:
+                    self._lose()
+        if self._flushing:
+            self._flush()
+
     def _take(self, received: Frame) -> None:
         kind, correlation = received.kind, received.correlation
         if kind is Kind.HEARTBEAT:
@@ -380,11 +427,15 @@ class Connection(asyncio.Protocol):
         self.send([frame(Kind.WELCOME, received.correlation, commands.pack(welcome))])
 
     def _expel(self, reason: Unauthorized) -> None:
-        """The token was revoked or has expired: nothing more goes in or out."""
+        """The token was revoked or has expired: nothing more goes in or out. The rest is done in
+        the next turn of the event loop: very many connections may have this token."""
         for task in self._tasks:
             if task is not asyncio.current_task():  # an admin may revoke the token at hand
                 task.cancel()
-        self.end(reason)
+        if not self._ending:
+            self._ending = True
+            self._inbox.clear()
+            self._loop.call_soon(self._close, reason)
 
     async def _guarded(self, work: Any, correlation: int) -> None:
         try:
@@ -428,7 +479,8 @@ class Connection(asyncio.Protocol):
         """Read from the client only while it reads and the broker keeps up."""
         if self._transport is None:
             return
-        wanted = self._writable and self._unanswered < RPC_REQUESTS_MAX
+        is_behind = self._inbox.is_waiting or self._unanswered >= RPC_REQUESTS_MAX
+        wanted = self._writable and not is_behind
         if wanted and not self._reading:
             self._transport.resume_reading()
         elif not wanted and self._reading:
