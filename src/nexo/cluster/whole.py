@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from nexo.cluster.connections import Clients
 from nexo.cluster.far import FarQueue
-from nexo.cluster.node import TOKENS_SHARD
 from nexo.cluster.questions import DefineBinding, DefineQueue, DefineTopic, define
+from nexo.cluster.tokens import TOKENS_SHARD
 from nexo.engine.engine import Engine
 from nexo.journal.port import Usage
 from nexo.vocabulary.errors import NotReady, QueueNotFound, TopicNotFound

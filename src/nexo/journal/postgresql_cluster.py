@@ -67,8 +67,12 @@ _GIVE = """
 
 _PUBLISH_TOKENS = """
     UPDATE tokens SET version = version + 1, data = %s
-    WHERE data <> %s AND EXISTS (SELECT FROM owner WHERE shard = 0 AND node = %s)
+    WHERE data <> %s AND version = coalesce(%s, version)
+    AND EXISTS (SELECT FROM owner WHERE shard = 0 AND node = %s)
 """
+
+
+_TOKENS = "SELECT version, data FROM tokens"
 
 
 class NodeRow(NamedTuple):
@@ -87,7 +91,8 @@ class Tables(NamedTuple):
     nodes: list[NodeRow]
     owners: dict[int, str | None]
     epochs: dict[int, int]  # of shards
-    tokens: int  # the version of the tokens
+    tokens: int  # the version of the tokens …
+    tokens_data: bytes | None  # … and they themselves, if that is not the version asked with
 
 
 def create_cluster(url: str, shards: int, *, schema: str = "nexo") -> None:
@@ -204,8 +209,9 @@ class ClusterTables:
 
         return self._do(join)
 
-    def renew(self) -> Tables:
-        """Renew the lease, and read the tables after that. `Fenced`: the row is another's."""
+    def renew(self, tokens_known: int = -1) -> Tables:
+        """Renew the lease, and read the tables after that, with the tokens if there are others
+        than those known. `Fenced`: the row is another's."""
 
         def renew(connection: Connection) -> Tables:
             with connection.transaction():
@@ -214,7 +220,7 @@ class ClusterTables:
                         f"another node has taken the name {self._node!r}",
                         "each node needs a name of its own: --node NAME",
                     )
-                return _read(connection)
+                return _read(connection, tokens_known)
 
         return self._do(renew)
 
@@ -292,19 +298,23 @@ class ClusterTables:
         """Their version, and what was published with it."""
 
         def read(connection: Connection) -> tuple[int, bytes]:
-            version, data = _one(connection, "SELECT version, data FROM tokens")
+            version, data = _one(connection, _TOKENS)
             return version, data
 
         return self._do(read)
 
-    def publish_tokens(self, data: bytes) -> None:
-        """These are the tokens now. Only who owns shard 0 may say so."""
+    def publish_tokens(self, data: bytes, expected: int | None = None) -> tuple[int, bytes]:
+        """These are the tokens now. Only who owns shard 0 may say so, and not after another
+        version than expected: a statement that was given up may still be done, late. Returns what
+        is there."""
 
-        def publish(connection: Connection) -> None:
-            connection.execute(_PUBLISH_TOKENS, (data, data, self._node))
+        def publish(connection: Connection) -> tuple[int, bytes]:
+            connection.execute(_PUBLISH_TOKENS, (data, data, expected, self._node))
             self._notify(connection)
+            version, stored = _one(connection, _TOKENS)
+            return version, stored
 
-        self._do(publish)
+        return self._do(publish)
 
     def set_draining(self, node: str | None, draining: bool) -> int:
         """How many nodes were changed; None stands for all."""
@@ -349,12 +359,15 @@ class ClusterTables:
             raise NotReady(found.message, found.hint) from error
 
 
-def _read(connection: Connection) -> Tables:
+def _read(connection: Connection, tokens_known: int = -1) -> Tables:
     nodes = [NodeRow(*row) for row in connection.execute(_NODES)]
     rows = connection.execute(_OWNERS).fetchall()
     owners: dict[int, str | None] = {shard: node for shard, node, _ in rows}
     epochs: dict[int, int] = {shard: epoch for shard, _, epoch in rows}
-    return Tables(nodes, owners, epochs, int(_one(connection, "SELECT version FROM tokens")[0]))
+    statement = "SELECT version, CASE WHEN version <> %s THEN data END FROM tokens"
+    found = connection.execute(statement, (tokens_known,)).fetchone()
+    assert found is not None
+    return Tables(nodes, owners, epochs, *found)
 
 
 def _one(connection: Connection, statement: str) -> tuple[Any, ...]:

@@ -77,7 +77,7 @@ class NodeBroker(Broker):
         node = self._node = Node(
             store, configuration.memory_limit, events=events_settings(configuration)
         )
-        node.guard_with(security.guard.adopt)
+        node.tokens.guard_with(security.guard.adopt)
         await node.prepare()
         peer_tls = _peer_tls() if security.tls is not None else None
         rpc = RpcSwitch(node, f"nexo {__version__}", security.guard, security.tls, peer_tls)
