@@ -198,6 +198,13 @@ class Transfers:
         bound = [queue for queue, _ in self._context.queues.bound_to(topic) if queue.name == name]
         return [queue for queue in bound if isinstance(queue, TransferActor)]
 
+    def topics_of(self, name: str, incarnation: int) -> list[str]:
+        """The topics of this shard that a queue elsewhere is bound to."""
+        hidden = bound_name(name, incarnation)
+        if hidden not in self._context.queues.transfers:
+            return []
+        return self._context.catalog.catalog.topics_of(hidden)
+
     def dead_letters(self, name: str) -> TransferActor | None:
         """Where dead letters for a queue elsewhere move into; None while that is deleted."""
         actor = self.to(name)
