@@ -340,6 +340,7 @@ class Node:
             if owners.get(shard) != self.name or (lapsed and tables.epochs[shard] > engine.epoch)
         }
         self._lease.renewed(asked_s)
+        self._store.renewed(tables.until_us)
         self.tokens.learn(tables.tokens, tables.tokens_data)
         if self._is_away or (lapsed and self.engines):
             logger.info("the lease is renewed", extra={"lost_shards": len(self._lost)})

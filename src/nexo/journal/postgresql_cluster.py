@@ -40,8 +40,15 @@ _JOIN = """
     ON CONFLICT (name) DO UPDATE SET run = excluded.run, rpc = excluded.rpc, http = excluded.http,
         version = excluded.version, until = excluded.until
     WHERE known.until < clock_timestamp()
+    RETURNING (extract(epoch FROM until) * 1000000)::bigint
 """
-_RENEW = "UPDATE node SET until = clock_timestamp() + %s::interval WHERE name = %s AND run = %s"
+# What is stored is compared with what was: no clock is. It may be later, if an answer was lost.
+_RENEW = """
+    UPDATE node SET until = clock_timestamp() + %s::interval
+    WHERE name = %s AND run = %s AND extract(epoch FROM until) * 1000000 >= %s
+    RETURNING (extract(epoch FROM until) * 1000000)::bigint
+"""
+_UNTIL = "SELECT (extract(epoch FROM until) * 1000000)::bigint FROM node WHERE name = %s"
 _NODES = """
     SELECT name, run, rpc, http, version, draining,
         extract(epoch FROM until - clock_timestamp())::float8 FROM node
@@ -93,6 +100,7 @@ class Tables(NamedTuple):
     epochs: dict[int, int]  # of shards
     tokens: int  # the version of the tokens …
     tokens_data: bytes | None  # … and they themselves, if that is not the version asked with
+    until_us: int = 0  # of the lease that was renewed with it, by the server's clock
 
 
 def create_cluster(url: str, shards: int, *, schema: str = "nexo") -> None:
@@ -178,6 +186,7 @@ class ClusterTables:
         self._node, self._run = node, run
         self._channel = f"{schema}_cluster"
         self._connection: Connection | None = None
+        self._until_us = 0  # what the last renewal wrote
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -203,9 +212,11 @@ class ClusterTables:
 
         def join(connection: Connection) -> bool:
             given = (self._node, self._run, rpc, http, version, _LEASE)
-            is_in = connection.execute(_JOIN, given).rowcount == 1
+            row = connection.execute(_JOIN, given).fetchone()
             self._notify(connection)
-            return is_in
+            if row is not None:
+                (self._until_us,) = row
+            return row is not None
 
         return self._do(join)
 
@@ -215,14 +226,29 @@ class ClusterTables:
 
         def renew(connection: Connection) -> Tables:
             with connection.transaction():
-                if connection.execute(_RENEW, (_LEASE, self._node, self._run)).rowcount != 1:
-                    raise Fenced(
-                        f"another node has taken the name {self._node!r}",
-                        "each node needs a name of its own: --node NAME",
-                    )
-                return _read(connection, tokens_known)
+                given = (_LEASE, self._node, self._run, self._until_us)
+                row = connection.execute(_RENEW, given).fetchone()
+                if row is None:
+                    raise self._overtaken(connection)
+                tables = _read(connection, tokens_known)
+            (self._until_us,) = row
+            return tables._replace(until_us=self._until_us)
 
         return self._do(renew)
+
+    def _overtaken(self, connection: Connection) -> Fenced:
+        """Why the row is not as this node left it."""
+        found = connection.execute(_UNTIL, (self._node,)).fetchone()
+        if found is None or found[0] < self._until_us:
+            return Fenced(
+                f"the database is older than what node {self._node!r} has written to it: it was "
+                "restored from a backup, or failed over to a server that was behind",
+                "start the node again: it serves what the database holds now",
+            )
+        return Fenced(
+            f"another node has taken the name {self._node!r}",
+            "each node needs a name of its own: --node NAME",
+        )
 
     def read(self) -> Tables:
         def read(connection: Connection) -> Tables:
