@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
+import socket
 import time
 import urllib.error
 import urllib.request
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import boto3
 import pytest
 
 import nexo
+from nexo.cluster.placement import shard_of
 from nexo.vocabulary.errors import Forbidden, Unauthorized
 from tests.cli.commands import BrokerProcess, Nexo
 from tests.cluster.network import Network
@@ -213,6 +215,64 @@ def test_a_node_that_is_cut_off_tells_nothing(journal: str, tmp_path: Path) -> N
             _until_401(cut_off, token)
     finally:
         network.close()
+
+
+class Datagrams:
+    """Each with its answer."""
+
+    def __init__(self, node: BrokerProcess) -> None:
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.settimeout(10)
+        self._socket.connect(("127.0.0.1", node.udp_port))
+
+    def __enter__(self) -> Datagrams:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._socket.close()
+
+    def __call__(self, **fields: Any) -> Any:
+        self._socket.send(json.dumps(fields).encode())
+        return json.loads(self._socket.recv(65536))
+
+
+@pytest.mark.timeout(180)
+def test_datagrams_show_their_token(journal: str, tmp_path: Path) -> None:
+    """At any node, for a topic of any: the token goes along to the owner."""
+    with _guarded(journal, tmp_path) as (nodes, admin_token):
+        with nexo.connect(nodes[0].url, token=admin_token) as admin:
+            token = admin.create_token("sensor", ["t*:push,pop,peek,manage"]).token
+            few = admin.create_token("few", ["t*:peek"]).token
+            topics = [f"t{number}" for number in range(6)]  # of all nodes, as good as certainly
+            owners = admin.cluster().shards
+            assert len({owners[shard_of(topic, SHARDS)].node for topic in topics}) > 1
+        for node in nodes:
+            with Datagrams(node) as say:
+                for topic in topics:
+                    publish: Any = {"action": "publish", "topic": topic, "payload": node.udp_port}
+                    for wrong in ({}, {"token": "nexo_wrong_token"}, {"token": few}):
+                        assert "Non autorizzato" in say(**publish, **wrong)["error"]
+                    assert say(**publish, token=token)["status"] == "success"
+                    assert say(action="subscribe", topic=topic, token=few)["status"] == "success"
+                    got = say(action="get", topic=topic, token=few)["messages"]
+                    assert node.udp_port in [each["payload"] for each in got]
+                    group: Any = {"topic": topic, "group": "g", "token": token}
+                    assert say(action="subscribe", **group)["status"] == "success"
+                    taken = say(action="get", **group)["messages"]
+                    ids = [each["id"] for each in taken]
+                    assert say(action="ack", **group, ids=ids)["status"] == "success"
+                    group["token"] = few
+                    assert "Non autorizzato" in say(action="get", **group)["error"]
+        with nexo.connect(nodes[0].url, token=admin_token) as admin:
+            admin.revoke_token("sensor")
+            for topic in topics:
+                events = admin.topic(topic).read()
+                assert [event.json() for event in events] == [node.udp_port for node in nodes]
+        for node in nodes:
+            with Datagrams(node) as say:
+                for topic in topics:
+                    told = say(action="publish", topic=topic, payload=1, token=token)
+                    assert "Non autorizzato" in told["error"]
 
 
 def _until_401(node: BrokerProcess, token: str | None) -> None:

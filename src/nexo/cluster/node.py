@@ -114,6 +114,7 @@ class Node:
         self.moves: deque[Moved] = deque(maxlen=CLUSTER_MOVES_KEPT)  # the latest last
         self.moved_count = 0
         self.passed_frames = 0  # of clients: they cost a hop
+        self.unreached: set[str] = set()  # other nodes, as the log says already
         self.redirects = 0  # clients that were told to go to another node
         self.when_opened: list[Callable[[int], None]] = []
         self.when_closed: list[Callable[[int], None]] = []  # told before a shard is closed
