@@ -217,6 +217,40 @@ def test_a_node_that_is_cut_off_tells_nothing(journal: str, tmp_path: Path) -> N
         network.close()
 
 
+@pytest.mark.timeout(180)
+def test_a_letter_goes_back_only_to_where_one_may_push(journal: str, tmp_path: Path) -> None:
+    """Its source is in another shard; which it is, only the letter says."""
+    here = "orders"
+    names = [f"letters{number}" for number in range(30)]
+    there = next(each for each in names if shard_of(each, SHARDS) != shard_of(here, SHARDS))
+    with _guarded(journal, tmp_path) as (nodes, admin_token):
+        with nexo.connect(nodes[0].url, token=admin_token) as admin:
+            may = admin.create_token("may", [f"{there}:manage,peek", f"{here}:push"]).token
+            may_not = admin.create_token("may-not", [f"{there}:manage,peek,push"]).token
+            queue = admin.create_queue(here, max_attempts=1, dead_letter=there)
+            admin.create_queue(there)
+            queue.push(b"x")
+            message = queue.pop()
+            assert message is not None
+            message.nack(reason="broken")
+            letters: list[Any] = []
+            until = time.monotonic() + 20
+            while not letters:
+                assert time.monotonic() < until
+                letters = admin.queue(there).peek()
+        with nexo.connect(nodes[1].url, token=may_not) as client:
+            with pytest.raises(Forbidden, match=here):
+                client.queue(there).resend(letters[0].id, body=b"y")
+            assert len(client.queue(there).peek()) == 1
+        with nexo.connect(nodes[2].url, token=may) as client:
+            client.queue(there).resend(letters[0].id, body=b"y")
+            assert client.queue(there).peek() == []
+        with nexo.connect(nodes[0].url, token=admin_token) as admin:
+            found = admin.queue(here).pop(wait=10)
+            assert found is not None
+            assert found.body == b"y"
+
+
 class Datagrams:
     """Each with its answer."""
 
