@@ -207,10 +207,13 @@ def test_a_node_that_was_stopped_in_a_commit_holds_up_nobody(
     url: str, tables: ClusterTables
 ) -> None:
     """The server cannot know that the rest of a statement will never come."""
-    stopped = connect_node(url, "nexo", "a")
+    stopped = connect_node(url, "nexo", "a", 1)
     stopped.execute("SET idle_in_transaction_session_timeout TO 0")
     stopped.execute("BEGIN")
     stopped.execute("SELECT FROM shard WHERE id = 2 FOR SHARE")
+    starting = connect_node(url, "nexo", "a", 3)  # it was killed, and is just about to join
+    starting.execute("BEGIN")
+    starting.execute("SELECT FROM node")
     execute(url, "UPDATE nexo.node SET until = 'epoch'")
     other = ClusterTables(url, "b", 2)
     assert other.join("b:1", "b:2", "0")
@@ -219,6 +222,8 @@ def test_a_node_that_was_stopped_in_a_commit_holds_up_nobody(
     assert taken.journal(2).open() == 1
     with pytest.raises(psycopg.OperationalError):
         stopped.execute("COMMIT")
+    starting.execute("COMMIT")
+    starting.close()
     taken.end()
     other.close()
 

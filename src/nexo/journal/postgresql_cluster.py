@@ -60,7 +60,7 @@ _RAISE_EPOCHS = """
     WHERE id = ANY(%s) AND id IN (SELECT shard FROM owner WHERE node = %s)
 """
 _LEASE_OF_OWNER = """
-    SELECT node.until > clock_timestamp() FROM node
+    SELECT node.until > clock_timestamp(), run FROM node
     WHERE name = (SELECT node FROM owner WHERE shard = %s) FOR UPDATE
 """
 _TAKE = """
@@ -279,8 +279,8 @@ class ClusterTables:
                     return False
                 done = connection.execute(_TAKE, (self._node, shard, owner)).rowcount == 1
                 self._notify(connection)
-            if done and owner is not None and owner != self._node:
-                end_transactions(connection, self._schema, owner)
+            if done and owner is not None and owner != self._node and found is not None:
+                end_transactions(connection, self._schema, owner, found[1])
             return done
 
         return self._do(take)
@@ -370,7 +370,7 @@ class ClusterTables:
     def _do(self, work: Callable[[Connection], Result]) -> Result:
         try:
             if self._connection is None:
-                self._connection = connect_node(self._url, self._schema, self._node)
+                self._connection = connect_node(self._url, self._schema, self._node, self._run)
                 listen = sql.SQL("LISTEN {}").format(sql.Identifier(self._channel))
                 self._connection.execute(listen)
             return work(self._connection)

@@ -38,7 +38,7 @@ class Shards(Writer):
 
     def __init__(self, url: str, node: str, run: int, *, schema: str = "nexo") -> None:
         def connect() -> Connection:
-            return connect_node(url, schema, node)
+            return connect_node(url, schema, node, run)
 
         super().__init__(connect, JOINING_TURNS, RENEWED)
         self.node, self.run_number = node, run
