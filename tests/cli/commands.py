@@ -111,7 +111,12 @@ class Nexo:
                 raise subprocess.TimeoutExpired(arguments, TIME_LIMIT_S)
             return Outcome(process.exitcode, files[1].read_text(), files[2].read_text())
 
-    def start(self, *arguments: str | Path, log: Path | None = None) -> subprocess.Popen[str]:
+    def start(
+        self,
+        *arguments: str | Path,
+        log: Path | None = None,
+        environment: dict[str, str] | None = None,
+    ) -> subprocess.Popen[str]:
         """Let it run; whoever starts it also ends it. One that logs more than a pipe holds, while
         nobody reads, needs a file for its `log`."""
         with log.open("a") if log is not None else nullcontext(subprocess.PIPE) as err:
@@ -122,7 +127,7 @@ class Nexo:
                 stderr=err,
                 text=True,
                 cwd=self.folder,
-                env=self.environment(),
+                env=self.environment(environment),
             )
 
     def environment(self, more: dict[str, str] | None = None) -> dict[str, str]:
@@ -135,11 +140,16 @@ class BrokerProcess:
     """`nexo serve` on a data directory and a free port."""
 
     def __init__(
-        self, folder: Path, *arguments: str, data: str = "data", log: Path | None = None
+        self,
+        folder: Path,
+        *arguments: str,
+        data: str = "data",
+        log: Path | None = None,
+        environment: dict[str, str] | None = None,
     ) -> None:
         self._folder = folder
         self._arguments = arguments
-        self._log = log
+        self._log, self._environment = log, environment
         self.ports = folder / "ports.json"
         self.data = folder / data if data != ":memory:" else data
         self.process: subprocess.Popen[str] | None = None
@@ -159,6 +169,7 @@ class BrokerProcess:
             *("--ports-file", ports),
             *self._arguments,
             log=self._log,
+            environment=self._environment,
         )
         give_up = time.monotonic() + TIME_LIMIT_S
         while not ports.exists():

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 import socket
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import nexo
 from nexo.client import requests
 from nexo.client.address import Address, Tls, address_of, place_of
+from nexo.client.blocking import connection
 from nexo.client.redirects import Greeting, Redirects
 from nexo.client.requests import LongRequest
 from nexo.client.session import Session
@@ -37,6 +40,7 @@ class StubNode:
         self.cluster, self.told = cluster, told
         self.hellos: list[c.Hello] = []
         self.pushed: list[int] = []  # numbers
+        self.beats = 0
         self.stub = Stub(self._answer)
         self.place = self.stub.url.removeprefix("nexo://")
 
@@ -45,6 +49,7 @@ class StubNode:
             self.hellos.append(c.unpack(arrived.head, c.Hello))
             welcome = c.Welcome(1, "stub", 1_000, 7, cluster=self.cluster)
             return frame(Kind.WELCOME, 1, c.pack(welcome))
+        self.beats += arrived.kind is Kind.HEARTBEAT
         if arrived.kind is not Kind.PUSH:
             return frame(Kind.OK, arrived.correlation) if arrived.correlation else b""
         self.pushed.append(c.unpack_push(arrived.head).number)
@@ -147,6 +152,39 @@ def test_a_place_that_cannot_be_reached(twin: Any, kind: str) -> None:
         assert here.pushed == list(range(1, len(here.pushed) + 1))
         assert here.stub.connections == 1
     silent.close()
+
+
+def test_nobody_waits_for_the_way_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither who calls, nor who sees to heartbeats: the connection would be given up."""
+    there = "127.0.0.1:1"
+    here = StubNode(told=there)
+    began, ending = threading.Event(), threading.Event()
+    dialled: Any = vars(connection)["dial"]
+
+    def dial(address: Address, *more: Any) -> Any:
+        if str(address) != there:
+            return dialled(address, *more)
+        began.set()
+        ending.wait(20)
+        raise OSError("nobody is there")
+
+    monkeypatch.setattr(connection, "dial", dial)
+    with here.stub, nexo.connect(here.stub.url) as client:
+        queue = client.queue("q")
+        try:
+            calls = 0
+            while not began.is_set():
+                assert calls < 10_000, "it was not tried"
+                queue.push("x")
+                calls += 1
+            queue.push("x")
+            beats = here.beats
+            eventually(lambda: here.beats >= beats + 2)  # one a second
+            queue.push("x")
+        finally:
+            ending.set()
+        assert here.pushed == list(range(1, calls + 3))
+        assert here.stub.connections == 1
 
 
 # -- Where to go, without anybody -----------------------------------------------------------------

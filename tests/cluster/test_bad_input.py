@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
+import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -152,12 +154,87 @@ def test_a_database_restored_from_an_older_backup(
                 assert queue.ack_batch(found) == []
 
 
+def test_a_database_restored_under_running_nodes(
+    tmp_path: Path, journal: str, server: PostgresqlServer
+) -> None:
+    """They notice, write nothing that does not go with what is there, and stop with a line that
+    says why. Started again they serve what the backup holds."""
+    dump = tmp_path / "dump"
+    with running(tmp_path, journal, "a", "b") as nodes:
+        with nexo.connect(nodes["a"].url) as client:
+            queues = [client.create_queue(f"queue{each}") for each in range(4)]
+            for queue in queues:
+                queue.push_batch([b"old"] * 3)
+        _program(server, "pg_dump", "--schema", "nexo", "--file", str(dump), journal)
+        dump.write_text("DROP SCHEMA nexo CASCADE;\n" + dump.read_text())
+        began, ending = threading.Event(), threading.Event()
+        pushing = threading.Thread(target=_push_on, args=(nodes["b"].url, began, ending))
+        pushing.start()
+        try:
+            assert began.wait(20)
+            _renewed_by_all(journal)
+            _restored_at_once(server, dump, journal)
+            for name in "ab":
+                process = nodes[name].process
+                assert process is not None
+                assert process.wait(30) != 0
+        finally:
+            ending.set()
+            pushing.join(30)
+        for name in "ab":
+            told = nodes.log(name)
+            assert "the database is older than what node" in told, told[-2_000:]
+            assert "restored from a backup" in told
+            nodes.kill(name)
+        nodes.start("a", "b")
+        with nexo.connect(nodes["b"].url) as client:
+            for queue in [client.queue(f"queue{each}") for each in range(4)]:
+                queue.push(b"new")
+                found = queue.pop_batch(9)
+                assert [message.body for message in found] == [b"old"] * 3 + [b"new"]
+                assert queue.ack_batch(found) == []
+
+
+def _push_on(url: str, began: threading.Event, ending: threading.Event) -> None:
+    """So that commits wait while the database is restored, and come right after it."""
+    until = time.monotonic() + 60
+    with contextlib.suppress(nexo.NexoError), nexo.connect(url, timeout=2) as client:
+        while not ending.is_set() and time.monotonic() < until:
+            with contextlib.suppress(nexo.NexoError):
+                for each in range(4):
+                    client.queue(f"queue{each}").push_batch([b"lost"] * 3)
+                began.set()
+
+
+def _restored_at_once(server: PostgresqlServer, dump: Path, journal: str) -> None:
+    """In one transaction; those that run beside it may get in its way."""
+    once = ("--quiet", "--single-transaction", "--set", "ON_ERROR_STOP=1")
+    for _ in range(10):
+        command = [str(server._programs / "psql"), *once, "--file", str(dump), journal]
+        done = subprocess.run(command, check=False, capture_output=True)
+        if done.returncode == 0:
+            return
+        assert b"deadlock" in done.stderr, done.stderr
+    raise AssertionError("the database could not be restored")
+
+
+def _renewed_by_all(journal: str) -> None:
+    """Wait until each node has renewed its lease since."""
+    leases = "SELECT min(until) FROM nexo.node"
+    latest = execute(journal, "SELECT max(until) FROM nexo.node")[0][0]
+    until = time.monotonic() + 20
+    while execute(journal, leases)[0][0] <= latest:
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
 def _program(server: PostgresqlServer, name: str, *arguments: str) -> None:
     subprocess.run([server._programs / name, *arguments], check=True, capture_output=True)
 
 
-def execute(url: str, statement: str) -> None:
+def execute(url: str, statement: str) -> list[Any]:
     import psycopg
 
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(statement.encode())
+        done = connection.execute(statement.encode())
+        return done.fetchall() if done.description is not None else []

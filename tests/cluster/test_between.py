@@ -16,6 +16,7 @@ from nexo.cluster.placement import shard_of
 from nexo.vocabulary.errors import QueueNotFound
 from tests.cluster.nodes import SHARDS
 from tests.cluster.test_one_address import apart, sqs
+from tests.cluster.test_whole import post
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,6 +61,33 @@ def test_dead_letters_go_there_and_come_back(nodes: Nodes) -> None:
             }
             assert letters.redrive() == 250
             assert [message.id for message in _popped(queue, 250)] == ids
+            queue.delete()
+            letters.delete()
+
+
+def test_a_letter_goes_back_with_another_body(nodes: Nodes) -> None:
+    for at, (here, there) in enumerate(pairs(nodes)):
+        with nexo.connect(nodes["ab"[at % 2]].url) as client:
+            letters = client.queue(f"{there}.mended{at}")
+            queue = client.create_queue(
+                f"{here}.sick{at}", max_attempts=1, dead_letter=letters.name
+            )
+            queue.push_batch([b"0", b"1", b"2"])
+            for message in queue.pop_batch(3):
+                message.nack(reason="broken")
+            until(lambda letters=letters: len(_peek(letters)) == 3)  # type: ignore[misc]
+            first, second, third = _peek(letters)
+            letters.resend(first.id, body=b"rpc")
+            base = f"http://127.0.0.1:{nodes['ba'[at % 2]].http_port}"
+            api = f"{base}/api/v1/queues/{letters.name}/messages/{second.id}/resend"
+            request = urllib.request.Request(api, b'{"body": "api"}', method="POST")
+            request.add_header("content-type", "application/json")
+            with urllib.request.urlopen(request) as answer:
+                assert json.loads(answer.read())["queue"] == queue.name
+            form = {"body": "console", "attributes": ""}
+            post(nodes, "ba"[at % 2], f"/queues/{letters.name}/messages/{third.id}/resend", **form)
+            assert [message.body for message in _popped(queue, 3)] == [b"rpc", b"api", b"console"]
+            assert _peek(letters) == []
             queue.delete()
             letters.delete()
 

@@ -25,14 +25,20 @@ class Door:
         self.node = self
         self.door = SimpleNamespace(peer_tls=None)
         self.held = 0
+        self.unreached: set[str] = set()
 
     def hold(self, count: int) -> None:
         self.held += count
 
 
 @pytest.mark.parametrize("is_killed", [True, False])
-def test_a_leg_waits_until_the_lease_has_ended(is_killed: bool) -> None:
+def test_a_leg_waits_until_the_lease_has_ended(
+    is_killed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     asyncio.run(_wait_for_the_lease(is_killed))
+    told = [each for each in caplog.records if each.message == "another node cannot be reached"]
+    assert len(told) == 1
+    assert "127.0.0.1:1" in vars(told[0])["reason"]
 
 
 async def _wait_for_the_lease(is_killed: bool) -> None:

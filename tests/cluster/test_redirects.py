@@ -11,11 +11,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import nexo
+from nexo.client import requests
 from nexo.vocabulary.errors import QueueNotFound, StaleReceipt
+from nexo.vocabulary.limits import CLUSTER_REDIRECT_FRAMES, CLUSTER_REDIRECT_WINDOW_S
+from nexo.wire import calls, commands
+from nexo.wire.frame import Kind
+from tests.cluster.speaker import Speaker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from nexo.wire.frame import Frame
     from tests.cluster.nodes import Nodes
 
 
@@ -235,6 +241,53 @@ def test_one_that_uses_both_nodes_alike_stays(nodes: Nodes) -> None:
         assert place(client) == nodes["a"].url
         for queue in queues:
             queue.delete()
+
+
+def test_one_that_is_only_sent_messages_is_told_where_they_come_from(nodes: Nodes) -> None:
+    """It asks for nothing, so deliveries are all that tells where it belongs."""
+    name = name_at(nodes, "b", "silent")
+    with nexo.connect(nodes["b"].url) as other, Speaker(nodes["a"].url) as client:
+        queue = other.create_queue(name)
+        client.send(Kind.SUBSCRIBE, 2, commands.pack(commands.Subscribe(name, 1, 5_000)))
+        client.until(lambda each: each.correlation == 2)
+
+        def push() -> None:
+            queue.push(b"x")
+            client.send(Kind.HEARTBEAT, 0, b"")
+
+        _until_moved(client, nodes["b"].url, push)
+        queue.delete()
+
+
+def test_messages_from_here_keep_a_client_here(nodes: Nodes) -> None:
+    """Though all that it asks for is for another node: one of three frames."""
+    here, there = name_at(nodes, "a", "given"), name_at(nodes, "b", "asked")
+    asked = requests.call(calls.DescribeQueue(there))
+    with nexo.connect(nodes["a"].url) as other, Speaker(nodes["a"].url) as client:
+        given = other.create_queue(here)
+        other.create_queue(there)
+        client.send(Kind.SUBSCRIBE, 2, commands.pack(commands.Subscribe(here, 1, 50_000)))
+        client.until(lambda each: each.correlation == 2)
+        ends, turns = time.monotonic() + 2 * CLUSTER_REDIRECT_WINDOW_S, 0
+        while time.monotonic() < ends or turns < 4 * CLUSTER_REDIRECT_FRAMES:
+            for _ in range(2):
+                given.push(b"x")
+            client.ask(asked)
+            turns += 1
+        assert client.look(lambda each: each.kind is Kind.MOVED, 0.1) is None
+        given.delete()
+        # Without those messages it would be told.
+        _until_moved(client, nodes["b"].url, lambda: client.ask(asked))
+        other.queue(there).delete()
+
+
+def _until_moved(client: Speaker, url: str, step: Callable[[], Any]) -> None:
+    def is_moved(each: Frame) -> bool:
+        return each.kind is Kind.MOVED
+
+    until(lambda: client.look(is_moved, 0.01) is not None, step)
+    moved: commands.Moved = commands.unpack(client.until(is_moved).head, commands.Moved)
+    assert f"nexo://{moved.address}" == url
 
 
 def test_one_that_does_not_follow_is_passed_on(nodes: Nodes) -> None:

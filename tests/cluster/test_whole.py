@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import re
+import signal
 import socket
 import time
 import urllib.error
@@ -20,8 +21,10 @@ import nexo
 from tests.cli.commands import Nexo
 from tests.cluster.nodes import SHARDS
 from tests.cluster.test_one_address import apart, sqs
+from tests.console.world import claim
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.cluster.nodes import Nodes
@@ -348,3 +351,97 @@ def test_doctor_and_backup(nodes: Nodes, tmp_path: Path) -> None:
     assert journal["status"] == "error"
     refused = run("backup", str(tmp_path / "copy"), status=2)
     assert "pg_dump" in refused.err
+
+
+def test_topics_of_a_queue_in_other_shards(nodes: Nodes) -> None:
+    """The page of a queue names them, wherever they are."""
+    names = apart(nodes)
+    with nexo.connect(nodes["a"].url) as client:
+        queue = f"{names[0]}.fed"
+        client.create_queue(queue)
+        # Of its own shard, of another one of the same node, of the other node.
+        others = [f"far{number}" for number in range(30)]
+        same = next(each for each in others if nodes.owner_of(each) == nodes.owner_of(names[0]))
+        topics = [f"{names[0]}.feed", f"{same}.feed", f"{names[1]}.feed"]
+        for topic in topics:
+            client.create_topic(topic).bind(queue=queue)
+        client.create_topic(f"{names[1]}.unbound")
+        for entry in "ab":
+            told = page(nodes, entry, f"/queues/{queue}")
+            assert all(f"/console/topics/{topic}" in told for topic in topics), told
+            assert f"{names[1]}.unbound" not in told
+        client.topic(topics[1]).unbind(queue=queue)
+        _until_page(nodes, f"/queues/{queue}", lambda told: f"topics/{topics[1]}" not in told)
+        for topic in (*topics, f"{names[1]}.unbound"):
+            client.topic(topic).delete()
+        _until_page(nodes, f"/queues/{queue}", lambda told: "/console/topics/" not in told)
+        client.queue(queue).delete()
+
+
+def test_finished_batches_of_spark(nodes: Nodes) -> None:
+    """The page shows those of all queries, and how fast each is, at any node."""
+    names = [f"{name}.claimed" for name in apart(nodes)]
+    with nexo.connect(nodes["a"].url) as client:
+        for at, name in enumerate(names):
+            client.create_queue(name).push_batch([b"x"] * 100)
+            claim(nodes[nodes.owner_of(name)].url, name, f"query{at}", 40)
+        for entry in "ab":
+            _until_page(nodes, "/spark", lambda told: _batches(told) == _wanted(names), entry)
+            _until_page(nodes, "/spark", lambda told: _rates(told, names), entry)
+            # Once each, also when it is looked at again.
+            assert _batches(page(nodes, entry, "/spark")) == _wanted(names)
+        for name in names:
+            client.queue(name).delete()
+
+
+def _wanted(names: list[str]) -> list[tuple[str, str, str]]:
+    return sorted((name, f"query{at}", "40") for at, name in enumerate(names))
+
+
+def _batches(told: str) -> list[tuple[str, str, str]]:
+    """The queue, the query and the rows of each batch on the page."""
+    if "No batch finished" in told or '<h2 id="batches-title"' not in told:
+        return []
+    table = told[told.index('<div id="batches"') : told.index('id="jobs-title"')]
+    row = r'scope="row"><a [^>]*>([^<]*)</a>.*?"Query"><bdi>([^<]*)<.*?"Rows" class="n">([^<]*)<'
+    return sorted(re.findall(row, table, re.DOTALL))
+
+
+def _rates(told: str, names: list[str]) -> bool:
+    """Whether each query has a rate."""
+    found = [
+        re.search(rf'data-k="spark\.{re.escape(name)}\.query{at}\.rate"[^>]*>([^<]*)<', told)
+        for at, name in enumerate(names)
+    ]
+    return all(each is not None and each[1][:1].isdigit() for each in found)
+
+
+def _until_page(nodes: Nodes, path: str, is_so: Callable[[str], bool], entry: str = "b") -> None:
+    """Others are asked anew about once a second."""
+    until = time.monotonic() + 15
+    while not is_so(told := page(nodes, entry, path)):
+        assert time.monotonic() < until, told
+        time.sleep(0.2)
+
+
+def test_pages_while_a_node_is_silent(moving: Nodes) -> None:
+    """They show what it told before."""
+    names = apart(moving)
+    with nexo.connect(moving["a"].url) as client:
+        queue = f"{names[0]}.fed"
+        client.create_queue(queue)
+        client.create_topic(f"{names[1]}.feed").bind(queue=queue)
+        claimed = [f"{name}.claimed" for name in names]
+        for at, name in enumerate(claimed):
+            client.create_queue(name).push_batch([b"x"] * 100)
+            claim(moving[moving.owner_of(name)].url, name, f"query{at}", 40)
+    entry, other = moving.owner_of(names[0]), moving.owner_of(names[1])
+    _until_page(moving, "/spark", lambda told: _batches(told) == _wanted(claimed), entry)
+    _until_page(moving, f"/queues/{queue}", lambda told: f"{names[1]}.feed" in told, entry)
+    moving.send(other, signal.SIGSTOP)
+    assert f"topics/{names[1]}.feed" in page(moving, entry, f"/queues/{queue}")
+    assert _batches(page(moving, entry, "/spark")) == _wanted(claimed)
+    # Its shards come here when its lease has ended, and so does what they know.
+    moving.wait_until(lambda found: all(each.node == entry for each in found.shards), entry)
+    _until_page(moving, "/spark", lambda told: _batches(told) == _wanted(claimed), entry)
+    assert f"topics/{names[1]}.feed" in page(moving, entry, f"/queues/{queue}")

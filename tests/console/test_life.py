@@ -10,9 +10,9 @@ from urllib.parse import urlencode
 
 import pytest
 
-from nexo.doors.console import dead_letters, spark
+from nexo.doors.console import batches, dead_letters
+from nexo.doors.console.batches import Batches
 from nexo.doors.console.history import Sampler
-from nexo.doors.console.spark import Batches
 from nexo.engine import life
 from nexo.vocabulary import limits
 from nexo.vocabulary.batch import batch_of
@@ -288,11 +288,11 @@ def test_the_rate_of_a_query_is_over_the_time_that_was_read(
             await claim(actor, epoch, after)
         await engine.drain()
         await followed.read()
-        monkeypatch.setattr(spark, "CONSOLE_RATE_OVER_MS_MIN", 10**9)
+        monkeypatch.setattr(batches, "CONSOLE_RATE_OVER_MS_MIN", 10**9)
         too_soon = followed.rate("claimed", "q")
         # Only as many events are read as a busy broker tells within a moment.
-        monkeypatch.setattr(spark, "CONSOLE_RATE_OVER_MS_MIN", 1)
-        monkeypatch.setattr(spark, "CONSOLE_EVENTS_READ", 4)
+        monkeypatch.setattr(batches, "CONSOLE_RATE_OVER_MS_MIN", 1)
+        monkeypatch.setattr(batches, "CONSOLE_EVENTS_READ", 4)
         busy = Batches(engine)
         await busy.read()
         await asyncio.sleep(0.002)

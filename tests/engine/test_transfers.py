@@ -13,7 +13,13 @@ from nexo.engine.moves import Chosen
 from nexo.engine.transfers import Load, Transfer, Transfers
 from nexo.machine import producers
 from nexo.vocabulary.attributes import encode_attributes
-from nexo.vocabulary.errors import InvalidArgument, NotReady, QueueNotFound
+from nexo.vocabulary.errors import (
+    Forbidden,
+    InvalidArgument,
+    MessageTooLarge,
+    NotReady,
+    QueueNotFound,
+)
 from nexo.vocabulary.settings import QueueSettings
 from nexo.vocabulary.sns import Subscription
 from nexo.vocabulary.start import EARLIEST
@@ -406,11 +412,52 @@ async def test_chosen_letters_go_back_to_where_they_came_from(rig: Rig, other: R
     letters = shards.b.engine.queue("b_dead")
     task = await shards.b.engine.hands.redrive("b_dead", None, None, [1, 3])
     assert await task.finished == 2
-    changed = await shards.b.engine.redrive("b_dead", chosen=Chosen([0], [b"new"]))
-    assert await changed.finished == 0  # who may push there is not known here
+    redrive, asked = shards.b.engine.redrive, list[str]()
+
+    def may_push(name: str) -> bool:
+        asked.append(name)
+        return False
+
+    changed = await redrive("b_dead", chosen=Chosen([0], [b"new"]), may_push=may_push)
+    assert await changed.finished == 0  # who sends it may not push there
+    assert set(asked) == {"a"}
+    changed = await redrive("b_dead", chosen=Chosen([2], [b"new"]), may_push=lambda name: True)
+    assert await changed.finished == 1
     await shards.quiet()
-    assert await peeked(source) == ["1", "3"]
-    assert await peeked(letters) == ["0", "2", "4"]
+    assert await peeked(source) == ["1", "3", "new"]
+    assert await peeked(letters) == ["0", "4"]
+
+
+async def test_a_letter_is_sent_back_to_a_source_elsewhere(rig: Rig, other: Rig) -> None:
+    """With another body, though nobody says where to: if who does it may push there, and that queue
+    still sends its dead letters here."""
+    shards = await Shards.started(rig, other)
+    source = await shards.a.engine.create_queue("a", FAILING)
+    await fail_all(shards, 3)
+    await shards.quiet()
+    letters, hands = shards.b.engine.queue("b_dead"), shards.b.engine.hands
+    first, second, third = await letters.peek()
+
+    def refuse(name: str) -> None:
+        raise Forbidden(f"may not push to {name}")
+
+    with pytest.raises(Forbidden, match="may not push to a"):
+        await hands.resend("b_dead", first.id, Changes(body=b"y"), check_push=refuse)
+    sent = await hands.resend("b_dead", first.id, Changes(body=b"y"))
+    await shards.quiet()
+    (found,) = await source.peek()
+    assert (("a", found.id), found.body) == (sent, b"y")
+    assert await peeked(letters) == ["1", "2"]
+    too_large = Changes(body=b"x" * (source.settings.max_message_bytes + 1))
+    with pytest.raises(MessageTooLarge):
+        await hands.resend("b_dead", second.id, too_large)
+    await shards.a.engine.edit_queue("a", QueueSettings(dead_letter="other"))
+    with pytest.raises(InvalidArgument, match="no source queue"):
+        await hands.resend("b_dead", second.id, Changes(body=b"y"))
+    await shards.a.engine.delete_queue("a")
+    with pytest.raises(InvalidArgument, match="no source queue"):
+        await hands.resend("b_dead", third.id, Changes(body=b"y"))
+    assert await peeked(letters) == ["1", "2"]
 
 
 async def test_an_archived_queue_keeps_what_came_from_elsewhere(rig: Rig, other: Rig) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
+from nexo.journal import postgresql_cluster
 from nexo.journal.port import Commit, Stored, Write, Writing
 from nexo.journal.postgresql import PostgresqlJournal
 from nexo.journal.postgresql_cluster import ClusterTables, create_cluster
@@ -186,11 +187,15 @@ def test_a_broker_alone_keeps_out_of_a_cluster(url: str) -> None:
 # -- The tables -------------------------------------------------------------------------------
 
 
-def test_who_has_a_lease_is_not_overtaken(url: str, tables: ClusterTables) -> None:
+def test_who_has_a_lease_is_not_overtaken(
+    url: str, tables: ClusterTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
     other = ClusterTables(url, "b", 2)
     assert other.join("b:1", "b:2", "0")
     assert not other.take(0, "a")
-    execute(url, "UPDATE nexo.node SET until = now() - interval '1 s' WHERE name = 'a'")
+    with monkeypatch.context() as short:
+        short.setattr(postgresql_cluster, "_LEASE", "-1 seconds")
+        tables.renew()
     assert other.take(0, "a")
     assert not tables.take(0, "a")  # which has another owner by now
     assert tables.renew().owners == {0: "b", 1: "a", 2: "a", 3: "a"}
@@ -202,10 +207,13 @@ def test_a_node_that_was_stopped_in_a_commit_holds_up_nobody(
     url: str, tables: ClusterTables
 ) -> None:
     """The server cannot know that the rest of a statement will never come."""
-    stopped = connect_node(url, "nexo", "a")
+    stopped = connect_node(url, "nexo", "a", 1)
     stopped.execute("SET idle_in_transaction_session_timeout TO 0")
     stopped.execute("BEGIN")
     stopped.execute("SELECT FROM shard WHERE id = 2 FOR SHARE")
+    starting = connect_node(url, "nexo", "a", 3)  # it was killed, and is just about to join
+    starting.execute("BEGIN")
+    starting.execute("SELECT FROM node")
     execute(url, "UPDATE nexo.node SET until = 'epoch'")
     other = ClusterTables(url, "b", 2)
     assert other.join("b:1", "b:2", "0")
@@ -214,6 +222,8 @@ def test_a_node_that_was_stopped_in_a_commit_holds_up_nobody(
     assert taken.journal(2).open() == 1
     with pytest.raises(psycopg.OperationalError):
         stopped.execute("COMMIT")
+    starting.execute("COMMIT")
+    starting.close()
     taken.end()
     other.close()
 
@@ -226,6 +236,39 @@ def test_a_name_is_taken_once(url: str, tables: ClusterTables) -> None:
     with pytest.raises(Fenced, match="another node has taken the name 'a'"):
         tables.renew()
     twin.close()
+
+
+@pytest.mark.parametrize(
+    "restore",
+    [
+        "UPDATE nexo.node SET until = until - interval '1 second'",
+        "UPDATE nexo.node SET until = until - interval '1 hour', run = 77",
+        "DELETE FROM nexo.node",
+    ],
+)
+def test_an_older_state_is_noticed(
+    url: str, tables: ClusterTables, shards: Shards, restore: str
+) -> None:
+    """By who renews its lease, and by who writes."""
+    journals = opened(shards)
+    shards.renewed(tables.renew().until_us)
+    assert write(shards, [(each, change(Write(1, b"one"))) for each in journals]) == [None] * SHARDS
+    execute(url, restore)
+    refused = write(shards, [(each, change(Write(1, b"two"))) for each in journals])
+    assert [type(each) for each in refused] == [NotReady] * SHARDS
+    with pytest.raises(Fenced, match="older than what node 'a' has written"):
+        tables.renew()
+    assert execute(url, "SELECT count(*) FROM nexo.record") == [(SHARDS,)]
+
+
+def test_a_renewal_whose_answer_was_lost_is_no_older_state(
+    url: str, tables: ClusterTables, shards: Shards
+) -> None:
+    journal = opened(shards)[0]
+    shards.renewed(tables.renew().until_us)
+    execute(url, "UPDATE nexo.node SET until = until + interval '1 second'")
+    assert write(shards, [(journal, change(Write(1, b"one")))]) == [None]
+    tables.renew()
 
 
 def test_a_shard_is_given_to_the_living_only(url: str, tables: ClusterTables) -> None:

@@ -79,6 +79,9 @@ class Caller:
         if not self.may_any(wanted, name):
             raise self._refusal(" or ".join(sorted(wanted)), name)
 
+    def check_push(self, name: str) -> None:
+        self.check_any((Action.PUSH,), name)
+
     def check_admin(self) -> None:
         if self._permissions is not None and (self.ending or not self._permissions.is_admin):
             raise self._refusal(Action.ADMIN, "*")

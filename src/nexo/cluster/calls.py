@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nexo.access.operations import Named, check, operation_of
-from nexo.cluster.node import TOKENS_SHARD, describe
+from nexo.cluster.node import describe
+from nexo.cluster.tokens import TOKENS_SHARD
 from nexo.cluster.whole import Whole
 from nexo.doors.rpc_tcp.access import operation_of_call, resource_of
 from nexo.doors.rpc_tcp.calls import CALLS, LISTING_CALLS

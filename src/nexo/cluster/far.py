@@ -141,6 +141,7 @@ class Far:
         self.others = others
         self.queues: Named[Any] = Named()
         self.topics: Named[Any] = Named()
+        self._topics_of: dict[str, dict[str, list[str]]] = {}  # by node and queue
         self.nodes: dict[str, ToldNode] = {}
         self.connections: dict[str, ToldConnections] = {}
         self.silent: list[str] = []  # nodes that did not answer the last time
@@ -166,8 +167,13 @@ class Far:
             return True
         if self.queues or self.topics:
             self.queues, self.topics, self.connections = Named(), Named(), {}
+            self._topics_of = {}
             self._told_s = float("-inf")
         return False
+
+    def topics_of(self, queue: str) -> list[str]:
+        """The topics of other nodes that a queue is bound to."""
+        return [topic for by_queue in self._topics_of.values() for topic in by_queue.get(queue, ())]
 
     def looked(self, at_connections: bool = False) -> None:
         """An open page shows it."""
@@ -191,6 +197,7 @@ class Far:
             for name in [each.name for each in kept.values() if each.node not in names]:
                 del kept[name]
         self.nodes = {name: each for name, each in self.nodes.items() if name in names}
+        self._topics_of = {name: each for name, each in self._topics_of.items() if name in names}
         self.connections = {name: kept for name, kept in self.connections.items() if name in names}
         self._told_s = time.monotonic()
         self._took_s = self._told_s - began_s if not self.silent else 0.0
@@ -207,7 +214,13 @@ class Far:
         ask = self.others.ask
         self.nodes[node.name] = _decoded(await ask(node, AskNode()), ToldNode)
         self._learn(self.queues, node, await self._all(node, _QUEUES), _QUEUES)
-        self._learn(self.topics, node, await self._all(node, _TOPICS), _TOPICS)
+        topics = await self._all(node, _TOPICS)
+        self._learn(self.topics, node, topics, _TOPICS)
+        by_queue: dict[str, list[str]] = {}
+        for topic in topics:
+            for queue, _ in topic.bound:
+                by_queue.setdefault(queue.name, []).append(topic.info.name)
+        self._topics_of[node.name] = by_queue
         if time.monotonic() - self._connections_looked_s < CLUSTER_LOOKED_S:
             self.connections[node.name] = _decoded(
                 await ask(node, AskConnections()), ToldConnections

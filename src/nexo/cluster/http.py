@@ -17,7 +17,6 @@ import msgspec
 
 from nexo.access.operations import OPERATIONS
 from nexo.cluster.calls import everything
-from nexo.cluster.node import TOKENS_SHARD
 from nexo.cluster.peers import PASSED, Peer, is_passed
 from nexo.cluster.placement import NodeState
 from nexo.cluster.subjects import (
@@ -28,6 +27,7 @@ from nexo.cluster.subjects import (
     created_name,
     form_field,
 )
+from nexo.cluster.tokens import TOKENS_SHARD
 from nexo.cluster.whole import Scope, Whole
 from nexo.doors.admin_http.app import AdminApp
 from nexo.doors.admin_http.request import Paging, read_query
@@ -134,6 +134,8 @@ class HttpSwitch:
         if PASSED in exchange.fields and not is_passed(exchange, self._node.secret):
             del exchange.fields[PASSED]  # a stranger says so
         try:
+            if self._guard.is_required and not self._node.is_held:
+                await self._node.held()  # before anybody is admitted by tokens of long ago
             await work(exchange)
         except Gone:
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Any, cast
 
 from nexo.cluster.redirects import deliveries_in
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from nexo.cluster.placement import NodeState
     from nexo.cluster.rpc import Switch
     from nexo.engine.connections import ConsumerFigures
+
+logger = logging.getLogger("nexo.cluster")
 
 _AGAIN_S = 0.1  # before a node that cannot be reached is tried again
 
@@ -160,12 +163,22 @@ class NodeLeg(asyncio.Protocol):
         while not self._is_lost:
             try:
                 await connect_to(node, lambda: self, self._switch.door.peer_tls)
+                self._switch.node.unreached.discard(node.name)
                 return
-            except NotReady:
+            except NotReady as error:
+                self._note(node, error)
                 known = self._switch.node.state.nodes.get(node.name)
                 if known is None or not known.is_living or loop.time() > until_s:
                     raise
             await asyncio.sleep(_AGAIN_S)
+
+    def _note(self, node: NodeState, error: NotReady) -> None:
+        """In the log, once: a wrong certificate or address looks like a call that takes long."""
+        unreached = self._switch.node.unreached
+        if node.name not in unreached:
+            unreached.add(node.name)
+            extra = {"node": node.name, "reason": error.message, "hint": error.hint}
+            logger.warning("another node cannot be reached", extra=extra)
 
     def write(self, pieces: list[bytes | memoryview]) -> None:
         if self._transport is None:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from nexo.cluster.node import TOKENS_SHARD, encode_tokens
 from nexo.cluster.placement import ClusterState, NodeState, shard_of
+from nexo.cluster.tokens import TOKENS_SHARD, encode_tokens
 from nexo.engine.transplant import Source, Transplant
 from nexo.journal.port import Commit, Writing
 from nexo.journal.postgresql_cluster import ClusterTables

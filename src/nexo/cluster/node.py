@@ -23,11 +23,11 @@ import msgspec
 from nexo.cluster.forwarder import Forwarder
 from nexo.cluster.placement import ClusterState, Lease, NodeState, Wishes, plan_of, shard_of
 from nexo.cluster.post import Elsewhere, Post
+from nexo.cluster.tokens import TOKENS_SHARD, ClusterTokens
 from nexo.engine.clock import SystemClock
 from nexo.engine.engine import Engine
 from nexo.engine.topics import EVENTS_SETTINGS
 from nexo.telemetry.meters import Meters
-from nexo.vocabulary.changes import TokenDefined
 from nexo.vocabulary.errors import Fenced, InvalidArgument, NexoError, NotReady, TopicNotFound
 from nexo.vocabulary.limits import (
     CHUNK_BYTES_MAX,
@@ -44,7 +44,7 @@ from nexo.vocabulary.names import EVENTS_TOPIC, events_name
 from nexo.wire.answers import ClusterFigures, NodeFigures, ShardFigures
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from nexo.cluster.store import NodeStore
     from nexo.engine.clock import Clock
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("nexo.cluster")
 
-TOKENS_SHARD = 0  # whose catalog holds the tokens of the cluster
 _AGAIN_S = 0.25  # before something that failed is tried again
 
 
@@ -111,13 +110,11 @@ class Node:
         self._waiting: list[asyncio.Future[None]] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._is_away = False
-        self._adopt: Callable[[Mapping[str, TokenDefined]], None] | None = None
-        self._publishing: asyncio.Task[None] | None = None
-        self._tokens_told = 0  # their version in the tables
-        self._tokens_known = -1  # the version of the tokens that were adopted
+        self.tokens = ClusterTokens(self, store.hands)
         self.moves: deque[Moved] = deque(maxlen=CLUSTER_MOVES_KEPT)  # the latest last
         self.moved_count = 0
         self.passed_frames = 0  # of clients: they cost a hop
+        self.unreached: set[str] = set()  # other nodes, as the log says already
         self.redirects = 0  # clients that were told to go to another node
         self.when_opened: list[Callable[[int], None]] = []
         self.when_closed: list[Callable[[int], None]] = []  # told before a shard is closed
@@ -130,7 +127,7 @@ class Node:
     async def prepare(self) -> None:
         """Look whether there is a cluster, and who may come in, before anything is opened."""
         self.shards, self.secret = await self._hands.call(lambda tables: tables.cluster())
-        await self._adopt_tokens()
+        await self.tokens.look()
 
     async def join(self, rpc: str, http: str, version: str) -> None:
         """Be one of the living from now on. A node of the same name that was killed may still
@@ -146,7 +143,7 @@ class Node:
                     "each node needs a name of its own: --node NAME",
                 )
             await asyncio.sleep(_AGAIN_S)
-        self._learn(await self._leases.call(lambda tables: tables.renew()), asked_s)
+        self._learn(await self._renewed(), asked_s)
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._live()), loop.create_task(self._work())]
 
@@ -154,8 +151,7 @@ class Node:
         """Close all shards, then say that they are free: others take them at once."""
         for task in self._tasks[1:]:
             task.cancel()
-        if self._publishing is not None:
-            await asyncio.gather(self._publishing, return_exceptions=True)
+        await self.tokens.end()
         await asyncio.gather(*self._tasks[1:], return_exceptions=True)
         for shard in list(self.engines):
             await self._close(shard)
@@ -247,6 +243,14 @@ class Node:
         assert found is not None
         return found
 
+    def owns(self, shard: int) -> bool:
+        """Whether a shard is open here, and nobody else's as far as is known."""
+        return shard in self.engines and shard not in self._lost and self.is_held
+
+    async def held(self) -> None:
+        """Wait for the lease: without it this node may not know who may do what."""
+        await self._until(lambda: self.is_held, "the node has not renewed its lease in time")
+
     async def local(self, shard: int) -> Engine:
         """The engine of a shard that another node believes to be here."""
 
@@ -290,38 +294,6 @@ class Node:
     async def epochs(self) -> dict[int, int]:
         return await self._hands.call(lambda tables: tables.epochs())
 
-    # -- Tokens -------------------------------------------------------------------------------
-
-    def guard_with(self, adopt: Callable[[Mapping[str, TokenDefined]], None]) -> None:
-        """Tell the tokens whenever they change, wherever that was."""
-        self._adopt = adopt
-
-    async def _adopt_tokens(self) -> None:
-        """Those that the owner of shard 0 has published."""
-        version, data = await self._hands.call(lambda tables: tables.tokens())
-        self._tokens_known = version
-        if self._adopt is not None and TOKENS_SHARD not in self.engines:
-            self._adopt(decode_tokens(data))
-
-    def _publish_tokens(self, tokens: Mapping[str, TokenDefined]) -> None:
-        """Shard 0 is here, and its tokens are these."""
-        if self._adopt is not None:
-            self._adopt(tokens)
-        data = encode_tokens(tokens)
-
-        async def publish() -> None:
-            while self.is_held and TOKENS_SHARD in self.engines:
-                try:
-                    await self._hands.call(lambda tables: tables.publish_tokens(data))
-                except NexoError:
-                    await asyncio.sleep(_AGAIN_S)
-                else:
-                    return
-
-        if self._publishing is not None:
-            self._publishing.cancel()
-        self._publishing = asyncio.get_running_loop().create_task(publish())
-
     # -- The lease ----------------------------------------------------------------------------
 
     async def _live(self) -> None:
@@ -329,7 +301,7 @@ class Node:
         while True:
             asked_s = self._now_s()
             try:
-                self._learn(await self._leases.call(lambda tables: tables.renew()), asked_s)
+                self._learn(await self._renewed(), asked_s)
                 await self._leases.wait(self._pause_s())
             except Fenced as error:
                 self._lease.end()
@@ -341,6 +313,10 @@ class Node:
                     logger.error("the lease cannot be renewed", extra={"reason": error.message})
                 self._is_away = True
                 await asyncio.sleep(_AGAIN_S)
+
+    async def _renewed(self) -> Tables:
+        known = self.tokens.known
+        return await self._leases.call(lambda tables: tables.renew(known))
 
     def _pause_s(self) -> float:
         """Until the next renewal, or until the lease of another node ends."""
@@ -355,7 +331,6 @@ class Node:
                 owners[shard] = self.state.owners.get(shard)
         self._touched = {each: at_s for each, at_s in self._touched.items() if at_s >= asked_s}
         before, self.state = self.state.owners, ClusterState(nodes, owners)
-        self._tokens_told = tables.tokens
         # Before the lease counts again: what was lost meanwhile must not be given out.
         # What was lost once stays so until it was opened again, whoever owns it by now.
         # Another may have had it while the lease had ended, and given it back: the epoch tells.
@@ -366,6 +341,8 @@ class Node:
             if owners.get(shard) != self.name or (lapsed and tables.epochs[shard] > engine.epoch)
         }
         self._lease.renewed(asked_s)
+        self._store.renewed(tables.until_us)
+        self.tokens.learn(tables.tokens, tables.tokens_data)
         if self._is_away or (lapsed and self.engines):
             logger.info("the lease is renewed", extra={"lost_shards": len(self._lost)})
             self._is_away = False
@@ -400,9 +377,6 @@ class Node:
 
     async def _do_next(self) -> bool:
         """One step of the plan; whether there may be more."""
-        if self._tokens_told != self._tokens_known:
-            await self._adopt_tokens()
-            return True
         lost = sorted(self._lost & self.engines.keys())
         owners, nodes = self.state.owners, self.state.candidates()
         if self._wishes.hashes(owners, nodes) > CLUSTER_HASHES_MAX:
@@ -470,7 +444,7 @@ class Node:
         forwarder = self._forwarders[shard] = Forwarder(engine, self.post.push)
         forwarder.begin()
         if shard == TOKENS_SHARD:
-            engine.tokens.guard_with(self._publish_tokens)
+            engine.tokens.guard_with(self.tokens.publish, self.tokens.spread)
         if self.state.owners.get(shard) != self.name:
             self._lost.add(shard)
         took_ms = round((self._now_s() - began_s) * 1000, 1)
@@ -507,15 +481,6 @@ class Node:
                 f"{name!r} lives in shard {there} of the cluster, not in shard {shard}",
                 "ask any node for it by its name",
             )
-
-
-def encode_tokens(tokens: Mapping[str, TokenDefined]) -> bytes:
-    return msgspec.msgpack.encode([tokens[name] for name in sorted(tokens)])
-
-
-def decode_tokens(data: bytes) -> dict[str, TokenDefined]:
-    found = msgspec.msgpack.decode(data, type=list[TokenDefined]) if data else []
-    return {token.name: token for token in found}
 
 
 def describe(node: Node, epochs: dict[int, int], backlogs: dict[int, Backlog]) -> ClusterFigures:

@@ -6,7 +6,7 @@ import asyncio
 import random
 from typing import TYPE_CHECKING
 
-from nexo.cluster.node import TOKENS_SHARD, encode_tokens
+from nexo.cluster.tokens import TOKENS_SHARD, encode_tokens
 from nexo.engine.engine import Engine
 from nexo.journal.postgresql_cluster import ClusterTables, has_cluster
 from nexo.journal.postgresql_shards import Shards

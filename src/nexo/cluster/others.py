@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from nexo.vocabulary.errors import NotReady
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -29,7 +31,10 @@ class Others:
         return [state.nodes[owner] for owner in sorted(owners) if owner in state.nodes]
 
     async def ask(self, node: NodeState, question: msgspec.Struct) -> bytes:
-        """The answer of another node, as it was packed there."""
+        """The answer of another node, as it was packed there. It is given to whoever this node
+        admits, so a node that may not know who was shut out asks nothing."""
+        if not self._node.is_held:
+            raise NotReady("the node has not renewed its lease in time", "try again")
         return await self._links.call(node, METHOD, msgspec.msgpack.encode(question))
 
     async def ask_all(self, question: msgspec.Struct) -> dict[str, bytes]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import msgspec
 
 from nexo.cluster.placement import NodeState
+from nexo.cluster.tokens import KNOWN
 from nexo.engine.transfers import Backlog, Found, Transfer
 from nexo.vocabulary.errors import InvalidArgument, NexoError, NotReady
 from nexo.vocabulary.limits import CLUSTER_ASKED_S, TRANSFERS_AT_ONCE
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 _TRANSFER, _TARGET, _BACKLOGS = "transfer", "transfer_target", "transfer_backlogs"
-METHODS = frozenset({_TRANSFER, _TARGET, _BACKLOGS})
+METHODS = frozenset({_TRANSFER, _TARGET, _BACKLOGS, KNOWN})
 
 
 class Peers(Protocol):
@@ -100,15 +101,16 @@ class Post:
     async def _backlogs_of(self, node: NodeState) -> dict[int, Backlog]:
         try:
             async with asyncio.timeout(CLUSTER_ASKED_S):
-                return _unpacked(await self._call(node, _BACKLOGS, b""), dict[int, Backlog])
+                return _unpacked(await self.call(node, _BACKLOGS, b""), dict[int, Backlog])
         except (NexoError, TimeoutError):
             return {}
 
     async def _ask(self, shard: int, node: NodeState, method: str, params: bytes) -> bytes:
         """If the shard gets another owner meanwhile, the one before may sleep for long."""
-        return await self._unless_moved(shard, self._call(node, method, params))
+        return await self._unless_moved(shard, self.call(node, method, params))
 
-    async def _call(self, node: NodeState, method: str, params: bytes) -> bytes:
+    async def call(self, node: NodeState, method: str, params: bytes) -> bytes:
+        """What another node answers to one of `METHODS`."""
         if self.peers is None:
             raise NotReady(f"node {node.name!r} cannot be reached")
         return await self.peers.call(node, method, params)
@@ -138,6 +140,8 @@ class Post:
             transfer = _transfer(params)
             await (await self._local(transfer.queue)).transfers.accept(transfer)
             return b""
+        if method == KNOWN:
+            return await self._node.tokens.serve(params)
         if method == _TARGET:
             wanted = _unpacked(params, _Target)
             engine = await self._local(wanted.name)

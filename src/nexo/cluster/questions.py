@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from nexo.doors.console.batches import Batch
 from nexo.engine.claims import Claimant
 from nexo.engine.connections import ConnectionFigures, ConsumerFigures
 from nexo.engine.listing import steps
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from nexo.cluster.audit import ClusterAudit
+    from nexo.cluster.batches import ClusterBatches
     from nexo.cluster.whole import Whole
     from nexo.engine.queue_actor import QueueActor
     from nexo.engine.topic_actor import TopicActor
@@ -74,6 +76,14 @@ class ToldConnections(msgspec.Struct, frozen=True):
     parts: dict[int, list[ConsumerFigures]]
 
 
+class ToldBatches(msgspec.Struct, frozen=True):
+    """The latest batches that Spark's queries on queues of a node have finished, and the rows a
+    second of each query."""
+
+    batches: list[Batch]
+    rates: list[tuple[str, str, float | None]]
+
+
 # -- What is asked ----------------------------------------------------------------------------
 
 
@@ -101,6 +111,10 @@ class CloseConnection(msgspec.Struct, frozen=True, tag=True):
     """The answer is whether there was one."""
 
     number: int
+
+
+class AskBatches(msgspec.Struct, frozen=True, tag=True):
+    pass
 
 
 class AskAudit(msgspec.Struct, frozen=True, tag=True):
@@ -140,6 +154,7 @@ Question = (
     | AskNode
     | AskConnections
     | CloseConnection
+    | AskBatches
     | AskAudit
     | DefineQueue
     | DefineTopic
@@ -155,8 +170,14 @@ _decoder = msgspec.msgpack.Decoder(Question)
 class Answering:
     """`whole` are the shards of this node, `told` what it tells of itself."""
 
-    def __init__(self, whole: Whole, audit: ClusterAudit, told: Callable[[], ToldNode]) -> None:
-        self._whole, self._audit, self._told = whole, audit, told
+    def __init__(
+        self,
+        whole: Whole,
+        audit: ClusterAudit,
+        batches: ClusterBatches,
+        told: Callable[[], ToldNode],
+    ) -> None:
+        self._whole, self._audit, self._batches, self._told = whole, audit, batches, told
         self.datagrams: Callable[[Datagrams], Awaitable[dict[int, bytes]]] | None = None
 
     async def answer(self, asked: bytes | msgspec.Raw) -> bytes:
@@ -179,6 +200,8 @@ class Answering:
                 return whole.connections.told()
             case CloseConnection():
                 return whole.connections.close_own(question.number)
+            case AskBatches():
+                return await self._batches.told()
             case AskAudit():
                 return self._audit.read_own(question.limit)
             case Datagrams():

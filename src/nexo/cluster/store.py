@@ -51,6 +51,9 @@ class NodeStore(Protocol):
     def journal(self, shard: int) -> Journal:
         """The journal of one of them."""
 
+    def renewed(self, until_us: int) -> None:
+        """The lease of the node was renewed."""
+
     async def end(self) -> None:
         """Let go of everything, once what waits is done."""
 
@@ -65,6 +68,9 @@ class PostgresqlStore:
 
     def journal(self, shard: int) -> Journal:
         return self.runner.journal(shard)
+
+    def renewed(self, until_us: int) -> None:
+        self.runner.renewed(until_us)
 
     async def end(self) -> None:
         await self.leases.end()

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from nexo.cluster.connections import Clients
 from nexo.cluster.far import FarQueue
-from nexo.cluster.node import TOKENS_SHARD
 from nexo.cluster.questions import DefineBinding, DefineQueue, DefineTopic, define
+from nexo.cluster.tokens import TOKENS_SHARD
 from nexo.engine.engine import Engine
 from nexo.journal.port import Usage
 from nexo.vocabulary.errors import NotReady, QueueNotFound, TopicNotFound
@@ -182,8 +182,18 @@ class Whole:
         raise QueueNotFound(f"there is no queue {name!r:.100}")
 
     def topics_of(self, queue: str) -> list[str]:
+        """Of all shards, of other nodes as they have told."""
         engine = self.engine_of(queue)
-        return engine.topics_of(queue) if engine is not None else []
+        if engine is None:
+            return []
+        found = set(engine.topics_of(queue))
+        life = engine.queue(queue).incarnation
+        for each in self._node.engines.values():
+            if each is not engine:
+                found.update(each.transfers.topics_of(queue, life))
+        if self.far is not None:
+            found.update(self.far.topics_of(queue))
+        return sorted(found)
 
     @property
     def tokens(self) -> Tokens:
@@ -273,6 +283,9 @@ class Scope:
     @property
     def topics(self) -> Any:
         return self._whole.topics
+
+    def topics_of(self, queue: str) -> list[str]:
+        return self._whole.topics_of(queue)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)

@@ -304,13 +304,15 @@ class Engine:
         rate: float | None = None,
         chosen: Chosen | None = None,
         resumed: Resumed | None = None,
+        may_push: Callable[[str], bool] | None = None,
     ) -> MoveTask:
-        """Send dead letters back to their source, or to another queue."""
+        """Send dead letters back to their source, or to another queue. `may_push`: only to sources
+        for which it is so."""
         self._context.check_writable()
         source = self.queue(name)
         if resumed is None:  # else that is looked at when it moves something: shards open in turn
             await self.check_target(name, to)
-        targets = Targets(self._context, to, chosen is not None and chosen.bodies is not None)
+        targets = Targets(self._context, to, may_push)
         task = MoveTask(self._context, source, targets, rate, to, chosen, resumed)
         return self.tasks.started(task)
 

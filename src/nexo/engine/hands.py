@@ -14,16 +14,25 @@ from nexo.machine import discard as rules
 from nexo.machine.push import push, push_moved
 from nexo.vocabulary.attributes import TEXT, Typed, decode_typed, encode_typed
 from nexo.vocabulary.batch import Batch, batch_of
-from nexo.vocabulary.errors import InvalidArgument, MessageNotFound, WrongState
+from nexo.vocabulary.errors import (
+    InvalidArgument,
+    MessageNotFound,
+    MessageTooLarge,
+    QueueNotFound,
+    WrongState,
+)
 from nexo.vocabulary.identity import message_id
 from nexo.vocabulary.names import dead_letter_name
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from nexo.engine.chosen import Choice
     from nexo.engine.context import Context
     from nexo.engine.engine import Engine
     from nexo.engine.queue_actor import QueueActor
     from nexo.vocabulary.message import Message
+    from nexo.vocabulary.settings import QueueSettings
 
 ORIGINAL_ID = "nexo.original_id"  # the attribute of a message that was sent again
 
@@ -69,19 +78,27 @@ class Hands:
         return self._engine.tasks.started(ChosenTask(source, chosen, act, verb=DISCARD))
 
     async def resend(
-        self, name: str, message: str, changes: Changes, to: str | None = None
+        self,
+        name: str,
+        message: str,
+        changes: Changes,
+        to: str | None = None,
+        check_push: Callable[[str], None] = lambda name: None,
     ) -> tuple[str, str]:
         """Push a message again with changes, and remove the one it was, in one commit. A dead
-        letter goes to where it came from, any other into the same queue, if `to` names none.
-        Returns the queue and the new id."""
+        letter goes to where it came from, any other into the same queue, if `to` names none: then
+        `check_push` raises unless it may. Returns the queue and the new id."""
         self._context.check_writable()
         source = self._engine.queue(name)
         seq = await find(source, message)
         found = await peek.find(source, seq)
         if found is None:
             raise MessageNotFound(f"message {message} is no longer in queue {name!r}")
-        target = self._target(source, found) if to is None else await self._named(to)
-        batch = _changed(found, changes, target)
+        wanted = to or (found.dead_letter.source if found.dead_letter is not None else name)
+        if to is None:
+            check_push(wanted)
+        target, settings = await self._target(source, found, wanted, to is not None)
+        batch = _changed(found, changes, target, settings)
         committer = self._context.committer
         await committer.room()
         # From here on nothing else comes in between.
@@ -113,30 +130,49 @@ class Hands:
         )
 
     def targets_of(self, name: str) -> tuple[str, ...]:
-        """Where a message of this queue may go when it is sent again and nobody says where."""
-        return self.sources_of(name) or (name,)
+        """Where a message of this queue may go when it is sent again and nobody says where, of this
+        shard: none if its dead letters come from others. Whatever it is, `resend` checks it."""
+        found = self.sources_of(name)
+        return found or (() if self._context.transfers.has_fed(name) else (name,))
 
-    async def _named(self, name: str) -> QueueActor:
-        """The queue of a name, or what stands here for one in another shard."""
+    async def _target(
+        self, source: QueueActor, found: Message, wanted: str, is_named: bool
+    ) -> tuple[QueueActor, QueueSettings]:
+        """The queue of a name, or what stands here for one in another shard; and how it is set. If
+        nobody has named it, it must be one that sends its dead letters here, or this one."""
         transfers = self._context.transfers
-        if not transfers.is_elsewhere(name):
-            return self._engine.queue(name)
-        await transfers.find(name)
+        if not transfers.is_elsewhere(wanted):
+            if not is_named and wanted not in (self.sources_of(source.name) or (source.name,)):
+                raise _no_source(found)
+            target = self._engine.queue(wanted)
+            return target, target.settings
+        try:
+            settings = (await transfers.find(wanted)).settings
+        except QueueNotFound:
+            if is_named:
+                raise
+            raise _no_source(found) from None
+        if not is_named and dead_letter_name(wanted, settings.dead_letter) != source.name:
+            raise _no_source(found)
         self._context.check_writable()
-        return transfers.to(name)
-
-    def _target(self, source: QueueActor, found: Message) -> QueueActor:
-        letter, allowed = found.dead_letter, self.targets_of(source.name)
-        wanted = letter.source if letter is not None else source.name
-        if wanted not in allowed:
-            raise InvalidArgument(
-                f"message {found.id} has no source queue to go back to",
-                "name one: --to QUEUE",
-            )
-        return self._engine.queue(wanted)
+        return transfers.to(wanted), settings
 
 
-def _changed(found: Message, changes: Changes, target: QueueActor) -> Batch:
+def _no_source(found: Message) -> InvalidArgument:
+    return InvalidArgument(
+        f"message {found.id} has no source queue to go back to", "name one: --to QUEUE"
+    )
+
+
+def _changed(
+    found: Message, changes: Changes, target: QueueActor, settings: QueueSettings
+) -> Batch:
+    body = found.body if changes.body is None else changes.body
+    if len(body) > settings.max_message_bytes:
+        raise MessageTooLarge(
+            f"a body of {len(body)} bytes is larger than queue {target.name!r} takes",
+            "make it shorter, or raise max_message_bytes",
+        )
     attributes: dict[str, Typed] = decode_typed(found.attributes)
     for name, value in changes.attributes.items():
         if value is None:
@@ -145,8 +181,8 @@ def _changed(found: Message, changes: Changes, target: QueueActor) -> Batch:
             attributes[name] = (TEXT, value)
     attributes[ORIGINAL_ID] = (TEXT, found.id)
     return msgspec.structs.replace(
-        batch_of([found.body if changes.body is None else changes.body]),
-        priority=found.priority if not target.settings.fifo else 0,
+        batch_of([body]),
+        priority=found.priority if not settings.fifo else 0,
         delay_ms=0,
         groups=found.group_id,
         # Else it may be taken for the one that it replaces.

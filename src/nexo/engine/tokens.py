@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from nexo.access.tokens import Minted, mint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from nexo.engine.context import Context
     from nexo.vocabulary.changes import TokenDefined
@@ -23,10 +23,12 @@ class Tokens:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._adopt: Adopt | None = None
+        self._spread: Callable[[], Awaitable[None]] | None = None
 
-    def guard_with(self, adopt: Adopt) -> None:
-        """Tell the tokens now and whenever they change."""
-        self._adopt = adopt
+    def guard_with(self, adopt: Adopt, spread: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Tell the tokens now and whenever they change. `spread` returns once they are known
+        wherever they have to be; whoever changed them is answered after that."""
+        self._adopt, self._spread = adopt, spread
         self.tell()
 
     def tell(self) -> None:
@@ -65,3 +67,5 @@ class Tokens:
             await self._context.catalog.durable()
         finally:
             self.tell()  # also if whoever asked has gone: it will be written all the same
+        if self._spread is not None:
+            await self._spread()

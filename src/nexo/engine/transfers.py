@@ -198,6 +198,13 @@ class Transfers:
         bound = [queue for queue, _ in self._context.queues.bound_to(topic) if queue.name == name]
         return [queue for queue in bound if isinstance(queue, TransferActor)]
 
+    def topics_of(self, name: str, incarnation: int) -> list[str]:
+        """The topics of this shard that a queue elsewhere is bound to."""
+        hidden = bound_name(name, incarnation)
+        if hidden not in self._context.queues.transfers:
+            return []
+        return self._context.catalog.catalog.topics_of(hidden)
+
     def dead_letters(self, name: str) -> TransferActor | None:
         """Where dead letters for a queue elsewhere move into; None while that is deleted."""
         actor = self.to(name)
@@ -333,17 +340,21 @@ class Transfers:
 class Targets:
     """Where the messages of a redrive go, wherever that is."""
 
-    def __init__(self, context: Context, to: str | None, is_changed: bool = False) -> None:
-        """`is_changed`: the messages get other bodies. Then they are new ones, and who may push to
-        a queue elsewhere is not known here: they go there only if it was named."""
+    def __init__(
+        self, context: Context, to: str | None, may_push: Callable[[str], bool] | None = None
+    ) -> None:
+        """`may_push`: the messages get other bodies. Then they are new ones, and go back only to
+        where who sends them may push; others stay."""
         self._context, self._to = context, to
-        self._is_changed = is_changed
+        self._may_push = may_push
         self._known: dict[str, Found | None] = {}
 
     def of(self, source: str | None) -> QueueActor | None:
         """The queue that messages of this source go to; None: they stay."""
         name = self._to or source
-        if name is None:
+        if name is None or (
+            self._to is None and self._may_push is not None and not self._may_push(name)
+        ):
             return None
         transfers = self._context.transfers
         if transfers.is_elsewhere(name):
@@ -369,8 +380,6 @@ class Targets:
                 self._known[name] = await self._found(name)
 
     async def _found(self, name: str) -> Found | None:
-        if self._to is None and self._is_changed:
-            return None
         while True:
             try:
                 return await self._context.transfers.find(name)

@@ -40,8 +40,15 @@ _JOIN = """
     ON CONFLICT (name) DO UPDATE SET run = excluded.run, rpc = excluded.rpc, http = excluded.http,
         version = excluded.version, until = excluded.until
     WHERE known.until < clock_timestamp()
+    RETURNING (extract(epoch FROM until) * 1000000)::bigint
 """
-_RENEW = "UPDATE node SET until = clock_timestamp() + %s::interval WHERE name = %s AND run = %s"
+# What is stored is compared with what was: no clock is. It may be later, if an answer was lost.
+_RENEW = """
+    UPDATE node SET until = clock_timestamp() + %s::interval
+    WHERE name = %s AND run = %s AND extract(epoch FROM until) * 1000000 >= %s
+    RETURNING (extract(epoch FROM until) * 1000000)::bigint
+"""
+_UNTIL = "SELECT (extract(epoch FROM until) * 1000000)::bigint FROM node WHERE name = %s"
 _NODES = """
     SELECT name, run, rpc, http, version, draining,
         extract(epoch FROM until - clock_timestamp())::float8 FROM node
@@ -53,7 +60,7 @@ _RAISE_EPOCHS = """
     WHERE id = ANY(%s) AND id IN (SELECT shard FROM owner WHERE node = %s)
 """
 _LEASE_OF_OWNER = """
-    SELECT node.until > clock_timestamp() FROM node
+    SELECT node.until > clock_timestamp(), run FROM node
     WHERE name = (SELECT node FROM owner WHERE shard = %s) FOR UPDATE
 """
 _TAKE = """
@@ -67,8 +74,12 @@ _GIVE = """
 
 _PUBLISH_TOKENS = """
     UPDATE tokens SET version = version + 1, data = %s
-    WHERE data <> %s AND EXISTS (SELECT FROM owner WHERE shard = 0 AND node = %s)
+    WHERE data <> %s AND version = coalesce(%s, version)
+    AND EXISTS (SELECT FROM owner WHERE shard = 0 AND node = %s)
 """
+
+
+_TOKENS = "SELECT version, data FROM tokens"
 
 
 class NodeRow(NamedTuple):
@@ -87,7 +98,9 @@ class Tables(NamedTuple):
     nodes: list[NodeRow]
     owners: dict[int, str | None]
     epochs: dict[int, int]  # of shards
-    tokens: int  # the version of the tokens
+    tokens: int  # the version of the tokens …
+    tokens_data: bytes | None  # … and they themselves, if that is not the version asked with
+    until_us: int = 0  # of the lease that was renewed with it, by the server's clock
 
 
 def create_cluster(url: str, shards: int, *, schema: str = "nexo") -> None:
@@ -173,6 +186,7 @@ class ClusterTables:
         self._node, self._run = node, run
         self._channel = f"{schema}_cluster"
         self._connection: Connection | None = None
+        self._until_us = 0  # what the last renewal wrote
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -198,25 +212,43 @@ class ClusterTables:
 
         def join(connection: Connection) -> bool:
             given = (self._node, self._run, rpc, http, version, _LEASE)
-            is_in = connection.execute(_JOIN, given).rowcount == 1
+            row = connection.execute(_JOIN, given).fetchone()
             self._notify(connection)
-            return is_in
+            if row is not None:
+                (self._until_us,) = row
+            return row is not None
 
         return self._do(join)
 
-    def renew(self) -> Tables:
-        """Renew the lease, and read the tables after that. `Fenced`: the row is another's."""
+    def renew(self, tokens_known: int = -1) -> Tables:
+        """Renew the lease, and read the tables after that, with the tokens if there are others
+        than those known. `Fenced`: the row is another's."""
 
         def renew(connection: Connection) -> Tables:
             with connection.transaction():
-                if connection.execute(_RENEW, (_LEASE, self._node, self._run)).rowcount != 1:
-                    raise Fenced(
-                        f"another node has taken the name {self._node!r}",
-                        "each node needs a name of its own: --node NAME",
-                    )
-                return _read(connection)
+                given = (_LEASE, self._node, self._run, self._until_us)
+                row = connection.execute(_RENEW, given).fetchone()
+                if row is None:
+                    raise self._overtaken(connection)
+                tables = _read(connection, tokens_known)
+            (self._until_us,) = row
+            return tables._replace(until_us=self._until_us)
 
         return self._do(renew)
+
+    def _overtaken(self, connection: Connection) -> Fenced:
+        """Why the row is not as this node left it."""
+        found = connection.execute(_UNTIL, (self._node,)).fetchone()
+        if found is None or found[0] < self._until_us:
+            return Fenced(
+                f"the database is older than what node {self._node!r} has written to it: it was "
+                "restored from a backup, or failed over to a server that was behind",
+                "start the node again: it serves what the database holds now",
+            )
+        return Fenced(
+            f"another node has taken the name {self._node!r}",
+            "each node needs a name of its own: --node NAME",
+        )
 
     def read(self) -> Tables:
         def read(connection: Connection) -> Tables:
@@ -247,8 +279,8 @@ class ClusterTables:
                     return False
                 done = connection.execute(_TAKE, (self._node, shard, owner)).rowcount == 1
                 self._notify(connection)
-            if done and owner is not None and owner != self._node:
-                end_transactions(connection, self._schema, owner)
+            if done and owner is not None and owner != self._node and found is not None:
+                end_transactions(connection, self._schema, owner, found[1])
             return done
 
         return self._do(take)
@@ -292,19 +324,23 @@ class ClusterTables:
         """Their version, and what was published with it."""
 
         def read(connection: Connection) -> tuple[int, bytes]:
-            version, data = _one(connection, "SELECT version, data FROM tokens")
+            version, data = _one(connection, _TOKENS)
             return version, data
 
         return self._do(read)
 
-    def publish_tokens(self, data: bytes) -> None:
-        """These are the tokens now. Only who owns shard 0 may say so."""
+    def publish_tokens(self, data: bytes, expected: int | None = None) -> tuple[int, bytes]:
+        """These are the tokens now. Only who owns shard 0 may say so, and not after another
+        version than expected: a statement that was given up may still be done, late. Returns what
+        is there."""
 
-        def publish(connection: Connection) -> None:
-            connection.execute(_PUBLISH_TOKENS, (data, data, self._node))
+        def publish(connection: Connection) -> tuple[int, bytes]:
+            connection.execute(_PUBLISH_TOKENS, (data, data, expected, self._node))
             self._notify(connection)
+            version, stored = _one(connection, _TOKENS)
+            return version, stored
 
-        self._do(publish)
+        return self._do(publish)
 
     def set_draining(self, node: str | None, draining: bool) -> int:
         """How many nodes were changed; None stands for all."""
@@ -334,7 +370,7 @@ class ClusterTables:
     def _do(self, work: Callable[[Connection], Result]) -> Result:
         try:
             if self._connection is None:
-                self._connection = connect_node(self._url, self._schema, self._node)
+                self._connection = connect_node(self._url, self._schema, self._node, self._run)
                 listen = sql.SQL("LISTEN {}").format(sql.Identifier(self._channel))
                 self._connection.execute(listen)
             return work(self._connection)
@@ -349,12 +385,15 @@ class ClusterTables:
             raise NotReady(found.message, found.hint) from error
 
 
-def _read(connection: Connection) -> Tables:
+def _read(connection: Connection, tokens_known: int = -1) -> Tables:
     nodes = [NodeRow(*row) for row in connection.execute(_NODES)]
     rows = connection.execute(_OWNERS).fetchall()
     owners: dict[int, str | None] = {shard: node for shard, node, _ in rows}
     epochs: dict[int, int] = {shard: epoch for shard, _, epoch in rows}
-    return Tables(nodes, owners, epochs, int(_one(connection, "SELECT version FROM tokens")[0]))
+    statement = "SELECT version, CASE WHEN version <> %s THEN data END FROM tokens"
+    found = connection.execute(statement, (tokens_known,)).fetchone()
+    assert found is not None
+    return Tables(nodes, owners, epochs, *found)
 
 
 def _one(connection: Connection, statement: str) -> tuple[Any, ...]:

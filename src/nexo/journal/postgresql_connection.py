@@ -75,7 +75,7 @@ def connect(url: str, schema: str, *, only_looks: bool = False) -> Connection:
     return connection
 
 
-def connect_node(url: str, schema: str, node: str) -> Connection:
+def connect_node(url: str, schema: str, node: str, run: int) -> Connection:
     """The same for a node of a cluster. One that is stopped in the middle of a transaction must not
     keep its locks: whoever takes over its shards would wait for them. The server ends a transaction
     that waits for its next statement. One that waits for the rest of a statement is ended by who
@@ -84,7 +84,7 @@ def connect_node(url: str, schema: str, node: str) -> Connection:
     try:
         for name, value in (
             ("idle_in_transaction_session_timeout", POSTGRESQL_IDLE_MS),
-            ("application_name", _mark_of(schema, node)),
+            ("application_name", _mark_of(schema, node, run)),
         ):
             connection.execute(
                 sql.SQL("SET {} TO {}").format(sql.Identifier(name), sql.Literal(value))
@@ -95,9 +95,10 @@ def connect_node(url: str, schema: str, node: str) -> Connection:
     return connection
 
 
-def end_transactions(connection: Connection, schema: str, node: str) -> None:
-    """End those that a node has left open. It has lost its lease: its next one would be refused."""
-    connection.execute(_END_TRANSACTIONS, (_mark_of(schema, node),))
+def end_transactions(connection: Connection, schema: str, node: str, run: int) -> None:
+    """End those that a node has left open. It has lost its lease: its next one would be refused.
+    Not those of another run: a node that was killed may just be starting again."""
+    connection.execute(_END_TRANSACTIONS, (_mark_of(schema, node, run),))
 
 
 _END_TRANSACTIONS = """
@@ -107,9 +108,9 @@ _END_TRANSACTIONS = """
 """
 
 
-def _mark_of(schema: str, node: str) -> str:
+def _mark_of(schema: str, node: str, run: int) -> str:
     """PostgreSQL cuts names after 63 bytes."""
-    digest = sha256(f"{schema} {node}".encode()).hexdigest()[:12]
+    digest = sha256(f"{schema} {node} {run}".encode()).hexdigest()[:12]
     return f"nexo node {digest} {node}".encode()[:63].decode(errors="ignore")
 
 

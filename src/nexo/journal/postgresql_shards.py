@@ -14,6 +14,7 @@ from psycopg import errors as postgresql
 
 from nexo.journal.postgresql import PostgresqlJournal
 from nexo.journal.postgresql_connection import connect_node
+from nexo.journal.postgresql_transaction import RENEWED, Lease
 from nexo.journal.postgresql_writer import Link, Writer
 from nexo.vocabulary.errors import Fenced, NexoError, NotReady
 from nexo.vocabulary.limits import JOINING_TURNS
@@ -37,12 +38,16 @@ class Shards(Writer):
 
     def __init__(self, url: str, node: str, run: int, *, schema: str = "nexo") -> None:
         def connect() -> Connection:
-            return connect_node(url, schema, node)
+            return connect_node(url, schema, node, run)
 
-        super().__init__(connect, JOINING_TURNS)
+        super().__init__(connect, JOINING_TURNS, RENEWED)
         self.node, self.run_number = node, run
         self._url, self._schema = url, schema
         self.reader = Link(connect)
+
+    def renewed(self, until_us: int) -> None:
+        """The lease of the node lasts until then: whatever is written checks that it is stored."""
+        self.lease = Lease(self.run_number, until_us)
 
     def journal(self, shard: int) -> ShardJournal:
         return ShardJournal(self, self._url, shard, self._schema)

@@ -30,6 +30,17 @@ _FENCE = Statement(
     INTEGER,
     BIGINT,
 )
+# The same where the row of a node is older than its last renewal: then so is all the rest, and what
+# is to be written goes with something that is not there.
+RENEWED = Statement(
+    "renewed",
+    """
+    SELECT 1 / (count(*) > 0)::integer FROM node JOIN unnest($1, $2) AS mine(run, until_us)
+    USING (run) WHERE extract(epoch FROM until) * 1000000 >= until_us
+    """,
+    BIGINT,
+    BIGINT,
+)
 _INSERT_ROWS = Statement(
     "insert_rows",
     "INSERT INTO payload SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7)",
@@ -90,8 +101,8 @@ _STATEMENTS = (
 )
 
 
-def pipeline_on(connection: Connection) -> Pipeline:
-    return Pipeline(connection, _STATEMENTS)
+def pipeline_on(connection: Connection, *more: Statement) -> Pipeline:
+    return Pipeline(connection, (*_STATEMENTS, *more))
 
 
 class Participant(Protocol):
@@ -120,12 +131,29 @@ class Part(NamedTuple):
     dropped_owners: list[int]
 
 
+class Lease(NamedTuple):
+    """Of a node: the number of its run, and until when it was renewed, by the server's clock."""
+
+    run: int
+    until_us: int
+
+
 class Transaction:
     """The rows of all tables that it stores and deletes, of one shard behind another's."""
 
-    __slots__ = ("_fences", "_gone", "_kept", "_owners", "_records", "_rows", "_snapshots")
+    __slots__ = (
+        "_fences",
+        "_gone",
+        "_kept",
+        "_lease",
+        "_owners",
+        "_records",
+        "_rows",
+        "_snapshots",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, lease: Lease | None = None) -> None:
+        self._lease = [] if lease is None else [lease]
         self._fences: list[tuple[int, int]] = []
         self._rows: list[tuple[Any, ...]] = []
         self._records: list[tuple[int, int, int, int, bytes]] = []
@@ -177,6 +205,7 @@ class Transaction:
     def requests(self) -> list[Request]:
         """Its statements, in order."""
         wanted: tuple[tuple[Statement, list[Any]], ...] = (
+            (RENEWED, self._lease),
             (_FENCE, self._fences),
             (_INSERT_ROWS, self._rows),
             (_DELETE_RECORDS, [row[:2] for row in self._snapshots]),

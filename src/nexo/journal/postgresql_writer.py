@@ -31,8 +31,8 @@ from nexo.vocabulary.limits import POSTGRESQL_AGAIN_S
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from nexo.journal.postgresql_pipeline import Pipeline, Request
-    from nexo.journal.postgresql_transaction import Part, Participant
+    from nexo.journal.postgresql_pipeline import Pipeline, Request, Statement
+    from nexo.journal.postgresql_transaction import Lease, Part, Participant
 
     Job = Callable[[], Any]
     Done = Callable[[Any, BaseException | None], None]
@@ -66,8 +66,9 @@ class Writer:
     has just ended are about to come with the next. Without them the shards of a node would take
     turns instead of going together."""
 
-    def __init__(self, connect: Callable[[], Connection], turns: int = 0) -> None:
-        self._link = Link(connect)
+    def __init__(self, connect: Callable[[], Connection], turns: int = 0, *more: Statement) -> None:
+        self._link = Link(connect, *more)
+        self.lease: Lease | None = None  # of a node: all that is written is written under it
         self._turns = turns
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="nexo-writer")
         self._reads = ThreadPoolExecutor(1, thread_name_prefix="nexo-reader")
@@ -150,7 +151,8 @@ class Writer:
         """Write all of them or none; returns what is to be tried again, in groups."""
         began_s = perf_counter()
         is_long = any(call.is_long for call in calls)
-        drawn = await self._apart(lambda: _draw(calls)) if is_long else _draw(calls)
+        lease = self.lease
+        drawn = await self._apart(lambda: _draw(calls, lease)) if is_long else _draw(calls, lease)
         for call, refusal in drawn.refused:
             call.tell(None, refusal)
         if not drawn.parts:
@@ -219,7 +221,7 @@ class Writer:
             _stop(parts, translate(error, "writing") if isinstance(error, psycopg.Error) else error)
             return []
         lost = [each for each in parts if epochs.get(each[1].shard) != each[1].epoch]
-        if not lost:  # it cannot be; but to try for ever would be worse
+        if not lost:  # the database is older than the lease: the next renewal tells
             _stop(parts, NotReady("a commit to PostgreSQL was refused", AWAY_HINT))
             return []
         for call, part in lost:
@@ -236,8 +238,8 @@ class _Drawn(NamedTuple):
     refused: list[tuple[_Call, NexoError]]
 
 
-def _draw(calls: list[_Call]) -> _Drawn:
-    transaction = Transaction()
+def _draw(calls: list[_Call], lease: Lease | None) -> _Drawn:
+    transaction = Transaction(lease)
     parts: list[_CallPart] = []
     refused: list[tuple[_Call, NexoError]] = []
     for call in calls:
@@ -312,8 +314,8 @@ def _is_readable(socket: int) -> bool:
 class Link:
     """A connection that is made when it is needed."""
 
-    def __init__(self, connect: Callable[[], Connection]) -> None:
-        self._connect = connect
+    def __init__(self, connect: Callable[[], Connection], *more: Statement) -> None:
+        self._connect, self._more = connect, more
         self._failed: tuple[float, NexoError] | None = None
         self.pipeline: Pipeline | None = None
 
@@ -323,7 +325,7 @@ class Link:
             if self._failed is not None and monotonic() < self._failed[0]:
                 raise self._failed[1].anew()  # one of many shards has just tried
             try:
-                self.pipeline = pipeline_on(self._connect())
+                self.pipeline = pipeline_on(self._connect(), *self._more)
             except NexoError as error:
                 self._failed = monotonic() + POSTGRESQL_AGAIN_S, error.anew()
                 raise

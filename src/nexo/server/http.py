@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from nexo.access.guard import Guard
     from nexo.doors.console.app import ConsoleApp
+    from nexo.doors.console.batches import Finished
     from nexo.doors.console.request import Surroundings as ConsoleSurroundings
     from nexo.doors.metrics_http.app import Surroundings
     from nexo.engine.engine import Engine
@@ -41,10 +42,11 @@ class LateConsole:
         lake: str | None,
         sampler: Sampler | None = None,
         secret: bytes | None = None,
+        batches: Finished | None = None,
     ) -> None:
         """`secret` signs what pages carry, if several brokers are to know it."""
         self._given = engine, guard, surroundings, lake
-        self._secret = secret
+        self._secret, self._batches = secret, batches
         self._loading: asyncio.Task[ConsoleApp] | None = None
         self._sampler = sampler or Sampler(engine)
         self._sampling = asyncio.get_running_loop().create_task(self._sampler.look_idly())
@@ -73,7 +75,8 @@ class LateConsole:
         engine, guard, surroundings, lake = self._given
         folder = lake_folder(lake) if lake is not None else None
         self._sampling.cancel()  # its pages see to that
-        return console_app(engine, guard, surroundings, folder, self._sampler, self._secret)
+        more = self._sampler, self._secret, self._batches
+        return console_app(engine, guard, surroundings, folder, *more)
 
 
 def _modules() -> tuple[type[ConsoleApp], type[LakeFolder]]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from nexo import __version__
 from nexo.cluster.audit import ClusterAudit
+from nexo.cluster.batches import ClusterBatches
 from nexo.cluster.connections import Clients
 from nexo.cluster.far import Far
 from nexo.cluster.history import ClusterSampler
@@ -77,7 +78,7 @@ class NodeBroker(Broker):
         node = self._node = Node(
             store, configuration.memory_limit, events=events_settings(configuration)
         )
-        node.guard_with(security.guard.adopt)
+        node.tokens.guard_with(security.guard.adopt)
         await node.prepare()
         peer_tls = _peer_tls() if security.tls is not None else None
         rpc = RpcSwitch(node, f"nexo {__version__}", security.guard, security.tls, peer_tls)
@@ -89,8 +90,11 @@ class NodeBroker(Broker):
         clients = Clients(rpc, far)
         whole = rpc.whole = Whole(node, far, clients=clients, is_looked_at=True)
         here = Whole(node, clients=clients)
-        rpc.answering = Answering(here, audit, lambda: surroundings.told(here))
-        console = self._console = _console(configuration, security, node, whole, surroundings)
+        batches = ClusterBatches(node, others)
+        rpc.answering = Answering(here, audit, batches, lambda: surroundings.told(here))
+        console = self._console = _console(
+            configuration, security, node, whole, surroundings, batches
+        )
         http = HttpSwitch(
             node,
             security.guard,
@@ -162,6 +166,7 @@ def _console(
     node: Node,
     whole: Whole,
     surroundings: NodeSurroundings,
+    batches: ClusterBatches,
 ) -> LateConsole:
     """Its pages may be answered by any node, so they carry what all of them can check."""
     assert whole.far is not None
@@ -170,7 +175,7 @@ def _console(
     engine: Any = whole
     secret = sha256(f"console {node.secret}".encode()).digest()
     lake = configuration.lake
-    return LateConsole(engine, security.guard, surroundings, lake, sampler, secret)
+    return LateConsole(engine, security.guard, surroundings, lake, sampler, secret, batches)
 
 
 def _check(configuration: Configuration) -> None:

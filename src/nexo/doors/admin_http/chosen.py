@@ -229,7 +229,9 @@ async def _resend(call: Call) -> Resent:
     body = None if is_same else body_of(wanted.body, wanted.encoding)
     changes = Changes(body, wanted.attributes)
     hands = call.engine.hands
-    queue, fresh = await hands.resend(call.path.name, call.path.id, changes, wanted.to)
+    queue, fresh = await hands.resend(
+        call.path.name, call.path.id, changes, wanted.to, call.caller.check_push
+    )
     return Resent(queue, fresh, call.path.id)
 
 

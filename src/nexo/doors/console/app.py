@@ -13,12 +13,12 @@ from starlette.responses import RedirectResponse, Response
 from nexo.access.caller import ANYONE
 from nexo.access.operations import METRICS
 from nexo.access.permissions import Action
+from nexo.doors.console.batches import Batches, Finished
 from nexo.doors.console.history import Sampler
 from nexo.doors.console.pages import HEADERS, Files, Templates
 from nexo.doors.console.request import ROOT, Call, Shared, plain, query_of
 from nexo.doors.console.routes import LOGIN, ROUTES, check, operation_of
 from nexo.doors.console.session import Notices, Sessions, SignedNotices, cookie_of, sign_out
-from nexo.doors.console.spark import Batches
 from nexo.doors.console.streams import Pulse
 from nexo.doors.http.body import Gone, decoded, fields_of, read_body
 from nexo.vocabulary.errors import Forbidden, InvalidArgument, NexoError, Unauthorized
@@ -53,6 +53,7 @@ class ConsoleApp:
         lake: LakeTables | None = None,
         sampler: Sampler | None = None,
         secret: bytes | None = None,
+        batches: Finished | None = None,
     ) -> None:
         """`secret` signs what pages carry, where others know it too: a page of one node may be
         answered by another. There may be an engine in `scope["state"]`, for one request alone."""
@@ -70,7 +71,7 @@ class ConsoleApp:
             self._templates,
             Notices() if secret is None else SignedNotices(secret),
             self._pulse,
-            Batches(engine),
+            batches or Batches(engine),
             lake,
         )
         paths: dict[str, dict[str, Route]] = {}

@@ -87,7 +87,8 @@ async def resend(call: Call) -> Response:
         dropped = decode_attributes(found.attributes).keys() - wanted.keys()
         changes = Changes(_body_of_form(call), {**dict.fromkeys(dropped), **wanted})
         to = call.field("to") or None
-        queue, fresh = await call.engine.hands.resend(name, found.id, changes, to)
+        hands, check_push = call.engine.hands, call.caller.check_push
+        queue, fresh = await hands.resend(name, found.id, changes, to, check_push)
     return call.back(
         at("queues", queue), f"Sent message {fresh} to {queue} and deleted the original."
     )

@@ -24,11 +24,12 @@ if TYPE_CHECKING:
     from nexo.access.caller import Caller
     from nexo.access.guard import Guard, Telling
     from nexo.access.operations import Operation
+    from nexo.doors.console.batches import Finished
     from nexo.doors.console.cluster import Cluster
     from nexo.doors.console.history import Sampler
     from nexo.doors.console.pages import Templates
     from nexo.doors.console.session import Notices
-    from nexo.doors.console.spark import Batches, LakeTables
+    from nexo.doors.console.spark import LakeTables
     from nexo.doors.console.streams import Pulse
     from nexo.engine.engine import Engine
 
@@ -85,7 +86,7 @@ class Shared(NamedTuple):
     templates: Templates
     notices: Notices
     pulse: Pulse
-    batches: Batches
+    batches: Finished
     lake: LakeTables | None = None
 
 

@@ -5,7 +5,6 @@ Parquet is none of a door's business, so whoever starts the console hands in the
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -13,23 +12,12 @@ import msgspec
 from nexo.doors.console import formatting
 from nexo.doors.console.pages import badges
 from nexo.doors.console.streams import Frame, made_of, streamed
-from nexo.vocabulary.events import decode_event
-from nexo.vocabulary.limits import (
-    CONSOLE_BATCHES_KEPT,
-    CONSOLE_BATCHES_SHOWN,
-    CONSOLE_EVENTS_READ,
-    CONSOLE_RATE_OVER_MS,
-    CONSOLE_RATE_OVER_MS_MIN,
-)
-from nexo.vocabulary.names import EVENTS_TOPIC
-from nexo.vocabulary.states import EventKind
+from nexo.vocabulary.limits import CONSOLE_BATCHES_SHOWN
 
 if TYPE_CHECKING:
     from starlette.responses import Response
 
     from nexo.doors.console.request import Call
-    from nexo.engine.engine import Engine
-    from nexo.vocabulary.events import Event
 
 
 class Query(msgspec.Struct, frozen=True):
@@ -133,88 +121,6 @@ def _lines(insights: Insights) -> dict[str, list[list[float | None]]]:
         "work": [times, list(minutes.work_ms_p50), list(minutes.work_ms_p99)],
         "failures": [times, list(minutes.retries), list(minutes.dead_letters)],
     }
-
-
-# -- The batches that queries have finished ------------------------------------------------------
-
-
-class Batch(msgspec.Struct, frozen=True):
-    """Rows of a queue that a query has finished together."""
-
-    at_ms: int
-    queue: str
-    consumer: str
-    rows: int
-    took_ms: int
-
-
-class Batches:
-    """Followed in `nexo.events` for all open pages together: each event is read once, however many
-    look."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._offset = 0  # of the next event to be read
-        self._since_ms = 0  # from then on no event was passed over
-        self._found: dict[tuple[str, str, int], Batch] = {}  # the oldest first
-        self._reading = asyncio.Lock()
-
-    async def read(self) -> None:
-        """Everything that was told since the last time."""
-        engine = self._engine
-        known = {
-            (name, each.consumer)
-            for name, actor in engine.queues.items()
-            for each in actor.claims.claimants()
-        }
-        if not known or EVENTS_TOPIC not in engine.topics:
-            return
-        async with self._reading:
-            topic = engine.topic(EVENTS_TOPIC)
-            start = max(topic.info().start, topic.info().end - CONSOLE_EVENTS_READ)
-            if not self._offset or self._offset < start:
-                self._offset, self._since_ms = start, 0
-            while (reading := await topic.read(self._offset, CONSOLE_EVENTS_READ)).parts:
-                self._offset = reading.next
-                for part in reading.parts:
-                    batch = part.batch()
-                    first_ms = part.created_ms if batch.created is None else batch.created[0]
-                    self._since_ms = self._since_ms or first_ms
-                    for index in range(part.count):
-                        body = batch.body(index)
-                        if b'"kind":"acked"' in body:
-                            self._count(decode_event(body), known)
-            self._since_ms = self._since_ms or engine.now_ms()
-
-    def last(self, most: int) -> list[Batch]:
-        """The newest first."""
-        found = sorted(self._found.values(), key=lambda each: -each.at_ms)
-        return found[:most]
-
-    def rate(self, queue: str, consumer: str) -> float | None:
-        """Rows a second over the last minute, or over as much of it as was read."""
-        now_ms = self._engine.now_ms()
-        begin_ms = max(self._since_ms, now_ms - CONSOLE_RATE_OVER_MS)
-        if not self._since_ms or now_ms - begin_ms < CONSOLE_RATE_OVER_MS_MIN:
-            return None
-        rows = sum(
-            each.rows
-            for each in self._found.values()
-            if each.queue == queue and each.consumer == consumer and each.at_ms >= begin_ms
-        )
-        return rows * 1000 / (now_ms - begin_ms)
-
-    def _count(self, event: Event, known: set[tuple[str, str]]) -> None:
-        if event.kind is not EventKind.ACKED or (event.queue, event.consumer) not in known:
-            return
-        self._since_ms = min(self._since_ms, event.at_ms)  # events are told a moment later
-        key = (event.queue, event.consumer, event.at_ms)
-        took_ms = event.at_ms - event.delivered_ms if event.delivered_ms else 0
-        before = self._found.get(key)
-        rows = event.count + (before.rows if before is not None else 0)
-        self._found[key] = Batch(event.at_ms, event.queue, event.consumer, rows, took_ms)
-        if len(self._found) > CONSOLE_BATCHES_KEPT:
-            del self._found[next(iter(self._found))]
 
 
 # -- The lake: the jobs that work on it, and the tables of `insights` as lines -------------------

@@ -418,7 +418,6 @@ CALLS: dict[str, Calling] = {
     "resume": _resume,
     "peek": _peek,
     "redrive": chosen_calls.redrive,
-    "redrive_chosen": chosen_calls.redrive_chosen,
     "redrive_progress": _redrive_progress,
     "redrive_cancel": _redrive_cancel,
     "create_topic": _create_topic,
@@ -436,7 +435,6 @@ CALLS: dict[str, Calling] = {
     "discard": chosen_calls.discard,
     "search": chosen_calls.search,
     "reasons": chosen_calls.reasons,
-    "resend": chosen_calls.resend,
     "release": _release,
     "snapshot_open": _snapshot_open,
     "snapshot_read": _snapshot_read,
@@ -463,6 +461,8 @@ LISTING_CALLS: dict[str, Callable[[Engine, Any, Knows], Awaitable[Listed]]] = {
 # The answer depends on who asks, or is not the engine's.
 CALLERS_CALLS: dict[str, Callable[[Connection, Any], Awaitable[Any]]] = {
     "message": chosen_calls.message,
+    "redrive_chosen": chosen_calls.redrive_chosen,
+    "resend": chosen_calls.resend,
     "audit": _audit,
 }
 

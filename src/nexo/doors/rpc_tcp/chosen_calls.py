@@ -54,9 +54,9 @@ async def redrive(engine: Engine, wanted: calls.Redrive) -> int:
     return engine.tasks.keep(task)
 
 
-async def redrive_chosen(engine: Engine, wanted: calls.RedriveChosen) -> calls.Redriven:
+async def redrive_chosen(connection: Connection, wanted: calls.RedriveChosen) -> calls.Redriven:
     """Those that are named, with other bodies if they are given."""
-    seqs, bodies = wanted.seqs, wanted.bodies
+    engine, seqs, bodies = connection.engine, wanted.seqs, wanted.bodies
     _check_seqs(engine, wanted.name, wanted.incarnation, seqs)
     if bodies is None:
         task = await engine.hands.redrive(wanted.name, wanted.to, None, seqs)
@@ -65,7 +65,13 @@ async def redrive_chosen(engine: Engine, wanted: calls.RedriveChosen) -> calls.R
         return calls.Redriven(moved, progress.skipped, len(seqs) - moved - progress.skipped)
     if len(bodies) != len(seqs):
         raise InvalidArgument(f"there are {len(bodies)} bodies for {len(seqs)} messages")
-    move = await engine.redrive(wanted.name, wanted.to, chosen=Chosen(seqs, bodies))
+    chosen_ones, may = Chosen(seqs, bodies), connection.caller.may
+    move = await engine.redrive(
+        wanted.name,
+        wanted.to,
+        chosen=chosen_ones,
+        may_push=lambda name: may(Action.PUSH, name),
+    )
     moved = await move.finished
     skipped = move.progress().skipped
     return calls.Redriven(moved, skipped, missing=len(seqs) - moved - skipped)
@@ -87,9 +93,11 @@ async def discard(engine: Engine, wanted: calls.Discard) -> int:
     return engine.tasks.keep(await engine.hands.discard(wanted.name, choice))
 
 
-async def resend(engine: Engine, wanted: calls.Resend) -> calls.Resent:
-    changes = Changes(wanted.body, wanted.attributes)
-    queue, fresh = await engine.hands.resend(wanted.name, wanted.id, changes, wanted.to)
+async def resend(connection: Connection, wanted: calls.Resend) -> calls.Resent:
+    changes, hands = Changes(wanted.body, wanted.attributes), connection.engine.hands
+    queue, fresh = await hands.resend(
+        wanted.name, wanted.id, changes, wanted.to, connection.caller.check_push
+    )
     return calls.Resent(queue, fresh)
 
 

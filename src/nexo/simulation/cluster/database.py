@@ -104,14 +104,14 @@ class SimulatedTables:
         self._database.notify()
         return True
 
-    def renew(self) -> Tables:
+    def renew(self, tokens_known: int = -1) -> Tables:
         known = self._database.nodes.get(self._node)
         if known is None or known.run != self._run:
             raise Fenced(f"another node has taken the name {self._node!r}")
         known.until_s = self._lease_end()
-        return self.read()
+        return self.read(tokens_known)
 
-    def read(self) -> Tables:
+    def read(self, tokens_known: int = -1) -> Tables:
         database = self._database
         now_s = database.now_s()
         nodes = [
@@ -126,7 +126,9 @@ class SimulatedTables:
             )
             for each in database.nodes.values()
         ]
-        return Tables(nodes, dict(database.owners), self.epochs(), database.tokens[0])
+        version, data = database.tokens
+        told = data if version != tokens_known else None
+        return Tables(nodes, dict(database.owners), self.epochs(), version, told)
 
     def epochs(self) -> dict[int, int]:
         return {shard: disk.epoch for shard, disk in self._database.disks.items()}
@@ -163,11 +165,13 @@ class SimulatedTables:
     def tokens(self) -> tuple[int, bytes]:
         return self._database.tokens
 
-    def publish_tokens(self, data: bytes) -> None:
+    def publish_tokens(self, data: bytes, expected: int | None = None) -> tuple[int, bytes]:
         version, known = self._database.tokens
-        if data != known and self._database.owners[0] == self._node:
+        is_next = expected is None or expected == version
+        if data != known and is_next and self._database.owners[0] == self._node:
             self._database.tokens = (version + 1, data)
         self._database.notify()
+        return self._database.tokens
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"the simulated tables have no {name!r} yet: add it to {__name__}")

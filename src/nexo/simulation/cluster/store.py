@@ -36,6 +36,9 @@ class SimulatedStore:
     def journal(self, shard: int) -> SimulatedJournal:
         return SimulatedJournal(self, shard)
 
+    def renewed(self, until_us: int) -> None:
+        """This database never goes back to an older state."""
+
     async def end(self) -> None:
         await self.leases.end()
         await self.hands.end()
