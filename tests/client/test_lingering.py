@@ -134,7 +134,7 @@ def test_who_has_no_room_left_is_not_kept_waiting() -> None:
 def test_who_does_not_read_or_has_gone_is_not_woken(end: Any) -> None:
     actor = Actor()
     subscriptions = opened(actor)
-    waiter = actor.waiter
+    waiter: Any = actor.waiter
     end(subscriptions)
     before = list(actor.room.said)
     subscriptions._go_on(1, waiter)
