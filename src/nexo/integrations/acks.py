@@ -23,12 +23,12 @@ GATHER_S = 0.05  # how long an ack waits for others: each frame is a disk write 
 FLUSH_S = 30.0  # for what was said so far, at the end
 
 
-def bury(client: nexo.Client, message: nexo.Message, reason: str) -> None:
+def bury(client: nexo.Client, message: nexo.Message, reason: str, **attributes: str) -> None:
     """Move a message to the dead letters at once, whatever attempts it has left. The copy comes
     first: of a crash in between there are two, never none."""
     template = client.queue(message.queue).info().settings.dead_letter
     dead = client.queue(template.replace("{name}", message.queue), create=True)
-    attributes = {**message.attributes, "reason": reason}
+    attributes = {**message.attributes, **attributes, "reason": reason}
     dead.push(message.body, priority=message.priority, attributes=attributes)
     message.ack()
 

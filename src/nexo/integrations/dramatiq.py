@@ -149,7 +149,7 @@ class NexoBroker(dramatiq.Broker):
         options: dict[str, Any] = {
             "priority": int(priority or 0),
             "delay": None if delay is None else delay / 1000,
-            "attributes": {"message_id": message.message_id, "actor": message.actor_name},
+            "attributes": _attributes(message) if self.retries == "nexo" else None,
         }
         with _connection_errors:
             try:
@@ -212,6 +212,11 @@ class NexoBroker(dramatiq.Broker):
         self.forget_queues()
 
 
+def _attributes(message: Any) -> dict[str, str]:
+    """What one looks for among dead letters. Other messages have it in their body only."""
+    return {"message_id": message.message_id, "actor": message.actor_name}
+
+
 class _Failures(Middleware):
     """Where the broker tries again, an exception is a failure."""
 
@@ -270,7 +275,7 @@ class _Consumer(dramatiq.Consumer):
             if self._broker.retries == "nexo" and not is_unknown:
                 message.delivery.nack(reason=reason)
             else:
-                bury(self._broker.client, message.delivery, reason)
+                bury(self._broker.client, message.delivery, reason, **_attributes(message))
 
     def requeue(self, messages: Iterable[Any]) -> None:
         """They were not begun, so this is no attempt."""
