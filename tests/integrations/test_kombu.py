@@ -398,3 +398,16 @@ def test_who_only_sends_has_no_thread_that_reads(connection: Any, name: str) -> 
     drained(connection, [queue_of(name)], 1)
     assert connection.transport._is_read
     assert threading.active_count() <= before + 3  # the keeper, the reader, and who sees to acks
+
+
+def test_whoever_waits_for_ever_is_woken(connection: Any, broker: Broker, name: str) -> None:
+    queue, found = queue_of(name), list[Any]()
+    with kombu.Consumer(connection, [queue], on_message=found.append):
+        waits = threading.Thread(target=connection.drain_events, daemon=True)
+        waits.start()
+        with kombu.Connection(broker.url) as other:
+            publish(other, queue, "x")
+        waits.join(30)
+        assert not waits.is_alive()
+        assert [each.payload for each in found] == ["x"]
+        found[0].ack()
