@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import nexo
 from nexo.integrations import acks as module
 from nexo.integrations.acks import Acks
 from tests.client.eventually import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import nexo
 
 LONG_S = 600.0
 MANY = 1_000  # more than any test has: half of it never waits
@@ -35,55 +34,44 @@ def queue(client: nexo.Client, name: str) -> nexo.Queue:
     return queue
 
 
-class Watched:
-    """A client, and how many messages each of its calls acked."""
+@pytest.fixture
+def sent(client: nexo.Client, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many messages each frame acks that nobody waits for."""
+    begin, counts = client._connection.begin, []
 
-    def __init__(self, client: nexo.Client) -> None:
-        self._client = client
-        self.calls: list[int] = []
+    def counted(operation: Any) -> None:
+        counts.append(sum(end - first for _, first, end in operation.ranges))
+        begin(operation)
 
-    def queue(self, name: str) -> Any:
-        calls, queue = self.calls, self._client.queue(name)
-
-        class WatchedQueue:
-            def ack_batch(self, messages: list[nexo.Message]) -> Any:
-                calls.append(len(messages))
-                return queue.ack_batch(messages)
-
-        return WatchedQueue()
+    monkeypatch.setattr(client._connection, "begin", counted)
+    return counts
 
 
 @pytest.fixture
-def watched(client: nexo.Client) -> Watched:
-    return Watched(client)
-
-
-@pytest.fixture
-def acks(watched: Any) -> Iterator[Acks]:
-    acks = Acks(watched)
+def acks(client: nexo.Client) -> Iterator[Acks]:
+    acks = Acks(client)
     yield acks
     acks.stop()
 
 
 @pytest.mark.usefixtures("patient")
 def test_half_of_what_a_consumer_may_hold_is_acked_together(
-    acks: Acks, watched: Watched, queue: nexo.Queue
+    acks: Acks, sent: list[int], queue: nexo.Queue
 ) -> None:
     for message in queue.pop_batch(19):
         acks.add(message, prefetch=20)
-    eventually(lambda: queue.info().in_flight < 10)
-    assert sum(watched.calls) >= 10
-    assert len(watched.calls) <= 2  # though nobody waited for the first
+    eventually(lambda: queue.info().in_flight == 9)
+    assert sent == [10]
 
 
 @pytest.mark.usefixtures("patient")
-def test_less_than_half_waits_for_others(acks: Acks, watched: Watched, queue: nexo.Queue) -> None:
+def test_less_than_half_waits_for_others(acks: Acks, sent: list[int], queue: nexo.Queue) -> None:
     for message in queue.pop_batch(9):
         acks.add(message, prefetch=20)
     time.sleep(0.05)
-    assert not watched.calls
+    assert not sent
     acks.flush()
-    assert watched.calls == [9]
+    assert sent == [9]
 
 
 @pytest.mark.usefixtures("patient")
@@ -95,11 +83,14 @@ def test_a_consumer_of_one_message_is_not_kept_waiting(acks: Acks, queue: nexo.Q
         eventually(lambda: not queue.info().in_flight)
 
 
-def test_none_waits_for_long(acks: Acks, watched: Watched, queue: nexo.Queue) -> None:
+def test_none_waits_for_long(acks: Acks, queue: nexo.Queue) -> None:
     for message in queue.pop_batch(5):
         acks.add(message, prefetch=MANY)
     eventually(lambda: queue.info().depth == 15)
-    assert len(watched.calls) <= 2
+    eventually(lambda: not acks._is_watched)
+    for message in queue.pop_batch(5):  # also when there was nothing to do in between
+        acks.add(message, prefetch=MANY)
+    eventually(lambda: queue.info().depth == 10)
 
 
 @pytest.mark.usefixtures("patient")
@@ -138,7 +129,35 @@ def test_what_was_refused_is_told(
     with caplog.at_level(logging.WARNING, "nexo.integrations"):
         acks.add(message, prefetch=1)
         acks.flush()
-    assert "will be delivered again" in caplog.text
+    assert "will be delivered again" in "".join(caplog.messages)
+
+
+def test_it_is_told_while_the_worker_works(
+    acks: Acks, queue: nexo.Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    message = queue.pop()
+    assert message is not None
+    queue.purge()
+    with caplog.at_level(logging.WARNING, "nexo.integrations"):
+        acks.add(message, prefetch=1)
+        queue.info()  # whoever reads hears the answer
+        eventually(lambda: "will be delivered again" in "".join(caplog.messages))
+
+
+def test_of_a_closed_client_they_are_lost_and_told(
+    broker: Any, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = nexo.connect(broker.url)
+    queue = client.queue(name, create=True)
+    queue.push(b"x")
+    message = queue.pop()
+    assert message is not None
+    acks = Acks(client)
+    client.close()
+    with caplog.at_level(logging.WARNING, "nexo.integrations"):
+        acks.add(message, prefetch=1)
+        acks.stop()
+    assert "will be delivered again" in "".join(caplog.messages)
 
 
 def test_of_a_deleted_queue_nothing_is_told(
@@ -150,4 +169,4 @@ def test_of_a_deleted_queue_nothing_is_told(
     queue.delete()
     acks.add(message, prefetch=1)
     acks.flush()
-    assert not caplog.text
+    assert not caplog.messages

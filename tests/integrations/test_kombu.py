@@ -16,6 +16,7 @@ import msgspec
 import pytest
 from kombu.asynchronous import Hub
 
+import nexo
 from nexo.integrations import kombu as adapter
 from nexo.integrations import kombu_entry
 from nexo.testing import broker as broker_in_process
@@ -25,7 +26,6 @@ from tests.client.relay import Relay
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import nexo
     from nexo.testing import Broker
 
 kombu: Any = typed_kombu  # its names are there at run time only
@@ -315,3 +315,99 @@ def test_a_broker_that_is_away() -> None:
         kombu.Connection("nexo://127.0.0.1:1", transport_options={"timeout": 0.2}) as connection,
     ):
         connection.connect()
+
+
+@pytest.mark.parametrize(
+    ("given", "scheme"),
+    [
+        ({"hostname": "nexo://host:1"}, "nexo"),
+        ({"hostname": "nexos://host:1"}, "nexos"),
+        ({"hostname": "host", "port": 1, "transport": "nexo.integrations.kombu:Transport"}, "nexo"),
+    ],
+)
+def test_what_it_connects_to(
+    given: dict[str, Any], scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def connect(address: str, **_: Any) -> None:
+        asked.append(address)
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(nexo, "connect", connect)
+    with pytest.raises(ConnectionRefusedError):
+        kombu.Connection(**given).transport.establish_connection()
+    assert asked == [f"{scheme}://host:1"]
+
+
+def test_a_deleted_queue_ends_the_connection(
+    connection: Any, client: nexo.Client, name: str
+) -> None:
+    """So Celery connects again, and declares the queue again."""
+    queue = queue_of(name)
+    with kombu.Consumer(connection, [queue], on_message=print):
+        assert connection.connected
+        client.queue(name).delete()
+        with pytest.raises(ConnectionError, match=name):
+            connection.drain_events(timeout=10)
+        assert not connection.connected
+        with pytest.raises(ConnectionError, match=name):  # nobody waits in vain
+            connection.drain_events(timeout=10)
+
+
+def test_a_connection_that_cannot_come_back(
+    connection: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection.connect()
+
+    def wait(*_: Any) -> None:
+        raise nexo.Unauthorized("the token was revoked")
+
+    monkeypatch.setattr(connection.transport.nexo._connection, "wait", wait)
+    transport = connection.transport
+    transport._read(transport.nexo._connection)
+    assert not connection.connected
+    with pytest.raises(ConnectionError, match="revoked"):
+        transport.drain_events(transport, timeout=10)
+
+
+def test_consumers_take_turns(connection: Any, name: str) -> None:
+    """None waits until another has nothing left."""
+    found: list[str] = []
+
+    def note(body: Any, message: Any) -> None:
+        found.append(message.delivery_info["routing_key"])
+        message.ack()
+
+    queues = [queue_of(f"{name}-{each}", key=each) for each in "ab"]
+    for queue in queues:
+        for _ in range(20):
+            publish(connection, queue, "x")
+    with kombu.Consumer(connection, queues, callbacks=[note]) as consumer:
+        subscriptions = [each[0] for each in consumer.channel._consuming.values()]
+        eventually(lambda: all(each._state.held for each in subscriptions))
+        while len(found) < 40:
+            connection.drain_events(timeout=10)
+    assert found[:10] in (["a", "b"] * 5, ["b", "a"] * 5)
+
+
+def test_who_only_sends_has_no_thread_that_reads(connection: Any, name: str) -> None:
+    before = threading.active_count()
+    publish(connection, queue_of(name), "x")
+    assert not connection.transport._is_read
+    drained(connection, [queue_of(name)], 1)
+    assert connection.transport._is_read
+    assert threading.active_count() <= before + 3  # the keeper, the reader, and who sees to acks
+
+
+def test_whoever_waits_for_ever_is_woken(connection: Any, broker: Broker, name: str) -> None:
+    queue, found = queue_of(name), list[Any]()
+    with kombu.Consumer(connection, [queue], on_message=found.append):
+        waits = threading.Thread(target=connection.drain_events, daemon=True)
+        waits.start()
+        with kombu.Connection(broker.url) as other:
+            publish(other, queue, "x")
+        waits.join(30)
+        assert not waits.is_alive()
+        assert [each.payload for each in found] == ["x"]
+        found[0].ack()

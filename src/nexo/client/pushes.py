@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, overload
 import msgspec
 
 from nexo.client.operation import Exchange, Operation
-from nexo.vocabulary.batch import Batch, batch_of
+from nexo.vocabulary.batch import OFFSET_TYPE, Batch, batch_of
 from nexo.vocabulary.errors import Timeout
 from nexo.vocabulary.identity import message_id
 from nexo.vocabulary.limits import (
@@ -307,6 +307,8 @@ class Pushes:
 
 def merged(pushes: list[Push]) -> Batch:
     """One batch of single messages."""
+    if len(pushes) == 1:
+        return _alone(pushes[0])
     batch = batch_of([push.body for push in pushes])
     if all(push.plain for push in pushes):
         return batch
@@ -317,6 +319,22 @@ def merged(pushes: list[Push]) -> Batch:
         groups=_column([push.group for push in pushes]),
         deduplication_ids=_column([push.deduplication_id for push in pushes]),
         attributes=_column([push.attributes for push in pushes]),
+    )
+
+
+def _alone(push: Push) -> Batch:
+    """The same for one: most callers wait for each of their messages."""
+    offsets = array(OFFSET_TYPE, (0, len(push.body)))
+    if push.plain:
+        return Batch(push.body, offsets)
+    return Batch(
+        push.body,
+        offsets,
+        push.priority,
+        push.delay_ms,
+        None if push.group is None else [push.group],
+        None if push.deduplication_id is None else [push.deduplication_id],
+        None if push.attributes is None else [push.attributes],
     )
 
 

@@ -37,6 +37,7 @@ class SubscriptionState:
         "consumer",
         "error",
         "held",
+        "linger_ms",
         "number",
         "owed",
         "prefetch",
@@ -56,6 +57,7 @@ class SubscriptionState:
         auto_extend: bool,
         visibility_ms: int | None,
         wake: Callable[[], None],
+        linger_ms: int = 0,
     ) -> None:
         self.subscriptions: Subscriptions = subscriptions
         self.number: int = 0  # 0: not open
@@ -64,6 +66,7 @@ class SubscriptionState:
         self.auto_received: bool = auto_received
         self.auto_extend: bool = auto_extend
         self.visibility_ms: int | None = visibility_ms
+        self.linger_ms: int = linger_ms  # what comes within that time comes together
         self.wake: Callable[[], None] = wake  # something came, or it is over
         self.buffer: deque[Delivery] = deque()
         self.held: dict[int, Delivery] = {}  # by lease: what is not finished
@@ -81,6 +84,7 @@ class SubscriptionState:
                 self.subscriptions.consumer,
                 self.visibility_ms,
                 held=sum(delivery.left for delivery in self.held.values()),
+                linger_ms=self.linger_ms,
             )
         )
 

@@ -38,6 +38,22 @@ if TYPE_CHECKING:
 KEPT_S = 20 * 365 * 86_400.0  # messages are not to expire
 JOIN_S = 0.05  # between two looks at a queue that is to become empty
 RESULT_WAIT_S = 20.0  # one read, at most
+LINGER_S = (
+    0.002  # at high rates tasks are gathered for this long: a batch costs little more than one
+)
+
+
+class _ConnectionErrors:
+    """A broker that is away is what dramatiq knows how to wait for."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, (nexo.Unreachable, nexo.Timeout, nexo.NotReady)):
+            raise errors.ConnectionClosed(str(error)) from error
+
+
+_connection_errors = _ConnectionErrors()
 
 
 class NexoBroker(dramatiq.Broker):
@@ -133,9 +149,9 @@ class NexoBroker(dramatiq.Broker):
         options: dict[str, Any] = {
             "priority": int(priority or 0),
             "delay": None if delay is None else delay / 1000,
-            "attributes": {"message_id": message.message_id, "actor": message.actor_name},
+            "attributes": _attributes(message) if self.retries == "nexo" else None,
         }
-        with _connection_errors():
+        with _connection_errors:
             try:
                 self.queue(name).push(message.encode(), **options)
             except nexo.QueueNotFound:
@@ -147,13 +163,13 @@ class NexoBroker(dramatiq.Broker):
     def consume(self, queue_name: str, prefetch: int = 1, timeout: int = 30_000) -> _Consumer:
         if queue_name not in self.queues:
             raise errors.QueueNotFound(queue_name)
-        with _connection_errors():
+        with _connection_errors:
             return _Consumer(self, self.queue(queue_name), prefetch, timeout / 1000)
 
     def flush(self, queue_name: str) -> None:
         if queue_name not in self.queues:
             raise errors.QueueNotFound(queue_name)
-        with _connection_errors():
+        with _connection_errors:
             self.queue(queue_name).purge()
 
     def flush_all(self) -> None:
@@ -162,7 +178,7 @@ class NexoBroker(dramatiq.Broker):
 
     def get_queue_message_counts(self, queue_name: str) -> tuple[int, int, int]:
         """Messages in line or being worked on, delayed ones, and dead letters."""
-        with _connection_errors():
+        with _connection_errors:
             info = self.queue(queue_name).info()
             dead = 0
             with contextlib.suppress(nexo.QueueNotFound):
@@ -175,7 +191,7 @@ class NexoBroker(dramatiq.Broker):
         if queue_name not in self.queues:
             raise errors.QueueNotFound(queue_name)
         ends = None if timeout is None else time.monotonic() + timeout / 1000
-        with _connection_errors():
+        with _connection_errors:
             while self._depth(queue_name):
                 if ends is not None and time.monotonic() >= ends:
                     raise errors.QueueJoinTimeout(queue_name)
@@ -194,6 +210,11 @@ class NexoBroker(dramatiq.Broker):
         if client is not None:
             client.close()
         self.forget_queues()
+
+
+def _attributes(message: Any) -> dict[str, str]:
+    """What one looks for among dead letters. Other messages have it in their body only."""
+    return {"message_id": message.message_id, "actor": message.actor_name}
 
 
 class _Failures(Middleware):
@@ -220,12 +241,14 @@ class _Consumer(dramatiq.Consumer):
         self._queue = queue
         self._prefetch = prefetch
         self._wait_s = wait_s
-        self._subscription = queue.subscribe_batches(prefetch, prefetch=prefetch, auto_extend=True)
+        self._subscription = queue.subscribe_batches(
+            prefetch, prefetch=prefetch, auto_extend=True, linger=LINGER_S
+        )
         self._arrived: deque[nexo.Message] = deque()
 
     def __next__(self) -> dramatiq.MessageProxy | None:
         if not self._arrived:
-            with _connection_errors():
+            with _connection_errors:
                 try:
                     self._arrived.extend(self._subscription.get(self._wait_s) or ())
                 except nexo.QueueNotFound as error:  # dramatiq tries again
@@ -237,7 +260,7 @@ class _Consumer(dramatiq.Consumer):
         with contextlib.suppress(errors.DecodeError):
             return _Proxy(dramatiq.Message.decode(delivery.body), delivery)
         self._broker.logger.error("Message %r cannot be decoded.", delivery.id)
-        with _connection_errors():
+        with _connection_errors:
             bury(self._broker.client, delivery, "invalid_body: no message of dramatiq")
         return None
 
@@ -248,15 +271,15 @@ class _Consumer(dramatiq.Consumer):
         error = message._exception
         reason = "failed" if error is None else reason_of(error)
         is_unknown = isinstance(error, errors.ActorNotFound)  # trying again would not help
-        with _connection_errors(), contextlib.suppress(nexo.StaleReceipt, nexo.WrongState):
+        with _connection_errors, contextlib.suppress(nexo.StaleReceipt, nexo.WrongState):
             if self._broker.retries == "nexo" and not is_unknown:
                 message.delivery.nack(reason=reason)
             else:
-                bury(self._broker.client, message.delivery, reason)
+                bury(self._broker.client, message.delivery, reason, **_attributes(message))
 
     def requeue(self, messages: Iterable[Any]) -> None:
         """They were not begun, so this is no attempt."""
-        with _connection_errors():
+        with _connection_errors:
             self._queue.give_back([each.delivery for each in messages])
 
     def close(self) -> None:
@@ -335,12 +358,3 @@ class NexoResults(ResultBackend):
         expires = str(current_millis() + ttl)
         attributes = {TASK: message_key, KIND: "", "expires": expires}
         self._topic.publish(self.encoder.encode(result), attributes=attributes)
-
-
-@contextlib.contextmanager
-def _connection_errors() -> Any:
-    """A broker that is away is what dramatiq knows how to wait for."""
-    try:
-        yield
-    except (nexo.Unreachable, nexo.Timeout, nexo.NotReady) as error:
-        raise errors.ConnectionClosed(str(error)) from error

@@ -5,8 +5,7 @@
 | queue | a queue; messages are sent to the worker as they come, and their leases are extended |
 | priority | priority: the higher goes first, as in AMQP |
 | `eta`, `countdown`, header `x-delay` | a delay: the broker holds it, for years if need be |
-| reject with requeue | a nack: it counts as an attempt, and the last one makes a dead letter |
-| reject without requeue | moved to the queue's dead letters |
+| reject | with requeue a nack, which counts as an attempt; else moved to the dead letters |
 | fanout exchange | a topic `kombu.<exchange>`, and queues bound to it |
 | direct and topic exchange | for each binding key a topic, which only says what is bound to it |
 | queue that deletes itself | a queue without dead letters; those left behind are swept |
@@ -16,24 +15,23 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import os
 import re
 import select
 import threading
 import time
-from collections import deque
 from datetime import UTC, datetime
 from queue import Empty
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from kombu.transport import virtual as kombu_virtual
 from kombu.utils.json import dumps, loads
+from kombu.utils.scheduling import FairCycle
 
 import nexo
+from nexo.client.operation import Operation
 from nexo.integrations.acks import Acks, bury
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 virtual: Any = kombu_virtual  # its types are not those that it has at run time
 
@@ -46,9 +44,6 @@ DELIVERED_MAX = 100  # messages in one turn of an event loop
 MARK = "kombu.ephemeral"  # the tag of queues that delete themselves: when they were made
 
 
-# -- Names and times --------------------------------------------------------------------------
-
-
 def queue_name(name: str) -> str:
     """kombu's names may have any characters: those that Nexo has not are replaced."""
     if re.fullmatch(r"[A-Za-z0-9_.-]{1,80}", name):
@@ -59,9 +54,7 @@ def queue_name(name: str) -> str:
 
 def topic_name(exchange: str, key: str | None = None) -> str:
     """The topic of a fanout exchange, or of one binding key of another exchange."""
-    name = f"kombu.{escaped(exchange)}"
-    if key is not None:
-        name += f".{escaped(key, '.')}"
+    name = f"kombu.{escaped(exchange)}" + ("" if key is None else f".{escaped(key, '.')}")
     return name if len(name) <= 80 else f"kombu.{hashlib.sha256(name.encode()).hexdigest()}"
 
 
@@ -76,75 +69,13 @@ def unescaped(text: str) -> str:
 def delay_of(message: dict[str, Any], now: float) -> float | None:
     """How long the broker is to hold a message, in seconds."""
     headers = message.get("headers") or {}
-    if headers.get("x-delay"):
-        return max(0.0, float(headers["x-delay"]) / 1000)
-    eta = headers.get("eta")
-    if not eta:
+    if delay_ms := headers.get("x-delay"):
+        return max(0.0, float(delay_ms) / 1000)
+    if not (eta := headers.get("eta")):
         return None
     moment = datetime.fromisoformat(eta) if isinstance(eta, str) else eta
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return max(0.0, float(moment.timestamp()) - now)
-
-
-# -- Waiting ----------------------------------------------------------------------------------
-
-
-class Bell:
-    """Wakes the thread that waits for it, or watches its file descriptor."""
-
-    def __init__(self) -> None:
-        self._inside, self._outside = os.pipe()
-        os.set_blocking(self._inside, False)
-        os.set_blocking(self._outside, False)
-
-    def fileno(self) -> int:
-        return self._inside
-
-    def ring(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # it is rung already
-            os.write(self._outside, b"!")
-
-    def hush(self) -> None:
-        """Before one looks: what comes from here on rings again."""
-        with contextlib.suppress(BlockingIOError):
-            os.read(self._inside, 4096)
-
-    def __del__(self) -> None:
-        os.close(self._inside)
-        os.close(self._outside)
-
-
-class Pump(threading.Thread):
-    """Waits for the messages of one consumer."""
-
-    def __init__(self, channel: Channel, queue: str, no_ack: bool) -> None:
-        super().__init__(name=f"nexo-kombu-{queue}", daemon=True)
-        self.callback = channel.connection._callbacks[queue]
-        self.no_ack = no_ack
-        self.is_stopped = False
-        self._source = channel.queue(queue)
-        self._arrive, self._fail = channel.arrive, channel.connection.fail
-        held = channel.prefetch
-        self._subscription = self._source.subscribe_batches(held, prefetch=held, auto_extend=True)
-        self.start()
-
-    def run(self) -> None:
-        try:
-            for messages in self._subscription:
-                self._arrive(self, messages)
-        except nexo.NexoError as error:
-            if not self.is_stopped:
-                self._fail(error)
-
-    def stop(self) -> None:
-        self.is_stopped = True
-        with contextlib.suppress(nexo.NexoError):
-            self._subscription.close()
-
-    def give_back(self, messages: Iterable[Any]) -> None:
-        """What nobody has seen goes back as if it had never been here."""
-        with contextlib.suppress(nexo.NexoError):
-            self._source.give_back(messages)
 
 
 class Channel(virtual.Channel):
@@ -154,18 +85,15 @@ class Channel(virtual.Channel):
     queue_settings: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, connection: Any, **options: Any) -> None:
-        self._pumps: dict[str, Pump] = {}  # by consumer tag
-        self._arrived: deque[tuple[Pump, Any]] = deque()  # not given to their consumers yet
+        # By consumer tag: a subscription, where its messages go, and whether that is an ack.
+        self._consuming: dict[str, tuple[Any, Any, bool]] = {}
         self._held: dict[str, Any] = {}  # by delivery tag: messages that are not finished
         self._ephemeral: set[str] = set()
         self._tables: dict[Any, tuple[float, Any]] = {}
         super().__init__(connection, **options)
 
-    # -- Queues -------------------------------------------------------------------------------
-
-    def queue(self, name: str) -> nexo.Queue:
-        found: nexo.Queue = self.connection.nexo.queue(queue_name(name))
-        return found
+    def queue(self, name: str) -> Any:
+        return self.connection.nexo.queue(queue_name(name))
 
     def _info(self, queue: str) -> Any:
         with contextlib.suppress(nexo.QueueNotFound):
@@ -175,10 +103,9 @@ class Channel(virtual.Channel):
     def _new_queue(self, queue: str, **options: Any) -> None:
         settings: dict[str, Any] = {"retention": FOR_EVER_S, **self.queue_settings}
         if options.get("auto_delete") or options.get("exclusive"):
-            ttl_ms = (options.get("arguments") or {}).get("x-message-ttl")
-            retention = max(1.0, ttl_ms / 1000) if ttl_ms else EPHEMERAL_S
-            tags = {MARK: str(int(time.time()))}
-            settings = {"retention": retention, "max_attempts": None, "events": False, "tags": tags}
+            ttl_ms = (options.get("arguments") or {}).get("x-message-ttl", EPHEMERAL_S * 1000)
+            settings = {"retention": max(1.0, ttl_ms / 1000), "max_attempts": None}
+            settings |= {"events": False, "tags": {MARK: str(int(time.time()))}}
             self._ephemeral.add(queue)
             self.connection.sweep()
         # It is there, with settings of its own; or it may only be used by this token.
@@ -189,8 +116,7 @@ class Channel(virtual.Channel):
         return self._info(queue) is not None
 
     def _size(self, queue: str) -> int:
-        info = self._info(queue)
-        return info.ready if info else 0
+        return info.ready if (info := self._info(queue)) else 0
 
     def _purge(self, queue: str) -> int:
         return self.queue(queue).purge() if self._has_queue(queue) else 0
@@ -203,20 +129,12 @@ class Channel(virtual.Channel):
             return
         with contextlib.suppress(nexo.QueueNotFound):
             self.queue(queue).delete()
-        for exchange, key, _arguments in list(self.state.queue_bindings(queue)):
-            if queue in self._ephemeral and self.typeof(exchange).type == "direct":
-                self.connection.forget(topic_name(exchange, key))
         self.state.queue_bindings_delete(queue)
         self._ephemeral.discard(queue)
 
-    # -- Exchanges ----------------------------------------------------------------------------
-
-    def _topic_of(self, exchange: str, key: str) -> nexo.Topic:
+    def _topic_of(self, exchange: str, key: str) -> Any:
         is_fanout = self.typeof(exchange).type == "fanout"
-        found: nexo.Topic = self.connection.nexo.topic(
-            topic_name(exchange, None if is_fanout else key)
-        )
-        return found
+        return self.connection.nexo.topic(topic_name(exchange, None if is_fanout else key))
 
     def _queue_bind(self, exchange: str, routing_key: str, pattern: Any, queue: str) -> None:
         topic = self._topic_of(exchange, routing_key)
@@ -226,9 +144,7 @@ class Channel(virtual.Channel):
         topic.bind(queue_name(queue))
         self._tables.clear()
 
-    def queue_unbind(
-        self, queue: str, exchange: str = "", routing_key: str = "", *arguments: Any, **_: Any
-    ) -> None:
+    def queue_unbind(self, queue: str, exchange: str = "", routing_key: str = "", **_: Any) -> None:
         self.state.binding_delete(queue, exchange, routing_key)
         with contextlib.suppress(nexo.TopicNotFound, nexo.QueueNotFound, nexo.InvalidArgument):
             self._topic_of(exchange, routing_key).unbind(queue_name(queue))
@@ -249,20 +165,16 @@ class Channel(virtual.Channel):
         if exchange and self.typeof(exchange).type == "direct":
             topic = self._topic_of(exchange, routing_key)
             with contextlib.suppress(nexo.TopicNotFound):
-                queues = self._believed(topic.name, lambda: topic.info().bound_queues)
-                if queues:
+                if queues := self._believed(topic.name, lambda: topic.info().bound_queues):
                     return queues
         return super()._lookup(exchange, routing_key, default)
 
-    def _believed(self, name: str | None, ask: Callable[[], Any]) -> Any:
+    def _believed(self, name: str | None, ask: Any) -> Any:
         """What the broker said a moment ago, unless that was nothing."""
         asked_at, answer = self._tables.get(name, (0.0, None))
         if not answer or time.monotonic() - asked_at > TABLE_S:
-            answer = ask()
-            self._tables[name] = (time.monotonic(), answer)
+            asked_at, answer = self._tables[name] = (time.monotonic(), ask())
         return answer
-
-    # -- Producers ----------------------------------------------------------------------------
 
     def _put(self, queue: str, message: dict[str, Any], **_: Any) -> None:
         body, delay = dumps(message), delay_of(message, time.time())
@@ -277,8 +189,6 @@ class Channel(virtual.Channel):
         with contextlib.suppress(nexo.TopicNotFound):  # nobody listens
             self.connection.nexo.topic(topic_name(exchange)).publish(dumps(message))
 
-    # -- Consumers ----------------------------------------------------------------------------
-
     @property
     def prefetch(self) -> int:
         return self.qos.prefetch_count or PREFETCH
@@ -287,40 +197,41 @@ class Channel(virtual.Channel):
         self, queue: str, no_ack: bool, callback: Any, consumer_tag: str, **options: Any
     ) -> None:
         super().basic_consume(queue, no_ack, callback, consumer_tag, **options)
-        self._pumps[consumer_tag] = Pump(self, queue, no_ack)
+        subscription = self.queue(queue).subscribe(self.prefetch, auto_extend=True)
+        called = self.connection._callbacks[queue]  # another channel may take its place there
+        self._consuming[consumer_tag] = (subscription, called, no_ack)
+        self._reset_cycle()
+        self.connection.watch(subscription)
 
     def basic_cancel(self, consumer_tag: str) -> None:
         queue = self._tag_to_queue.get(consumer_tag)
+        subscription, *_ = self._consuming.pop(consumer_tag, (None,))
         super().basic_cancel(consumer_tag)
-        pump = self._pumps.pop(consumer_tag, None)
-        if pump is not None and queue is not None:
-            pump.stop()
-            pump.give_back([each for owner, each in self._arrived if owner is pump])
-            self._arrived = deque(each for each in self._arrived if each[0] is not pump)
+        with contextlib.suppress(nexo.NexoError):
+            if subscription is not None:
+                subscription.close()
             if queue in self._ephemeral:
-                with contextlib.suppress(nexo.NexoError):
-                    self.queue_delete(queue, if_unused=True)
+                self.queue_delete(queue, if_unused=True)
 
-    def arrive(self, pump: Pump, messages: Iterable[Any]) -> None:
-        """In the thread of a pump."""
-        if pump.is_stopped:
-            pump.give_back(messages)
-        else:
-            self._arrived.extend((pump, message) for message in messages)
-            self.connection.bell.ring()
+    def _reset_cycle(self) -> None:
+        """Those that `drain_events` takes from in turn, if `qos` lets it."""
+        self._cycle = FairCycle(self._take, list(self._consuming.values()), Empty)
 
-    def deliver_one(self) -> bool:
-        """Give the next message to its consumer, if it may have one more."""
-        while self._arrived and self.qos.can_consume():
-            pump, message = self._arrived.popleft()
-            if message.id in self._held:
-                # It came again after a broken connection, and is being worked on here: from now
-                # on it is finished by this delivery.
-                self._held[message.id] = message
-            elif payload := self._payload(message, pump.no_ack):
-                pump.callback(payload)
-                return True
-        return False
+    def _take(self, consumer: tuple[Any, Any, bool], _: Any) -> None:
+        """Give a consumer its next message."""
+        subscription, callback, no_ack = consumer
+        try:
+            message = subscription._next(0.0)
+        except nexo.NexoError as error:
+            raise self.connection.lost(error) from error
+        if message is None:
+            raise Empty
+        if message.id in self._held:
+            # It came again after a broken connection, and is being worked on here: from now on it
+            # is finished by this delivery.
+            self._held[message.id] = message
+        elif payload := self._payload(message, no_ack):
+            callback(payload)
 
     def _get(self, queue: str, timeout: float | None = None) -> dict[str, Any]:
         while (message := self.queue(queue).pop()) is not None:
@@ -345,28 +256,27 @@ class Channel(virtual.Channel):
         return None if is_over else payload
 
     def basic_ack(self, delivery_tag: str, multiple: bool = False) -> None:
-        message = self._held.pop(delivery_tag, None)
-        if message is not None:
+        if message := self._finished(delivery_tag):
             self.connection.acks.add(message, self.prefetch)
-        self._finished(delivery_tag)
 
     def basic_reject(self, delivery_tag: str, requeue: bool = False) -> None:
-        message = self._held.pop(delivery_tag, None)
+        message = self._finished(delivery_tag)
         with contextlib.suppress(nexo.StaleReceipt, nexo.WrongState):  # it has come back already
-            if message is not None and requeue:
+            if message and requeue:
                 message.nack(delay=0, reason="rejected, to be tried again")
-            elif message is not None:
+            elif message:
                 bury(self.connection.nexo, message, "rejected")
-        self._finished(delivery_tag)
 
-    def _finished(self, delivery_tag: str) -> None:
+    def _finished(self, delivery_tag: str) -> Any:
+        """Returns what was held, if it still is."""
+        was_full = not self.qos.can_consume()
         self.qos.ack(delivery_tag)
-        if self._arrived:  # there is room for one more
-            self.connection.bell.ring()
+        if was_full:
+            self.connection.ring()
+        return self._held.pop(delivery_tag, None)
 
     def _restore(self, message: Any) -> None:
-        held = self._held.pop(message.delivery_tag, None)
-        if held is not None:
+        if held := self._held.pop(message.delivery_tag, None):
             self.connection.nexo.queue(held.queue).give_back([held])
 
     def close(self) -> None:
@@ -378,7 +288,7 @@ class Channel(virtual.Channel):
 class Transport(virtual.Transport):
     Channel = Channel
     default_port = 9325
-    driver_type = driver_name = scheme = "nexo"
+    driver_type = driver_name = "nexo"
     implements = virtual.Transport.implements.extend(
         asynchronous=True, exchange_type=frozenset(["direct", "topic", "fanout"])
     )
@@ -388,31 +298,34 @@ class Transport(virtual.Transport):
     def __init__(self, client: Any, **options: Any) -> None:
         super().__init__(client, **options)
         self.nexo: Any = None
-        self.bell = Bell()
-        self.acks: Any = None
+        self._bell, self._rope = os.pipe()  # whoever reads pulls the rope, whoever waits hears it
+        os.set_blocking(self._bell, False)
+        os.set_blocking(self._rope, False)
         self._failure: nexo.NexoError | None = None
         self._swept_at = 0.0
 
+    def __del__(self) -> None:
+        os.close(self._bell)
+        os.close(self._rope)
+
     def establish_connection(self) -> Any:
         asked, options = self.client, self.client.transport_options
-        host = asked.hostname or "127.0.0.1"
+        scheme = "nexos" if asked.transport_cls == "nexos" else "nexo"
         self.nexo = nexo.connect(
-            f"{self.scheme}://{host}:{asked.port or self.default_port}",
+            f"{scheme}://{asked.hostname or '127.0.0.1'}:{asked.port or self.default_port}",
             token=asked.password or options.get("token"),
             timeout=options.get("timeout", 30.0),
             tls_ca=options.get("tls_ca"),
         )
         self.acks = Acks(self.nexo)
-        self._failure = None
+        self._is_read, self._failure = False, None  # no thread reads yet
         return super().establish_connection()
 
     def close_connection(self, connection: Any) -> None:
         with contextlib.suppress(nexo.NexoError):  # what was not acked comes again
             super().close_connection(connection)
-            if self.acks is not None:
-                self.acks.stop()
-        if self.nexo is not None:
-            self.nexo.close()
+            self.acks.stop()
+        self.nexo.close()
 
     def verify_connection(self, connection: Any) -> bool:
         return self.nexo is not None and self._failure is None
@@ -420,43 +333,55 @@ class Transport(virtual.Transport):
     def driver_version(self) -> str:
         return nexo.__version__
 
-    def fail(self, error: nexo.NexoError) -> None:
-        """A pump has ended: in its thread."""
+    def lost(self, error: nexo.NexoError) -> ConnectionError:
+        """What to raise when there will be no more."""
         self._failure = error
-        self.bell.ring()
+        return ConnectionError(str(error))
 
-    # -- Delivering ---------------------------------------------------------------------------
+    def watch(self, subscription: Any) -> None:
+        """Ring when something comes. A thread reads for all that the connection waits for."""
+        subscription._state.wake = self.ring
+        subscription._open()
+        if not self._is_read:
+            self._is_read = True
+            threading.Thread(target=self._read, args=[self.nexo._connection], daemon=True).start()
+
+    def _read(self, connection: Any) -> None:
+        try:
+            connection.wait(Operation(), math.inf)
+        except nexo.NexoError as error:
+            if connection.session.closed is None:
+                self.lost(error)
+                self.ring()
+
+    def ring(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # it is rung already
+            os.write(self._rope, b"!")
 
     def drain_events(self, connection: Any, timeout: float | None = None) -> None:
-        ends = None if timeout is None else time.monotonic() + timeout
+        ends = math.inf if timeout is None else time.monotonic() + timeout
         while not self._deliver_some():
-            left = None if ends is None else ends - time.monotonic()
-            if left is not None and left <= 0:
+            if (left := ends - time.monotonic()) <= 0:
                 raise TimeoutError
-            select.select([self.bell], [], [], left)
+            select.select([self._bell], [], [], None if timeout is None else left)
 
     def register_with_event_loop(self, connection: Any, loop: Any) -> None:
-        loop.add_reader(self.bell.fileno(), self._deliver_some)
-        self.bell.ring()  # for what came before
+        loop.add_reader(self._bell, self._deliver_some)
+        self.ring()  # for what came before
 
     def _deliver_some(self) -> bool:
-        """What has arrived; channels take turns."""
-        self.bell.hush()
+        """What has come; channels and their consumers take turns."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._bell, 4096)  # first: what comes from here on rings again
         if self._failure is not None:
-            raise ConnectionError(str(self._failure)) from self._failure
+            raise self.lost(self._failure)
         for delivered in range(DELIVERED_MAX):
-            if not [channel for channel in list(self.channels) if channel.deliver_one()]:
+            try:
+                self.cycle.get(self._deliver)
+            except Empty:
                 return delivered > 0
-        self.bell.ring()  # whoever waits has other things to do in between
+        self.ring()  # whoever waits has other things to do in between
         return True
-
-    # -- Tidiness -----------------------------------------------------------------------------
-
-    def forget(self, topic: str) -> None:
-        """A topic of bindings, if nothing is bound any more."""
-        with contextlib.suppress(nexo.NexoError):
-            if not self.nexo.topic(topic).info().bound_queues:
-                self.nexo.topic(topic).delete()
 
     def sweep(self) -> None:
         """Delete what processes left that died: queues that delete themselves, without a consumer,
@@ -465,17 +390,10 @@ class Transport(virtual.Transport):
             return
         self._swept_at = time.monotonic()
         with contextlib.suppress(nexo.NexoError):  # it is somebody else's turn, or right
+            oldest = str(int(time.time() - EPHEMERAL_S))
             for queue in self.nexo.queues():
-                made = queue.settings.tags.get(MARK, "")
-                is_old = made.isdigit() and time.time() - int(made) > EPHEMERAL_S
-                if is_old and not queue.consumers:
+                if queue.settings.tags.get(MARK, oldest) < oldest and not queue.consumers:
                     self.nexo.queue(queue.name).delete()
             for topic in self.nexo.topics():
                 if topic.name.startswith(topic_name("reply.")) and not topic.bound_queues:
-                    self.forget(topic.name)
-
-
-class TlsTransport(Transport):
-    """For `nexos://…`."""
-
-    scheme = "nexos"
+                    self.nexo.topic(topic.name).delete()

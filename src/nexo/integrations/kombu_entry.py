@@ -13,7 +13,7 @@ from typing import Any
 from kombu.transport import TRANSPORT_ALIASES
 
 TRANSPORT_ALIASES.setdefault("nexo", "nexo.integrations.kombu:Transport")
-TRANSPORT_ALIASES.setdefault("nexos", "nexo.integrations.kombu:TlsTransport")
+TRANSPORT_ALIASES.setdefault("nexos", "nexo.integrations.kombu:Transport")
 
 
 def _encode(value: Any) -> str:

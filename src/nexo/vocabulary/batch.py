@@ -247,12 +247,18 @@ def check_shape(batch: Batch) -> None:
     """Refuse a batch whose columns do not fit each other. Doors call this on what they decode."""
     check_offsets(batch)
     count = batch.count
-    for name in ("priority", "delay_ms", "groups", "deduplication_ids", "attributes", "origins"):
-        column = getattr(batch, name)
-        constant = isinstance(column, str) or (isinstance(column, bytes) and name == "attributes")
-        if column is None or isinstance(column, int) or constant:
+    for name, column in (
+        ("priority", batch.priority),
+        ("delay_ms", batch.delay_ms),
+        ("groups", batch.groups),
+        ("deduplication_ids", batch.deduplication_ids),
+        ("attributes", batch.attributes),
+        ("origins", batch.origins),
+    ):
+        if column is None or isinstance(column, (int, str)):
             continue
-        if len(column) != count:
+        is_constant = name == "attributes" and isinstance(column, bytes)
+        if not is_constant and len(column) != count:
             raise InvalidArgument(f"column {name} has {len(column)} values for {count} messages")
 
 

@@ -109,6 +109,7 @@ class Subscribe(msgspec.Struct, frozen=True, array_like=True):
     visibility_ms: fields.TimeoutMs | None = None
     one_ack: bool = False
     held: fields.Held = 0  # of the prefetch: messages that the client kept from a connection before
+    linger_ms: fields.LingerMs = 0  # how long to gather what comes in close succession
 
 
 class Publish(msgspec.Struct, frozen=True, array_like=True):

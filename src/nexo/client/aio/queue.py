@@ -30,7 +30,7 @@ from nexo.client.message import (
     refused_ids,
 )
 from nexo.vocabulary.errors import Forbidden, QueueNotFound
-from nexo.vocabulary.limits import CLIENT_TASK_WAIT_MS, TIMEOUT_MS_MAX
+from nexo.vocabulary.limits import CLIENT_TASK_WAIT_MS, LINGER_MS_MAX, TIMEOUT_MS_MAX
 from nexo.vocabulary.names import dead_letter_name
 from nexo.vocabulary.settings import queue_params
 from nexo.vocabulary.units import milliseconds
@@ -164,9 +164,12 @@ class AsyncQueue(AsyncQueueHandle):
         auto_received: bool = True,
         auto_extend: bool = False,
         visibility_timeout: float | None = None,
+        linger: float = 0.0,
     ) -> AsyncSubscription[Messages[AsyncMessage]]:
         """Like `subscribe`, but in batches of up to `count` messages as they arrive. Use it for
-        high rates: the batch is not split into objects, and `ack_batch` acks it as one range."""
+        high rates: the batch is not split into objects, and `ack_batch` acks it as one range. With
+        `linger`, messages that arrive in close succession are gathered for that many seconds: less
+        work for the same messages, and each of them up to so much later."""
         return self._subscription(
             self._many,
             count,
@@ -174,6 +177,7 @@ class AsyncQueue(AsyncQueueHandle):
             auto_received,
             auto_extend,
             visibility_timeout,
+            linger,
         )
 
     async def consume(
@@ -409,6 +413,7 @@ class AsyncQueue(AsyncQueueHandle):
         auto_received: bool,
         auto_extend: bool,
         visibility_timeout: float | None,
+        linger: float = 0.0,
     ) -> AsyncSubscription[Any]:
         visibility_ms = None
         if visibility_timeout is not None:
@@ -422,6 +427,7 @@ class AsyncQueue(AsyncQueueHandle):
             auto_received=auto_received,
             auto_extend=auto_extend,
             visibility_ms=visibility_ms,
+            linger_ms=milliseconds(linger, "linger", LINGER_MS_MAX),
             prepare=self._prepare,
         )
 

@@ -34,6 +34,7 @@ class AsyncSubscription(Generic[Item]):
         auto_received: bool,
         auto_extend: bool,
         visibility_ms: int | None,
+        linger_ms: int = 0,
         prepare: Callable[[], Awaitable[None]],
     ) -> None:
         self._connection = connection
@@ -49,6 +50,7 @@ class AsyncSubscription(Generic[Item]):
             auto_received=auto_received,
             auto_extend=auto_extend,
             visibility_ms=visibility_ms,
+            linger_ms=linger_ms,
             wake=self._wake,
         )
 

@@ -133,6 +133,12 @@ class Connection:
         self.write()
         return self.wait_for(operation)
 
+    def begin(self, operation: Operation) -> None:
+        """Ask without waiting: whoever reads next hears the answer."""
+        with self.lock:
+            self.session.submit(operation)
+        self.write()
+
     def ack(self, acking: AckOne) -> Any:
         """The same for an ack, which may take the next pop along."""
         ahead = acking.delivery.ahead

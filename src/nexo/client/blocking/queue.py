@@ -31,7 +31,7 @@ from nexo.client.message import (
     refused_ids,
 )
 from nexo.vocabulary.errors import Forbidden, QueueNotFound
-from nexo.vocabulary.limits import CLIENT_TASK_WAIT_MS, TIMEOUT_MS_MAX
+from nexo.vocabulary.limits import CLIENT_TASK_WAIT_MS, LINGER_MS_MAX, TIMEOUT_MS_MAX
 from nexo.vocabulary.names import dead_letter_name
 from nexo.vocabulary.settings import queue_params
 from nexo.vocabulary.units import milliseconds
@@ -163,9 +163,12 @@ class Queue(QueueHandle):
         auto_received: bool = True,
         auto_extend: bool = False,
         visibility_timeout: float | None = None,
+        linger: float = 0.0,
     ) -> Subscription[Messages[Message]]:
         """Like `subscribe`, but in batches of up to `count` messages as they arrive. Use it for
-        high rates: the batch is not split into objects, and `ack_batch` acks it as one range."""
+        high rates: the batch is not split into objects, and `ack_batch` acks it as one range. With
+        `linger`, messages that arrive in close succession are gathered for that many seconds: less
+        work for the same messages, and each of them up to so much later."""
         return self._subscription(
             self._many,
             count,
@@ -173,6 +176,7 @@ class Queue(QueueHandle):
             auto_received,
             auto_extend,
             visibility_timeout,
+            linger,
         )
 
     def consume(
@@ -408,6 +412,7 @@ class Queue(QueueHandle):
         auto_received: bool,
         auto_extend: bool,
         visibility_timeout: float | None,
+        linger: float = 0.0,
     ) -> Subscription[Any]:
         visibility_ms = None
         if visibility_timeout is not None:
@@ -421,6 +426,7 @@ class Queue(QueueHandle):
             auto_received=auto_received,
             auto_extend=auto_extend,
             visibility_ms=visibility_ms,
+            linger_ms=milliseconds(linger, "linger", LINGER_MS_MAX),
             prepare=self._prepare,
         )
 

@@ -36,6 +36,7 @@ class Subscription(Generic[Item]):
         auto_received: bool,
         auto_extend: bool,
         visibility_ms: int | None,
+        linger_ms: int = 0,
         prepare: Callable[[], None],
     ) -> None:
         self._connection = connection
@@ -51,6 +52,7 @@ class Subscription(Generic[Item]):
             auto_received=auto_received,
             auto_extend=auto_extend,
             visibility_ms=visibility_ms,
+            linger_ms=linger_ms,
             wake=self._wake,
         )
 

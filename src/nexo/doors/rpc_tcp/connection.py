@@ -180,12 +180,19 @@ class Connection(asyncio.Protocol):
 
         def told(result: Any, error: BaseException | None) -> None:
             self._answered()
-            if error is None:
-                self.reply(correlation, encode(result))
-            elif isinstance(error, NexoError):
-                self.refuse(correlation, error)
-            else:
-                raise error
+            # If no other answer is about to come, it need not wait for a turn of the loop.
+            is_last = not self._flushing and self._unanswered == len(self._tasks)
+            self._flushing = self._flushing or is_last
+            try:
+                if error is None:
+                    self.reply(correlation, encode(result))
+                elif isinstance(error, NexoError):
+                    self.refuse(correlation, error)
+                else:
+                    raise error
+            finally:
+                if is_last:
+                    self._flush()
 
         call_back(future, told)
 

@@ -3,10 +3,17 @@ within the prefetch."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from nexo.vocabulary.errors import InvalidArgument
-from nexo.vocabulary.limits import PREFETCH_MAX, RPC_DELIVERY_BYTES_MAX, SUBSCRIPTIONS_MAX
+from nexo.vocabulary.limits import (
+    LINGER_AFTER,
+    LINGER_AFTER_MAX,
+    PREFETCH_MAX,
+    RPC_DELIVERY_BYTES_MAX,
+    SUBSCRIPTIONS_MAX,
+)
 from nexo.wire import commands
 from nexo.wire.columns import WirePart, encode_parts
 from nexo.wire.frame import Kind, frame, frame_parts
@@ -35,9 +42,16 @@ class Subscriptions:
             raise InvalidArgument(f"a connection has at most {SUBSCRIPTIONS_MAX} subscriptions")
         actor = connection.engine.queue(wanted.queue)
         number = wanted.subscription
+        lingering = Lingering(wanted.linger_ms) if wanted.linger_ms else None
+
+        def deliver(delivery: Delivery) -> None:
+            connection.send(delivery_frame(actor, delivery, 0, number))
+            if lingering is not None:
+                self._linger(number, lingering, delivery.count)
+
         waiter = actor.subscribe(
             max(0, wanted.prefetch - wanted.held),
-            lambda delivery: connection.send(delivery_frame(actor, delivery, 0, number)),
+            deliver,
             lambda error: self._ended(connection, number, error),
             consumer=wanted.consumer,
             visibility_ms=wanted.visibility_ms,
@@ -91,6 +105,22 @@ class Subscriptions:
             actor.room.wake(waiter)
             actor.serve()
 
+    def _linger(self, number: int, lingering: Lingering, count: int) -> None:
+        """It has got so many messages: what comes in the next moment may go to it together. Who
+        has taken all that it has room for is about to ask for more, and is not kept waiting."""
+        actor, waiter = self._open[number]
+        if waiter.free and (pause_ms := lingering.pause_ms(count, actor.now_ms())):
+            actor.room.rest(waiter)
+            loop = asyncio.get_running_loop()
+            loop.call_later(pause_ms / 1000, self._go_on, number, waiter)
+
+    def _go_on(self, number: int, waiter: Waiter) -> None:
+        found = self._open.get(number)
+        if found is not None and found[1] is waiter and not self._paused:
+            actor = found[0]
+            actor.room.wake(waiter)
+            actor.serve()
+
     def close(self) -> None:
         for number in list(self._open):
             self.close_one(number)
@@ -100,6 +130,36 @@ class Subscriptions:
         refusal = commands.Refusal(error.code, error.message, error.hint, error.retryable)
         head = commands.pack(commands.Ended(number, refusal))
         connection.send([frame(Kind.ENDED, 0, head)])
+
+
+class Lingering:
+    """Whether to gather what comes for one subscription that asked for it. A delivery costs the
+    broker and the client as much as several messages do, but each message that waits is late. So it
+    begins after many deliveries in close succession, goes on while it brings several messages
+    together, and is tried less often each time it does not: of one who sends the next message
+    when the last one is done, every pause would be lost time."""
+
+    __slots__ = ("_has_paused", "_in_succession", "_last_ms", "_linger_ms", "_needed")
+
+    def __init__(self, linger_ms: int) -> None:
+        self._linger_ms = linger_ms
+        self._last_ms = 0
+        self._in_succession = 0
+        self._needed = LINGER_AFTER
+        self._has_paused = False  # before the delivery that comes next
+
+    def pause_ms(self, count: int, now_ms: int) -> int:
+        """How long to wait after a delivery of so many messages."""
+        if self._has_paused:
+            self._has_paused = count > 1
+            self._needed = LINGER_AFTER if count > 1 else min(2 * self._needed, LINGER_AFTER_MAX)
+            self._in_succession = 0
+        else:
+            is_close = now_ms - self._last_ms <= self._linger_ms
+            self._in_succession = self._in_succession + 1 if is_close else 0
+            self._has_paused = self._in_succession >= self._needed
+        self._last_ms = now_ms
+        return self._linger_ms if self._has_paused else 0
 
 
 def delivery_frame(
