@@ -147,7 +147,7 @@ class Committer:
         self._running = False
         self._urgent = False  # something of those that are dirty must not wait
         self._stopped = False
-        self._scheduled: asyncio.Handle | None = None
+        self._is_scheduled = False
         self._lazy: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self.unsettled_bytes = 0
@@ -163,7 +163,7 @@ class Committer:
         """Something of the actor changed that must be written now."""
         self._dirty[actor.rank][actor] = None
         self._urgent = True
-        if self._scheduled is None:
+        if not self._is_scheduled:
             self._schedule()
 
     def enlist_lazily(self, actor: Participant) -> None:
@@ -190,7 +190,7 @@ class Committer:
         self.unsettled_bytes += size
         self._dirty[actor.rank][actor] = None
         self._urgent = True
-        if self._scheduled is None:
+        if not self._is_scheduled:
             self._schedule()
         return self.when_durable(result, actor)
 
@@ -324,19 +324,19 @@ class Committer:
     # -- One round ----------------------------------------------------------------------------
 
     def _schedule(self) -> None:
-        if self._scheduled is None and not self._running and not self._stopped:
+        if not (self._is_scheduled or self._running or self._stopped):
             if self._waiting_since_s is None:
                 self._waiting_since_s = self._loop.time()
-            self._scheduled = self._loop.call_soon(self._prepare)
+            self._is_scheduled = True
+            self._desk.soon(self._begin_scheduled)
 
     def _schedule_lazily(self) -> None:
-        if self._lazy is None and self._scheduled is None and not self._stopped:
+        if self._lazy is None and not (self._is_scheduled or self._stopped):
             self._lazy = self._loop.call_later(LAZY_COMMIT_MS / 1000, self._begin)
 
-    def _prepare(self) -> None:
-        """Begin one turn of the loop later: what has arrived in the meantime comes along. Over HTTP
-        it takes a turn from a request to its change."""
-        self._scheduled = self._loop.call_soon(self._begin)
+    def _begin_scheduled(self) -> None:
+        if self._is_scheduled:  # else it was called off
+            self._begin()
 
     def _begin(self) -> None:
         self._cancel_timers()
@@ -440,9 +440,7 @@ class Committer:
             self._running_waiters = _without(actor, self._running_waiters, told)
 
     def _cancel_timers(self) -> None:
-        if self._scheduled is not None:
-            self._scheduled.cancel()
-            self._scheduled = None
+        self._is_scheduled = False
         if self._lazy is not None:
             self._lazy.cancel()
             self._lazy = None

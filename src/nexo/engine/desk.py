@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from nexo.engine.outcome import outcome_of, report
 from nexo.vocabulary.limits import DESK_TURN_CALLS, INLINE_COMMIT_MS
@@ -31,6 +31,14 @@ class Runner(Protocol):
         """`is_long`: it takes its time however quick the disk is."""
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class JoiningRunner(Protocol):
+    """One that writes what comes from several desks together, and knows when."""
+
+    def soon(self, begin: Callable[[], None]) -> None:
+        """Call it when the next commits are wanted."""
 
 
 class AdaptiveRunner:
@@ -79,10 +87,21 @@ class Desk:
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
+        self._joining = runner if isinstance(runner, JoiningRunner) else None
         self._waiting: deque[tuple[Job, Done, bool]] = deque()
         self._busy = False  # a call is under way
         self._working = False  # `_work` is on the stack
         self._resting = False  # it goes on in the next turn of the event loop
+
+    def soon(self, begin: Callable[[], None]) -> None:
+        """Call it when the next commit is wanted: unless the runner knows better, one turn of the
+        event loop later than could be. What has arrived in the meantime comes along. Over HTTP it
+        takes a turn from a request to its change."""
+        if self._joining is not None:
+            self._joining.soon(begin)
+        else:
+            loop = asyncio.get_running_loop()
+            loop.call_soon(loop.call_soon, begin)
 
     def submit(self, job: Job, done: Done, first: bool = False, is_long: bool = False) -> None:
         if not (self._busy or self._working or self._resting or self._waiting):

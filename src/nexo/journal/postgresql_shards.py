@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import psycopg
 from psycopg import errors as postgresql
 
+from nexo.journal.port import Writing
 from nexo.journal.postgresql import PostgresqlJournal
 from nexo.journal.postgresql_connection import connect_node
 from nexo.journal.postgresql_writer import Link, Writer
@@ -48,7 +49,7 @@ class Shards(Writer):
         return ShardJournal(self, self._url, shard, self._schema)
 
     def run(self, job: Job, done: Done, is_long: bool) -> None:
-        if getattr(job, "__func__", None) is ShardJournal.tidy:
+        if type(job) is not Writing and getattr(job, "__func__", None) is ShardJournal.tidy:
             # It looks at a flag, for each shard each second: a thread would be most of what an
             # idle node costs.
             try:
