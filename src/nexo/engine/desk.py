@@ -18,6 +18,8 @@ from nexo.vocabulary.limits import DESK_TURN_CALLS, INLINE_COMMIT_MS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from nexo.journal.port import Commit, Journal
+
     Job = Callable[[], Any]
     Done = Callable[[Any, BaseException | None], None]
 
@@ -33,12 +35,27 @@ class Runner(Protocol):
     def close(self) -> None: ...
 
 
+class Committing(Protocol):
+    """Whoever has something to write: at an engine of its own, or as one of many."""
+
+    journal: Journal
+
+    def begin(self) -> None:
+        """Write it."""
+
+    def begin_joined(self) -> Commit | None:
+        """What it is, if it is to be written with that of others; `end_joined` is told how that
+        ended."""
+
+    def end_joined(self, sync_s: float | None, error: BaseException | None) -> None: ...
+
+
 @runtime_checkable
 class JoiningRunner(Protocol):
-    """One that writes what comes from several desks together, and knows when."""
+    """One that writes together what comes from several desks."""
 
-    def soon(self, begin: Callable[[], None]) -> None:
-        """Call it when the next commits are wanted."""
+    def soon(self, committing: Committing) -> None:
+        """It has something to write."""
 
 
 class AdaptiveRunner:
@@ -87,21 +104,12 @@ class Desk:
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
-        self._joining = runner if isinstance(runner, JoiningRunner) else None
+        # Who has something to write says so here.
+        self.soon = runner.soon if isinstance(runner, JoiningRunner) else _soon
         self._waiting: deque[tuple[Job, Done, bool]] = deque()
         self._busy = False  # a call is under way
         self._working = False  # `_work` is on the stack
         self._resting = False  # it goes on in the next turn of the event loop
-
-    def soon(self, begin: Callable[[], None]) -> None:
-        """Call it when the next commit is wanted: unless the runner knows better, one turn of the
-        event loop later than could be. What has arrived in the meantime comes along. Over HTTP it
-        takes a turn from a request to its change."""
-        if self._joining is not None:
-            self._joining.soon(begin)
-        else:
-            loop = asyncio.get_running_loop()
-            loop.call_soon(loop.call_soon, begin)
 
     def submit(self, job: Job, done: Done, first: bool = False, is_long: bool = False) -> None:
         if not (self._busy or self._working or self._resting or self._waiting):
@@ -114,6 +122,18 @@ class Desk:
             self._waiting.appendleft((job, done, is_long))
         else:
             self._waiting.append((job, done, is_long))
+
+    def take(self) -> bool:
+        """Whether the journal is free. It is in use then, until it is given back."""
+        if self._busy or self._working or self._resting or self._waiting:
+            return False
+        self._busy = True
+        return True
+
+    def give_back(self) -> None:
+        self._busy = False
+        if self._waiting and not (self._working or self._resting):
+            self._work()
 
     def call(self, job: Job, is_long: bool = False) -> asyncio.Future[Any]:
         """The same for those who await."""
@@ -168,6 +188,13 @@ class Desk:
         _, failure = outcome_of(self._runner.run, job, finished, is_long)
         if failure is not None:
             finished(None, failure)
+
+
+def _soon(committing: Committing) -> None:
+    """One turn of the event loop later than could be: what has arrived in the meantime comes along.
+    Over HTTP it takes a turn from a request to its change."""
+    loop = asyncio.get_running_loop()
+    loop.call_soon(loop.call_soon, committing.begin)
 
 
 def _timed(job: Job) -> tuple[Any, BaseException | None, float]:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import psycopg
 from psycopg import errors as postgresql
 
-from nexo.journal.port import Writing
 from nexo.journal.postgresql import PostgresqlJournal
 from nexo.journal.postgresql_connection import connect_node
 from nexo.journal.postgresql_writer import Link, Writer
@@ -48,8 +47,8 @@ class Shards(Writer):
     def journal(self, shard: int) -> ShardJournal:
         return ShardJournal(self, self._url, shard, self._schema)
 
-    def run(self, job: Job, done: Done, is_long: bool) -> None:
-        if type(job) is not Writing and getattr(job, "__func__", None) is ShardJournal.tidy:
+    def _read(self, job: Job, done: Done) -> None:
+        if getattr(job, "__func__", None) is ShardJournal.tidy:
             # It looks at a flag, for each shard each second: a thread would be most of what an
             # idle node costs.
             try:
@@ -57,7 +56,7 @@ class Shards(Writer):
             except NexoError as error:
                 done(None, error)
         else:
-            super().run(job, done, is_long)
+            super()._read(job, done)
 
     def close(self) -> None:
         """One shard needs it no more; the others may."""

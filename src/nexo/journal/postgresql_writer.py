@@ -15,7 +15,7 @@ import asyncio
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic, perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import psycopg
 from psycopg import errors as postgresql
@@ -37,11 +37,23 @@ if TYPE_CHECKING:
 
     Job = Callable[[], Any]
     Done = Callable[[Any, BaseException | None], None]
-    _Call = tuple[Participant, Commit, Done]
+    _Call = tuple[Any, Commit, Done]  # the first: a participant
     _CallPart = tuple[_Call, Part]
 
 _CAN_WATCH = sys.platform != "win32"  # whose event loop watches no sockets of others
 _EPOCHS = "SELECT id, epoch FROM shard WHERE id = ANY(%b::integer[])"
+
+
+class Committing(Protocol):
+    """Whoever has something to write."""
+
+    journal: Any  # a participant
+
+    def begin_joined(self) -> Commit | None:
+        """What it is; None: nothing, or `run` is called for it."""
+
+    def end_joined(self, took_s: float | None, error: BaseException | None) -> None:
+        """How that ended."""
 
 
 class Writer:
@@ -56,7 +68,7 @@ class Writer:
         self._turns = turns
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="nexo-writer")
         self._reads = ThreadPoolExecutor(1, thread_name_prefix="nexo-reader")
-        self._coming: list[Callable[[], None]] = []  # who have something to write
+        self._coming: list[Committing] = []
         self._waiting: list[_Call] = []
         self._is_long = False  # one of them is
         self._is_writing = False  # or about to
@@ -65,10 +77,10 @@ class Writer:
         self._untold: dict[Participant, Done] = {}  # of that round
         self.transactions = 0  # that were written
 
-    def soon(self, begin: Callable[[], None]) -> None:
-        """Call it when the next transaction is put together. For a node that is one callback of the
-        event loop, however many of its shards have something to write."""
-        self._coming.append(begin)
+    def soon(self, committing: Committing) -> None:
+        """It has something to write. It is asked for that when the next transaction is put
+        together: one callback of the event loop, however many shards of a node there are."""
+        self._coming.append(committing)
         if not self._is_writing:
             self._begin_soon()
 
@@ -76,16 +88,19 @@ class Writer:
         """Run a call of a journal, and tell its outcome in the event loop. A commit is written with
         the next transaction."""
         if type(job) is not Writing:  # isinstance of a struct takes as long as the rest of this
-            loop = asyncio.get_running_loop()
-            loop.run_in_executor(self._reads, job).add_done_callback(
-                lambda finished: _tell_one(finished, done)
-            )
+            self._read(job, done)
             return
-        self._waiting.append((cast("Participant", job.journal), job.commit, done))
+        self._waiting.append((job.journal, job.commit, done))
         if is_long:
             self._is_long = True
         if not self._is_writing:
             self._begin_soon()
+
+    def _read(self, job: Job, done: Done) -> None:
+        loop = asyncio.get_running_loop()
+        loop.run_in_executor(self._reads, job).add_done_callback(
+            lambda finished: _tell_one(finished, done)
+        )
 
     def close(self) -> None:
         """Let go of everything, once what waits is done. May block."""
@@ -126,8 +141,10 @@ class Writer:
         """Everything that waits is one transaction, unless something is wrong with a part."""
         coming, self._coming = iter(self._coming), []
         try:
-            for begin in coming:
-                begin()
+            for each in coming:
+                commit = each.begin_joined()
+                if commit is not None:
+                    self._waiting.append((each.journal, commit, each.end_joined))
         finally:  # should one of them fail, the others come with the next
             self._coming += coming
             calls, self._waiting = self._waiting, []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from itertools import chain
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from nexo.vocabulary.limits import LOOP_TICK_S, METERS_COMMITS, METERS_EVENTS
@@ -70,17 +71,41 @@ class QueueMeters:
 
 class Meters:
     def __init__(self) -> None:
-        self.commit_s = Histogram(INNER_BOUNDS_S)
-        self.sync_s = Histogram(INNER_BOUNDS_S)
+        self._commit_s = Histogram(INNER_BOUNDS_S)
+        self._sync_s = Histogram(INNER_BOUNDS_S)
+        self._commits = (0.0, 0.0)  # how long the latest took, and the disk, of so many alike …
+        self._commits_alike = 0  # … that are not counted yet
         self.loop_lag_s = Histogram(INNER_BOUNDS_S)
         self.events_dropped = 0  # never told in `nexo.events`
         self._queues: dict[str, QueueMeters] = {}
         self._told: list[list[Event]] = []  # not counted yet …
         self._told_count = 0  # … and how many these are
 
-    def committed(self, took_s: float, sync_s: float) -> None:
-        self.commit_s.add(took_s)
-        self.sync_s.add(sync_s)
+    def committed(self, began_s: float, sync_s: float) -> None:
+        """A commit is on disk. Those of many shards that were written together are told of one
+        after the other with the same `sync_s`, and are counted together: one by one they cost as
+        much as their part of the transaction."""
+        if sync_s is not self._commits[1]:
+            self._count_commits()
+            self._commits = perf_counter() - began_s, sync_s
+        self._commits_alike += 1
+
+    @property
+    def commit_s(self) -> Histogram:
+        self._count_commits()
+        return self._commit_s
+
+    @property
+    def sync_s(self) -> Histogram:
+        self._count_commits()
+        return self._sync_s
+
+    def _count_commits(self) -> None:
+        count, self._commits_alike = self._commits_alike, 0
+        if count:
+            took_s, sync_s = self._commits
+            self._commit_s.add(took_s, count)
+            self._sync_s.add(sync_s, count)
 
     def observe(self, events: list[Event]) -> None:
         """What happened to messages, a range an event. They are counted some at a time: a commit
