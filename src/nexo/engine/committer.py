@@ -372,18 +372,30 @@ class Committer:
         return None
 
     def end_joined(self, sync_s: float | None, error: BaseException | None) -> None:
+        began_s = self._round[2]
         try:
-            self._ended(sync_s, error)
+            self._end(error)
         finally:
             self._desk.give_back()
+        if sync_s is not None:
+            self._context.meters.joined(began_s, sync_s)
 
     def _submit(self, commit: Commit) -> None:
         self._desk.submit(Writing(self.journal, commit), self._ended, True, self._is_long)
 
+    def _ended(self, sync_s: float | None, error: BaseException | None) -> None:
+        began_s = self._round[2]
+        self._end(error)
+        if sync_s is not None:  # last: should it raise, the desk tells of it, and no more
+            self._context.meters.committed(perf_counter() - began_s, sync_s)
+
     def _put_together(self) -> Commit | None:
         if not self._is_scheduled:  # it was called off
             return None
-        self._cancel_timers()
+        self._is_scheduled = False
+        if self._lazy is not None:
+            self._lazy.cancel()
+            self._lazy = None
         if self._running or self._excluded:
             return None
         if self._waiting_since_s is None:
@@ -406,7 +418,7 @@ class Committer:
         if failed:
             self._tell_failed(failed)
         if not (draft.writes or rows or dropped_rows or draft.dropped_owners):
-            self._ended(None, None)
+            self._end(None)
             return None
         self._is_long = (
             len(rows) + len(dropped_rows) > LONG_COMMIT_ROWS
@@ -435,8 +447,8 @@ class Committer:
                         failed.append((actor, failure))
         return draft, marks, failed
 
-    def _ended(self, sync_s: float | None, error: BaseException | None) -> None:
-        (marks, round_bytes, began_s), self._round = self._round, _NO_ROUND
+    def _end(self, error: BaseException | None) -> None:
+        (marks, round_bytes, _), self._round = self._round, _NO_ROUND
         self._running = False
         self._waiting_since_s = None
         if error is not None:
@@ -465,8 +477,6 @@ class Committer:
             self._context.supervisor.give_up(self._condemned)
         else:
             self._go_on()
-        if sync_s is not None:  # last: should it raise, the desk tells of it, and no more
-            self._context.meters.committed(began_s, sync_s)
 
     def _go_on(self) -> None:
         """Begin the next commit, if there is something to write."""

@@ -6,7 +6,9 @@ behind another's. A broker alone is a transaction with one part.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
 
 from nexo.journal.postgresql_pipeline import BIGINT, BYTES, INTEGER, Pipeline, Statement
 from nexo.journal.rows import encode_row, record_checksum, snapshot_checksum
@@ -114,7 +116,7 @@ class Participant(Protocol):
         """What to say when the fence of its shard does not hold."""
 
 
-class Part(NamedTuple):
+class Part(msgspec.Struct, frozen=True, gc=False):
     """What a journal remembers once its part is stored."""
 
     shard: int

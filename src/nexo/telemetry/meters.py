@@ -73,37 +73,41 @@ class Meters:
     def __init__(self) -> None:
         self._commit_s = Histogram(INNER_BOUNDS_S)
         self._sync_s = Histogram(INNER_BOUNDS_S)
-        self._commits = (0.0, 0.0)  # how long the latest took, and the disk, of so many alike …
-        self._commits_alike = 0  # … that are not counted yet
+        self._joined = (0.0, 0.0)  # what the latest took that were written together, and the disk …
+        self._joined_count = 0  # … and how many of them are not counted yet
         self.loop_lag_s = Histogram(INNER_BOUNDS_S)
         self.events_dropped = 0  # never told in `nexo.events`
         self._queues: dict[str, QueueMeters] = {}
         self._told: list[list[Event]] = []  # not counted yet …
         self._told_count = 0  # … and how many these are
 
-    def committed(self, began_s: float, sync_s: float) -> None:
-        """A commit is on disk. Those of many shards that were written together are told of one
-        after the other with the same `sync_s`, and are counted together: one by one they cost as
-        much as their part of the transaction."""
-        if sync_s is not self._commits[1]:
-            self._count_commits()
-            self._commits = perf_counter() - began_s, sync_s
-        self._commits_alike += 1
+    def committed(self, took_s: float, sync_s: float) -> None:
+        self._commit_s.add(took_s)
+        self._sync_s.add(sync_s)
+
+    def joined(self, began_s: float, sync_s: float) -> None:
+        """The same for one of many that were written together: they are told of one after the
+        other, each with the same `sync_s`, and have taken the same time. To count them one by one
+        takes as long as half of what the committer does for them."""
+        if sync_s is not self._joined[1]:
+            self._count_joined()
+            self._joined = perf_counter() - began_s, sync_s
+        self._joined_count += 1
 
     @property
     def commit_s(self) -> Histogram:
-        self._count_commits()
+        self._count_joined()
         return self._commit_s
 
     @property
     def sync_s(self) -> Histogram:
-        self._count_commits()
+        self._count_joined()
         return self._sync_s
 
-    def _count_commits(self) -> None:
-        count, self._commits_alike = self._commits_alike, 0
+    def _count_joined(self) -> None:
+        count, self._joined_count = self._joined_count, 0
         if count:
-            took_s, sync_s = self._commits
+            took_s, sync_s = self._joined
             self._commit_s.add(took_s, count)
             self._sync_s.add(sync_s, count)
 
