@@ -119,6 +119,28 @@ async def test_a_commit_that_failed_is_taken_back() -> None:
         assert texts(await queue.pop(10)) == ["b"]
 
 
+async def test_a_bug_at_the_end_of_one_is_not_for_those_who_were_joined_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with started() as (engine, runner, queue):
+        told: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: told.append(context["message"])
+        )
+
+        def broken(*_: float) -> None:
+            raise ZeroDivisionError("a bug")
+
+        monkeypatch.setattr(engine.meters, "joined", broken)
+        push = queue.push(bodies("a"))
+        await settle()
+        runner.ask()
+        runner.tell()  # raises nothing
+        await push
+        assert told == ["the end of a call to the journal failed"]
+        assert await runner.go_on(queue.push_one(b"b")) == 1
+
+
 async def test_a_read_waits_for_a_commit_that_is_under_way() -> None:
     async with started() as (engine, runner, queue):
         push = queue.push(bodies("a"))
@@ -177,10 +199,10 @@ def test_a_desk_that_is_taken_is_nobody_elses() -> None:
         second = desk.call(lambda: order.append("second"))
         await asyncio.sleep(0)
         assert order == []
-        desk.give_back()
+        desk.give_back(lambda *told: order.append(f"told {told}"), 1, None)
         await first
         await second
-        assert order == ["first", "second"]
+        assert order == ["told (1, None)", "first", "second"]
         assert not desk.is_busy
         assert desk.take()
 

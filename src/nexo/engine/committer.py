@@ -372,11 +372,11 @@ class Committer:
         return None
 
     def end_joined(self, sync_s: float | None, error: BaseException | None) -> None:
+        self._desk.give_back(self._ended_joined, sync_s, error)
+
+    def _ended_joined(self, sync_s: float | None, error: BaseException | None) -> None:
         began_s = self._round[2]
-        try:
-            self._end(error)
-        finally:
-            self._desk.give_back()
+        self._end(error)
         if sync_s is not None:
             self._context.meters.joined(began_s, sync_s)
 

@@ -124,14 +124,18 @@ class Desk:
             self._waiting.append((job, done, is_long))
 
     def take(self) -> bool:
-        """Whether the journal is free. It is in use then, until it is given back."""
+        """Whether the journal is free. It is in use then, until `give_back`."""
         if self._busy or self._working or self._resting or self._waiting:
             return False
         self._busy = True
         return True
 
-    def give_back(self) -> None:
+    def give_back(self, done: Done, result: Any, error: BaseException | None) -> None:
+        """The call under way has ended: tell who waits for it, and go on with the next."""
         self._busy = False
+        _, failure = outcome_of(done, result, error)
+        if failure is not None:  # of one who waited, and no reason to keep the others waiting
+            report("the end of a call to the journal failed", failure)
         if self._waiting and not (self._working or self._resting):
             self._work()
 
@@ -178,12 +182,7 @@ class Desk:
         self._busy = True
 
         def finished(result: Any, error: BaseException | None) -> None:
-            self._busy = False
-            _, failure = outcome_of(done, result, error)
-            if failure is not None:  # of one who waited, and no reason to keep the others waiting
-                report("the end of a call to the journal failed", failure)
-            if self._waiting and not (self._working or self._resting):
-                self._work()
+            self.give_back(done, result, error)
 
         _, failure = outcome_of(self._runner.run, job, finished, is_long)
         if failure is not None:
