@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from nexo.engine import committer
 from nexo.engine.desk import Desk
 from nexo.engine.engine import Engine
 from nexo.journal.memory import MemoryDisk, MemoryJournal
@@ -187,6 +188,26 @@ async def test_what_is_long_is_never_joined() -> None:
         assert not runner.joined
         runner.release()
         assert await purged == 32 * (LONG_COMMIT_ROWS + 1)
+
+
+async def test_a_large_snapshot_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with started() as (_, runner, queue):
+        await runner.go_on(queue.push(bodies("a")))
+        monkeypatch.setattr(committer, "INLINE_COMMIT_BYTES", 0)
+        paused = queue.set_paused(True)
+        await settle()
+        runner.ask()
+        assert runner.joined
+        runner.tell()
+        await paused
+        queue._recorder.is_due = runner.is_held = True
+        paused = queue.set_paused(False)
+        await settle()
+        runner.ask()
+        assert not runner.joined
+        assert len(runner.held) == 1
+        runner.release()
+        await paused
 
 
 def test_a_desk_that_is_taken_is_nobody_elses() -> None:

@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
 LOOPS: list[NewLoop] = [asyncio.new_event_loop, uvloop.new_event_loop]
+HELD_UP = (
+    "SELECT pid FROM pg_stat_activity"
+    " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+)
 END_OTHERS = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
     " WHERE datname = current_database() AND pid <> pg_backend_pid()"
@@ -131,6 +135,29 @@ def test_one_who_was_overtaken_is_told_so(
     assert execute(url, "SELECT row FROM nexo.payload") == [(1,)]
 
 
+def test_who_raises_the_epoch_waits_for_a_commit_that_is_under_way(
+    writer: Writer, journal: PostgresqlJournal, url: str
+) -> None:
+    """Else it would not find what that commit writes."""
+
+    async def work() -> None:
+        await write(writer, journal, numbered(1), long=False)
+        with psycopg.connect(url) as other:
+            other.execute("LOCK TABLE nexo.payload IN ACCESS EXCLUSIVE MODE")
+            task = asyncio.create_task(write(writer, journal, numbered(2), long=False))
+            async with asyncio.timeout(30):
+                while not execute(url, HELD_UP):  # noqa: ASYNC110 - the server has no event
+                    await asyncio.sleep(0.01)
+            with pytest.raises(psycopg.errors.LockNotAvailable):
+                execute(url, "SET lock_timeout TO 100; UPDATE nexo.shard SET epoch = epoch + 1")
+            other.rollback()
+        await task
+
+    asyncio.run(work())
+    assert execute(url, "SELECT row FROM nexo.payload ORDER BY row") == [(1,), (2,)]
+    execute(url, "SET lock_timeout TO 100; UPDATE nexo.shard SET epoch = epoch + 1")
+
+
 def test_a_server_that_ends_the_connection_in_the_middle(
     writer: Writer, journal: PostgresqlJournal, url: str
 ) -> None:
@@ -207,10 +234,12 @@ def test_a_connection_that_ended_between_two_commits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     told: list[Watch] = []
+    news = asyncio.Event()
     honest = Watch._ready
 
     def ready(watch: Watch) -> None:
         told.append(watch)
+        news.set()
         honest(watch)
 
     monkeypatch.setattr(Watch, "_ready", ready)
@@ -219,9 +248,9 @@ def test_a_connection_that_ended_between_two_commits(
         await write(writer, journal, numbered(1), long=False)
         await write(writer, journal, numbered(2), long=False)
         told.clear()
+        news.clear()
         execute(url, END_OTHERS)
-        while not told:
-            await asyncio.sleep(0.01)
+        await news.wait()
         for _ in range(100):
             await asyncio.sleep(0)
         assert len(told) < 5, "the event loop is told again and again"
