@@ -165,24 +165,26 @@ class Writer:
         if pipeline is None or is_long or not _CAN_WATCH:
             self._go_apart(calls, self._write_apart([calls]))
             return
-        began_s = perf_counter()
-        drawn: _Drawn | None = None
         try:
             drawn = _draw(calls)
             if drawn.parts:
-                self._sent = drawn.parts, began_s
-                pipeline.begin(drawn.requests)
-                self._link.watch(self._heard)
+                self._send(pipeline, drawn)
         except BaseException as error:
-            if drawn is None or not isinstance(error, psycopg.Error):
-                self._link.drop()  # what it is doing, nobody knows
-                self._give_up(calls, error)
-                raise
-            self._go_apart([call for call, _ in drawn.parts], self._again(drawn.parts, error))
+            self._link.drop()  # what it is doing, nobody knows
+            self._give_up(calls, error)
+            raise
         for (_, _, done), refusal in drawn.refused:
             done(None, refusal)
         if not drawn.parts:
             self._end()
+
+    def _send(self, pipeline: Pipeline, drawn: _Drawn) -> None:
+        self._sent = drawn.parts, perf_counter()
+        try:
+            pipeline.begin(drawn.requests)
+            self._link.watch(self._heard)
+        except psycopg.Error as error:
+            self._go_apart([call for call, _ in drawn.parts], self._again(drawn.parts, error))
 
     def _heard(self, failure: psycopg.Error | None) -> None:
         """The transaction has ended."""
