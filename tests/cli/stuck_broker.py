@@ -35,7 +35,7 @@ def seem_slow(runner: AdaptiveRunner, _: float) -> None:
 
 def main(how: str, data: Path, ports: str) -> None:
     replace(service, "STOP_S", STOP_S)
-    commit, begin = SqliteJournal.commit, Committer._begin
+    commit, begin = SqliteJournal.commit, Committer.begin
 
     def stuck_commit(journal: SqliteJournal, wanted: Any) -> float:
         while (data / "stuck").exists():
@@ -49,7 +49,7 @@ def main(how: str, data: Path, ports: str) -> None:
             begin(committer)
 
     if how == "silent":
-        replace(Committer, "_begin", silent_begin)
+        replace(Committer, "begin", silent_begin)
     else:
         replace(SqliteJournal, "commit", stuck_commit)
     if how == "thread":

@@ -435,12 +435,12 @@ async def test_a_committer_that_is_stuck_is_not_healthy(
 ) -> None:
     engine = await rig.start()
     queue = await engine.create_queue("q")
-    monkeypatch.setattr(engine.committer, "_begin", lambda: None)
+    monkeypatch.setattr(engine.committer, "begin", lambda: None)
     push = queue.push(bodies("a"))
     await asyncio.sleep(COMMIT_OVERDUE_MS / 1000 + 1)
     assert engine.trouble is not None
     monkeypatch.undo()
-    engine.committer._scheduled = None
+    engine.committer._is_scheduled = False
     await queue.push(bodies("b"))
     await push
     assert engine.trouble is None

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
+import struct
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+import uvloop
 
 from nexo.journal.port import Write, Writing
 from nexo.journal.postgresql import PostgresqlJournal
 from nexo.journal.postgresql_connection import connect
 from nexo.journal.postgresql_pipeline import BIGINT, BYTES, INTEGER, Pipeline, Statement
+from nexo.journal.postgresql_watch import Watch
 from nexo.journal.postgresql_writer import Writer
 from nexo.vocabulary.batch import batch_of
 from nexo.vocabulary.errors import Fenced, NotReady
@@ -23,6 +29,23 @@ if TYPE_CHECKING:
 
     from nexo.journal.port import Commit
     from tests.postgresql import PostgresqlServer
+
+
+NewLoop = Callable[[], asyncio.AbstractEventLoop]
+LOOPS: list[NewLoop] = [asyncio.new_event_loop, uvloop.new_event_loop]
+HELD_UP = (
+    "SELECT pid FROM pg_stat_activity"
+    " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+)
+END_OTHERS = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+)
+
+
+def run_in(new_loop: NewLoop, work: Coroutine[Any, Any, None]) -> None:
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(work)
 
 
 @pytest.fixture
@@ -112,6 +135,29 @@ def test_one_who_was_overtaken_is_told_so(
     assert execute(url, "SELECT row FROM nexo.payload") == [(1,)]
 
 
+def test_who_raises_the_epoch_waits_for_a_commit_that_is_under_way(
+    writer: Writer, journal: PostgresqlJournal, url: str
+) -> None:
+    """Else it would not find what that commit writes."""
+
+    async def work() -> None:
+        await write(writer, journal, numbered(1), long=False)
+        with psycopg.connect(url) as other:
+            other.execute("LOCK TABLE nexo.payload IN ACCESS EXCLUSIVE MODE")
+            task = asyncio.create_task(write(writer, journal, numbered(2), long=False))
+            async with asyncio.timeout(30):
+                while not execute(url, HELD_UP):  # noqa: ASYNC110 - the server has no event
+                    await asyncio.sleep(0.01)
+            with pytest.raises(psycopg.errors.LockNotAvailable):
+                execute(url, "SET lock_timeout TO 100; UPDATE nexo.shard SET epoch = epoch + 1")
+            other.rollback()
+        await task
+
+    asyncio.run(work())
+    assert execute(url, "SELECT row FROM nexo.payload ORDER BY row") == [(1,), (2,)]
+    execute(url, "SET lock_timeout TO 100; UPDATE nexo.shard SET epoch = epoch + 1")
+
+
 def test_a_server_that_ends_the_connection_in_the_middle(
     writer: Writer, journal: PostgresqlJournal, url: str
 ) -> None:
@@ -152,6 +198,257 @@ def test_what_cannot_be_written_at_all_is_told_too(
 
     asyncio.run(work())
     assert journal.load(1).records == [b"1", b"2"]
+
+
+# -- The socket -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("new_loop", LOOPS)
+def test_a_socket_is_watched_once(
+    writer: Writer, journal: PostgresqlJournal, monkeypatch: pytest.MonkeyPatch, new_loop: NewLoop
+) -> None:
+    watched: list[int] = []
+    honest = os.dup
+
+    def dup(descriptor: int) -> int:
+        watched.append(descriptor)
+        return honest(descriptor)
+
+    monkeypatch.setattr(os, "dup", dup)
+
+    async def work() -> None:
+        await write(writer, journal, numbered(1), long=False)
+        for row in range(2, 6):
+            await write(writer, journal, numbered(row), long=False)
+
+    run_in(new_loop, work())
+    assert len(watched) == 1
+
+
+@pytest.mark.parametrize("new_loop", LOOPS)
+def test_a_connection_that_ended_between_two_commits(
+    writer: Writer,
+    journal: PostgresqlJournal,
+    url: str,
+    new_loop: NewLoop,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[Watch] = []
+    news = asyncio.Event()
+    honest = Watch._ready
+
+    def ready(watch: Watch) -> None:
+        told.append(watch)
+        news.set()
+        honest(watch)
+
+    monkeypatch.setattr(Watch, "_ready", ready)
+
+    async def work() -> None:
+        await write(writer, journal, numbered(1), long=False)
+        await write(writer, journal, numbered(2), long=False)
+        told.clear()
+        news.clear()
+        execute(url, END_OTHERS)
+        await news.wait()
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert len(told) < 5, "the event loop is told again and again"
+        with pytest.raises(NotReady, match="connection to PostgreSQL is lost"):
+            await write(writer, journal, numbered(3), long=False)
+        journal.open()
+        await write(writer, journal, numbered(3), long=False)
+
+    run_in(new_loop, asyncio.wait_for(work(), 30))
+    assert execute(url, "SELECT row FROM nexo.payload ORDER BY row") == [(1,), (2,), (3,)]
+
+
+@pytest.mark.parametrize("new_loop", LOOPS)
+@pytest.mark.parametrize("is_reset", [False, True])
+def test_a_socket_with_something_behind_the_answer_is_watched_anew(
+    new_loop: NewLoop, is_reset: bool
+) -> None:
+    """An event loop may have told of the end of a connection together with the answer."""
+
+    async def work() -> None:
+        ours, theirs = socket.create_connection(listening.getsockname()), listening.accept()[0]
+        pipeline = OneByte(ours)
+        watch = Watch(pipeline)  # type: ignore[arg-type]
+        loop = asyncio.get_running_loop()
+        for _ in range(2):
+            ended: asyncio.Future[Any] = loop.create_future()
+            watch.wait(ended.set_result)
+            theirs.send(b"x")
+            assert await ended is None
+            assert watch.is_of(loop)
+        ended = loop.create_future()
+        watch.wait(ended.set_result)
+        if is_reset:
+            theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        theirs.send(b"x")
+        theirs.close()
+        assert isinstance(await ended, psycopg.Error | None)
+        assert not watch.is_of(loop)
+        ours.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        run_in(new_loop, asyncio.wait_for(work(), 30))
+
+
+class OneByte:
+    """A pipeline whose answers are one byte long."""
+
+    is_sent = True
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._connected = connected
+        self.socket = connected.fileno()
+
+    def advance(self) -> bool:
+        try:
+            return self._connected.recv(1) == b"x"
+        except OSError as error:
+            raise psycopg.OperationalError(str(error)) from error
+
+
+# -- Commits of many together -----------------------------------------------------------------
+
+
+class Waiting:
+    """Has something to write, and keeps what it is told."""
+
+    def __init__(self, journal: PostgresqlJournal, row: int) -> None:
+        self.journal = journal
+        self._row = row
+        self.end: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+
+    def begin_joined(self) -> Commit | None:
+        return numbered(self._row)
+
+    def end_joined(self, took_s: float | None, error: BaseException | None) -> None:
+        assert (took_s is None) == (error is not None)
+        self.end.set_result(error)
+
+
+class Nothing(Waiting):
+    def begin_joined(self) -> None:
+        return None
+
+
+class Broken(Waiting):
+    def begin_joined(self) -> Commit | None:
+        raise ZeroDivisionError("a bug")
+
+
+class Deaf(Waiting):
+    def end_joined(self, took_s: float | None, error: BaseException | None) -> None:
+        raise ZeroDivisionError("a bug")
+
+
+@pytest.fixture
+def journals(url: str) -> Iterator[list[PostgresqlJournal]]:
+    made = [PostgresqlJournal(url, shard=shard) for shard in range(3)]
+    for each in made:
+        each.open()
+    yield made
+    for each in made:
+        each.close()
+
+
+def test_all_who_have_something_to_write_go_together(
+    writer: Writer, journals: list[PostgresqlJournal], url: str
+) -> None:
+    async def work() -> None:
+        for row in (1, 2):
+            waiting = [Waiting(journal, row) for journal in journals]
+            for each in waiting:
+                writer.soon(each)
+            writer.soon(Nothing(journals[0], 9))
+            assert [await each.end for each in waiting] == [None] * 3
+            assert writer.transactions == row
+        writer.soon(Nothing(journals[0], 9))  # alone
+        writer.soon(last := Waiting(journals[0], 3))
+        assert await last.end is None
+
+    asyncio.run(asyncio.wait_for(work(), 30))
+    rows = execute(url, "SELECT shard, row FROM nexo.payload ORDER BY row, shard")
+    assert rows == [(0, 1), (1, 1), (2, 1), (0, 2), (1, 2), (2, 2), (0, 3)]
+
+
+def test_one_who_fails_when_asked_keeps_nobody_from_writing(
+    writer: Writer, journals: list[PostgresqlJournal]
+) -> None:
+    async def work() -> list[str]:
+        raised: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: raised.append(str(context["exception"]))
+        )
+        first, last = Waiting(journals[0], 1), Waiting(journals[2], 1)
+        for each in (first, Broken(journals[1], 1), last):
+            writer.soon(each)
+        assert await first.end is None
+        assert await last.end is None
+        return raised
+
+    assert asyncio.run(asyncio.wait_for(work(), 30)) == ["a bug"]
+
+
+def test_one_who_fails_when_told_keeps_nobody_waiting(
+    writer: Writer, journals: list[PostgresqlJournal], url: str
+) -> None:
+    """What he is told is an error, though it is stored: whoever is told one loads everything."""
+
+    async def work() -> list[str]:
+        raised: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: raised.append(str(context["exception"]))
+        )
+        await write(writer, journals[0], numbered(1), long=False)
+        first, last = Waiting(journals[0], 2), Waiting(journals[2], 2)
+        for each in (first, Deaf(journals[1], 2), last):
+            writer.soon(each)
+        assert await first.end is None
+        assert isinstance(await last.end, ZeroDivisionError)
+        writer.soon(again := Waiting(journals[0], 3))
+        assert await again.end is None
+        return raised
+
+    assert asyncio.run(asyncio.wait_for(work(), 30)) == ["a bug"]
+    assert execute(url, "SELECT count(*) FROM nexo.payload WHERE row = 2") == [(3,)]
+
+
+def test_what_is_long_takes_the_others_along(
+    writer: Writer, journals: list[PostgresqlJournal]
+) -> None:
+    async def work() -> None:
+        await write(writer, journals[0], numbered(1), long=False)
+        waiting = Waiting(journals[1], 1)
+        writer.soon(waiting)
+        await write(writer, journals[0], numbered(2), long=True)
+        assert await waiting.end is None
+        assert writer.transactions == 2
+
+    asyncio.run(asyncio.wait_for(work(), 30))
+
+
+def test_an_overtaken_shard_is_taken_out_of_those_who_go_together(
+    writer: Writer, journals: list[PostgresqlJournal], url: str
+) -> None:
+    async def work() -> None:
+        await write(writer, journals[0], numbered(1), long=False)
+        execute(url, "UPDATE nexo.shard SET epoch = epoch + 1 WHERE id = 1")
+        waiting = [Waiting(journal, 2) for journal in journals]
+        for each in waiting:
+            writer.soon(each)
+        ends = [type(await each.end) for each in waiting]
+        assert ends == [type(None), Fenced, type(None)]
+
+    asyncio.run(asyncio.wait_for(work(), 30))
+    rows = execute(url, "SELECT shard FROM nexo.payload WHERE row = 2 ORDER BY shard")
+    assert rows == [(0,), (2,)]
+
+
+# -- Arrays -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

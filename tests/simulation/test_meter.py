@@ -129,7 +129,7 @@ def test_a_committer_that_forgets_to_go_on_is_found(monkeypatch: pytest.MonkeyPa
 
 def test_a_swallowed_error_in_a_commit_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The committer stays busy for ever then, and says nothing."""
-    honest, begin = Committer._collect, Committer._begin
+    honest, begin = Committer._collect, Committer.begin
 
     def broken(self: Committer) -> Any:
         if self.commits > 5:
@@ -143,7 +143,7 @@ def test_a_swallowed_error_in_a_commit_is_found(monkeypatch: pytest.MonkeyPatch)
             return
 
     monkeypatch.setattr(Committer, "_collect", broken)
-    monkeypatch.setattr(Committer, "_begin", silent)
+    monkeypatch.setattr(Committer, "begin", silent)
     assert "commits keep coming" in first_failure(SEEDS_TO_FIND_IT).text
 
 

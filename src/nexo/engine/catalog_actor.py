@@ -92,7 +92,7 @@ class CatalogRecord:
             draft.writes.append(Write(CATALOG, record))
         if self._is_ready:
             # It replaces all records of the catalog, also the one of this very commit.
-            draft.writes.append(Write(CATALOG, b"", self._encoded))
+            draft.add_snapshot(CATALOG, b"", self._encoded)
             draft.writes += [Write(CATALOG, record) for record in self._since]
             self._snapshot_bytes = len(self._encoded)
             self._record_bytes = sum(map(len, self._since))

@@ -73,23 +73,29 @@ _Future = asyncio.Future
 _Mark = tuple["Participant", Any]  # an actor, and what it settles with
 _Failed = tuple["Participant", Exception]
 _Waiter = tuple[Durable, Any, "Participant | None"]  # who waits, for what, and on whose changes
+_Round = tuple[list[_Mark], int, float]  # who settles with it, the bytes in it, when it began
+_NO_ROUND: _Round = ([], 0, 0.0)
 
 
 class Draft:
     """A commit being put together."""
 
-    __slots__ = ("dropped_owners", "dropped_rows", "rows", "snapshot_entries", "writes")
+    __slots__ = (
+        *("dropped_owners", "dropped_rows", "rows"),
+        *("snapshot_bytes", "snapshot_entries", "writes"),
+    )
 
     def __init__(self) -> None:
         self.writes: list[Write] = []
         self.rows: list[tuple[int, Batch]] = []
         self.dropped_rows: list[int] = []
         self.dropped_owners: list[int] = []
+        self.snapshot_bytes = 0  # of those that are in it
         self.snapshot_entries = limits.SNAPSHOT_STEP_ENTRIES  # that snapshots may still take down
 
-    @property
-    def snapshot_bytes(self) -> int:
-        return sum([len(each.snapshot) for each in self.writes if each.snapshot is not None])
+    def add_snapshot(self, owner: int, record: bytes, snapshot: bytes | bytearray) -> None:
+        self.snapshot_bytes += len(snapshot)
+        self.writes.append(Write(owner, record, snapshot))
 
     def lengths(self) -> tuple[int, int, int, int]:
         return (
@@ -133,11 +139,19 @@ class Participant(Protocol):
         """It is on disk."""
 
 
+class Teller(Participant, Protocol):
+    """An actor that tells what the others did, once it is on disk."""
+
+    def landed(self) -> None:
+        """A commit is on disk."""
+
+
 class Committer:
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._journal = context.journal
+        self.journal = context.journal
         self._desk = context.desk
+        self._soon = context.desk.soon
         self._dirty: list[dict[Participant, None]] = [{} for _ in RANKS]
         self._waiters: list[_Waiter] = []
         self._running_waiters: list[_Waiter] = []
@@ -145,9 +159,11 @@ class Committer:
         self._excluded: dict[Participant, NexoError] = {}  # they are being loaded anew
         self._condemned: NexoError | None = None  # why everything is given up after this commit
         self._running = False
+        self._round = _NO_ROUND  # the commit that is being written
+        self._is_long = False  # it takes its time however quick the disk is
         self._urgent = False  # something of those that are dirty must not wait
         self._stopped = False
-        self._scheduled: asyncio.Handle | None = None
+        self._is_scheduled = False
         self._lazy: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self.unsettled_bytes = 0
@@ -155,6 +171,7 @@ class Committer:
         self._room: list[_Future[None]] = []
         self._waiting_for_room = 0
         self.commits = 0
+        self.teller: Teller | None = None  # of what the commit that is being written does
         self._waiting_since_s: float | None = None  # since when something waits for a commit's end
 
     # -- For actors ---------------------------------------------------------------------------
@@ -163,7 +180,7 @@ class Committer:
         """Something of the actor changed that must be written now."""
         self._dirty[actor.rank][actor] = None
         self._urgent = True
-        if self._scheduled is None:
+        if not self._is_scheduled:
             self._schedule()
 
     def enlist_lazily(self, actor: Participant) -> None:
@@ -190,7 +207,7 @@ class Committer:
         self.unsettled_bytes += size
         self._dirty[actor.rank][actor] = None
         self._urgent = True
-        if self._scheduled is None:
+        if not self._is_scheduled:
             self._schedule()
         return self.when_durable(result, actor)
 
@@ -255,7 +272,7 @@ class Committer:
         self._urgent = False
         self._tied.clear()
         self._excluded.clear()
-        self._condemned = self._waiting_since_s = None
+        self._condemned = self._waiting_since_s = self.teller = None
         self._cancel_timers()
         waiters = self._running_waiters + self._waiters
         self._running_waiters, self._waiters = [], []
@@ -324,24 +341,63 @@ class Committer:
     # -- One round ----------------------------------------------------------------------------
 
     def _schedule(self) -> None:
-        if self._scheduled is None and not self._running and not self._stopped:
+        if not (self._is_scheduled or self._running or self._stopped):
             if self._waiting_since_s is None:
                 self._waiting_since_s = self._loop.time()
-            self._scheduled = self._loop.call_soon(self._prepare)
+            self._is_scheduled = True
+            self._soon(self)
 
     def _schedule_lazily(self) -> None:
-        if self._lazy is None and self._scheduled is None and not self._stopped:
-            self._lazy = self._loop.call_later(LAZY_COMMIT_MS / 1000, self._begin)
+        if self._lazy is None and not (self._is_scheduled or self._stopped):
+            self._lazy = self._loop.call_later(LAZY_COMMIT_MS / 1000, self._begin_lazily)
 
-    def _prepare(self) -> None:
-        """Begin one turn of the loop later: what has arrived in the meantime comes along. Over HTTP
-        it takes a turn from a request to its change."""
-        self._scheduled = self._loop.call_soon(self._begin)
+    def _begin_lazily(self) -> None:
+        self._is_scheduled = not self._stopped
+        self.begin()
 
-    def _begin(self) -> None:
-        self._cancel_timers()
-        if self._running or self._stopped or self._excluded:
-            return
+    def begin(self) -> None:
+        """Write what there is."""
+        commit = self._put_together()
+        if commit is not None:
+            self._submit(commit)
+
+    def begin_joined(self) -> Commit | None:
+        """The same for a runner that writes the commits of many together: it is given this one, and
+        tells how it ended. None: there is nothing, or it takes the usual way, as one does that is
+        long or has to wait."""
+        commit = self._put_together()
+        if commit is None or (not self._is_long and self._desk.take()):
+            return commit
+        self._submit(commit)
+        return None
+
+    def end_joined(self, sync_s: float | None, error: BaseException | None) -> None:
+        self._desk.give_back(self._ended_joined, sync_s, error)
+
+    def _ended_joined(self, sync_s: float | None, error: BaseException | None) -> None:
+        began_s = self._round[2]
+        self._end(error)
+        if sync_s is not None:
+            self._context.meters.joined(began_s, sync_s)
+
+    def _submit(self, commit: Commit) -> None:
+        self._desk.submit(Writing(self.journal, commit), self._ended, True, self._is_long)
+
+    def _ended(self, sync_s: float | None, error: BaseException | None) -> None:
+        began_s = self._round[2]
+        self._end(error)
+        if sync_s is not None:  # last: should it raise, the desk tells of it, and no more
+            self._context.meters.committed(perf_counter() - began_s, sync_s)
+
+    def _put_together(self) -> Commit | None:
+        if not self._is_scheduled:  # it was called off
+            return None
+        self._is_scheduled = False
+        if self._lazy is not None:
+            self._lazy.cancel()
+            self._lazy = None
+        if self._running or self._excluded:
+            return None
         if self._waiting_since_s is None:
             self._waiting_since_s = self._loop.time()
         self._running = True  # before: collecting one enlists another, and it is all this round
@@ -351,32 +407,28 @@ class Committer:
         if failed and any(actor in self._tied for actor, _ in failed):
             self._running = False
             self._tell_failed(failed)
-            return
+            return None
         if self._tied:
             self._tied.clear()
         round_bytes, self._next_bytes = self._next_bytes, 0
-        began_s = perf_counter()
-        commit = Commit(
-            draft.writes,
-            draft.rows,
-            self._context.rows.release_all(draft.dropped_rows),
-            draft.dropped_owners,
-        )
-
-        def done(sync_s: float | None, error: BaseException | None) -> None:
-            self._end(marks, round_bytes, error)
-            if sync_s is not None:  # last: should it raise, the desk tells of it, and no more
-                self._context.meters.committed(perf_counter() - began_s, sync_s)
-
+        self._round = marks, round_bytes, perf_counter()
+        rows, dropped_rows = draft.rows, draft.dropped_rows
+        if dropped_rows:
+            dropped_rows = self._context.rows.release_all(dropped_rows)
         if failed:
             self._tell_failed(failed)
-        if not (commit.writes or commit.rows or commit.dropped_rows or commit.dropped_owners):
-            done(None, None)
-        else:
-            size = round_bytes + draft.snapshot_bytes
-            is_large = _rows(commit) > LONG_COMMIT_ROWS or size > INLINE_COMMIT_BYTES
-            is_long = is_large or self._journal.next_is_long
-            self._desk.submit(Writing(self._journal, commit), done, True, is_long)
+        writes, dropped_owners = draft.writes, draft.dropped_owners
+        # Rows of its tables that it concerns: of payload, and a record of each owner.
+        count = len(rows) + len(dropped_rows) + len(writes) + len(dropped_owners)
+        if not count:
+            self._end(None)
+            return None
+        self._is_long = (
+            count > LONG_COMMIT_ROWS
+            or round_bytes + draft.snapshot_bytes > INLINE_COMMIT_BYTES
+            or self.journal.next_is_long
+        )
+        return Commit(writes, rows, dropped_rows, dropped_owners)
 
     def _collect(self) -> tuple[Draft, list[_Mark], list[_Failed]]:
         """Collecting a topic may bring work to the queues bound to it, and a queue to its archive
@@ -398,7 +450,8 @@ class Committer:
                         failed.append((actor, failure))
         return draft, marks, failed
 
-    def _end(self, marks: list[_Mark], round_bytes: int, error: BaseException | None) -> None:
+    def _end(self, error: BaseException | None) -> None:
+        (marks, round_bytes, _), self._round = self._round, _NO_ROUND
         self._running = False
         self._waiting_since_s = None
         if error is not None:
@@ -418,7 +471,9 @@ class Committer:
             future.answer(result)
         if self._room and self.unsettled_bytes <= limits.UNSETTLED_BYTES_MAX:
             self._wake_room()
-        self._context.topics.committed()
+        if self.teller is not None:
+            teller, self.teller = self.teller, None
+            self._context.supervisor.guard(teller, teller.landed)
         if failed:
             self._tell_failed(failed)
         if self._condemned is not None:
@@ -440,9 +495,7 @@ class Committer:
             self._running_waiters = _without(actor, self._running_waiters, told)
 
     def _cancel_timers(self) -> None:
-        if self._scheduled is not None:
-            self._scheduled.cancel()
-            self._scheduled = None
+        self._is_scheduled = False
         if self._lazy is not None:
             self._lazy.cancel()
             self._lazy = None
@@ -456,12 +509,6 @@ class Committer:
         for future in waiting:
             if not future.done():
                 future.set_result(None)
-
-
-def _rows(commit: Commit) -> int:
-    """How many rows of its tables a commit concerns: of payload, and a record of each owner."""
-    payload = len(commit.rows) + len(commit.dropped_rows)
-    return payload + len(commit.writes) + len(commit.dropped_owners)
 
 
 def _without(actor: Participant, waiters: list[_Waiter], error: NexoError) -> list[_Waiter]:

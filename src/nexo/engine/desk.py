@@ -10,13 +10,15 @@ import asyncio
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from nexo.engine.outcome import outcome_of, report
 from nexo.vocabulary.limits import DESK_TURN_CALLS, INLINE_COMMIT_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from nexo.journal.port import Commit, Journal
 
     Job = Callable[[], Any]
     Done = Callable[[Any, BaseException | None], None]
@@ -31,6 +33,29 @@ class Runner(Protocol):
         """`is_long`: it takes its time however quick the disk is."""
 
     def close(self) -> None: ...
+
+
+class Committing(Protocol):
+    """Whoever has something to write: at an engine of its own, or as one of many."""
+
+    journal: Journal
+
+    def begin(self) -> None:
+        """Write it."""
+
+    def begin_joined(self) -> Commit | None:
+        """What it is, if it is to be written with that of others; `end_joined` is told how that
+        ended."""
+
+    def end_joined(self, sync_s: float | None, error: BaseException | None) -> None: ...
+
+
+@runtime_checkable
+class JoiningRunner(Protocol):
+    """One that writes together what comes from several desks."""
+
+    def soon(self, committing: Committing) -> None:
+        """It has something to write."""
 
 
 class AdaptiveRunner:
@@ -79,6 +104,8 @@ class Desk:
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
+        # Who has something to write says so here.
+        self.soon = runner.soon if isinstance(runner, JoiningRunner) else _soon
         self._waiting: deque[tuple[Job, Done, bool]] = deque()
         self._busy = False  # a call is under way
         self._working = False  # `_work` is on the stack
@@ -95,6 +122,22 @@ class Desk:
             self._waiting.appendleft((job, done, is_long))
         else:
             self._waiting.append((job, done, is_long))
+
+    def take(self) -> bool:
+        """Whether the journal is free. It is in use then, until `give_back`."""
+        if self._busy or self._working or self._resting or self._waiting:
+            return False
+        self._busy = True
+        return True
+
+    def give_back(self, done: Done, result: Any, error: BaseException | None) -> None:
+        """The call under way has ended: tell who waits for it, and go on with the next."""
+        self._busy = False
+        _, failure = outcome_of(done, result, error)
+        if failure is not None:  # of one who waited, and no reason to keep the others waiting
+            report("the end of a call to the journal failed", failure)
+        if self._waiting and not (self._working or self._resting):
+            self._work()
 
     def call(self, job: Job, is_long: bool = False) -> asyncio.Future[Any]:
         """The same for those who await."""
@@ -139,16 +182,18 @@ class Desk:
         self._busy = True
 
         def finished(result: Any, error: BaseException | None) -> None:
-            self._busy = False
-            _, failure = outcome_of(done, result, error)
-            if failure is not None:  # of one who waited, and no reason to keep the others waiting
-                report("the end of a call to the journal failed", failure)
-            if self._waiting and not (self._working or self._resting):
-                self._work()
+            self.give_back(done, result, error)
 
         _, failure = outcome_of(self._runner.run, job, finished, is_long)
         if failure is not None:
             finished(None, failure)
+
+
+def _soon(committing: Committing) -> None:
+    """One turn of the event loop later than could be: what has arrived in the meantime comes along.
+    Over HTTP it takes a turn from a request to its change."""
+    loop = asyncio.get_running_loop()
+    loop.call_soon(loop.call_soon, committing.begin)
 
 
 def _timed(job: Job) -> tuple[Any, BaseException | None, float]:

@@ -46,6 +46,7 @@ class EventsActor(TopicActor):
     def __init__(self, context: Context, owner: int, topic: rules.Topic) -> None:
         super().__init__(context, owner, topic, EVENTS_RANK)
         self._is_of_shard = events_shard(topic.name) is not None
+        self._due_ms = EVENTS_SHARD_DUE_MS if self._is_of_shard else LAZY_COMMIT_MS
         self._told: list[Event] = []  # of the commit that is being collected or written
         self._late: list[Event] = []  # of the next one
         self._owed: list[Event] = []  # of earlier commits: true, and not told yet
@@ -57,6 +58,7 @@ class EventsActor(TopicActor):
     def tell(self, events: list[Event]) -> None:
         """A queue has done this since the last commit."""
         self._told += events
+        self._committer.teller = self
         if not self._must_wait(self._now_ms()):
             self._committer.enlist(self)
 
@@ -71,13 +73,16 @@ class EventsActor(TopicActor):
         if self._told:
             self._owed += self._told
             self._told = []
-            beyond = len(self._owed) - EVENTS_PENDING_MAX
-            if beyond > 0:  # the oldest: those who follow have the least use for them
-                del self._owed[:beyond]
-                self._context.meters.events_dropped += beyond
+            if len(self._owed) > EVENTS_PENDING_MAX:
+                self._drop_oldest()
             if self._context.refusal is None:
-                due_ms = EVENTS_SHARD_DUE_MS if self._is_of_shard else LAZY_COMMIT_MS
-                self._reminder.at(self._published_ms + due_ms)
+                self._reminder.at(self._published_ms + self._due_ms)
+
+    def _drop_oldest(self) -> None:
+        """Those who follow have the least use for them."""
+        beyond = len(self._owed) - EVENTS_PENDING_MAX
+        del self._owed[:beyond]
+        self._context.meters.events_dropped += beyond
 
     @property
     def waiting(self) -> int:

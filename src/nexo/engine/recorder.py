@@ -82,7 +82,7 @@ class Recorder(PartOf["Participant"]):
             return False
         self._snapshot, self._records, self.is_due = len(taken), 0, False
         self._weigh()
-        draft.writes.append(Write(self._owner, record, taken))
+        draft.add_snapshot(self._owner, record, taken)
         return True
 
     def _go_on(self, draft: Draft, begin: Callable[[], SnapshotInSteps]) -> bytearray | None:

@@ -158,12 +158,6 @@ class Topics:
         actor = self.actors.get(self.events_name)
         return actor.waiting if isinstance(actor, EventsActor) else 0
 
-    def committed(self) -> None:
-        """A commit is on disk."""
-        actor = self.actors.get(self.events_name)
-        if isinstance(actor, EventsActor):
-            self._context.supervisor.guard(actor, actor.landed)
-
     def check_fed(self, queues: Iterable[QueueActor]) -> None:
         """What comes in goes to queues and to their archives, or not at all: refuse it if one of
         them is out of service."""

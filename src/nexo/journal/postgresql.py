@@ -242,8 +242,9 @@ class PostgresqlJournal:
         self._found = None
         self._last_row = part.last_row
         self._numbers.update(part.numbers)
-        for owner in part.dropped_owners:
-            self._numbers.pop(owner, None)
+        if part.dropped_owners:
+            for owner in part.dropped_owners:
+                self._numbers.pop(owner, None)
 
     def _run(self, requests: list[Request], doing: str) -> None:
         """A transaction on the connection that reads. After an error nothing of it is stored, or

@@ -52,7 +52,7 @@ class Shards(Writer):
     def journal(self, shard: int) -> ShardJournal:
         return ShardJournal(self, self._url, shard, self._schema)
 
-    def run(self, job: Job, done: Done, is_long: bool) -> None:
+    def _read(self, job: Job, done: Done) -> None:
         if getattr(job, "__func__", None) is ShardJournal.tidy:
             # It looks at a flag, for each shard each second: a thread would be most of what an
             # idle node costs.
@@ -61,7 +61,7 @@ class Shards(Writer):
             except NexoError as error:
                 done(None, error)
         else:
-            super().run(job, done, is_long)
+            super()._read(job, done)
 
     def close(self) -> None:
         """One shard needs it no more; the others may."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import msgspec
+
 from nexo.journal.postgresql_pipeline import BIGINT, BYTES, INTEGER, Pipeline, Statement
 from nexo.journal.rows import encode_row, record_checksum, snapshot_checksum
 from nexo.journal.tables import ranges
@@ -24,8 +26,8 @@ _FENCE = Statement(
     "fence",
     """
     SELECT 1 / (count(*) = cardinality($1))::integer FROM (
-        SELECT 1 FROM shard JOIN unnest($1, $2) AS mine(id, epoch)
-        USING (id, epoch) FOR SHARE OF shard) AS held
+        SELECT FROM (SELECT unnest($1) AS id, unnest($2) AS epoch) AS mine
+        JOIN shard USING (id, epoch) FOR SHARE OF shard) AS held
     """,
     INTEGER,
     BIGINT,
@@ -43,12 +45,16 @@ RENEWED = Statement(
 )
 _INSERT_ROWS = Statement(
     "insert_rows",
-    "INSERT INTO payload SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7)",
+    # Not `FROM unnest($1, …)`, which would store each array once more before it is read.
+    """
+    INSERT INTO payload SELECT
+    unnest($1), unnest($2), unnest($3), unnest($4), unnest($5), unnest($6), unnest($7)
+    """,
     *(INTEGER, BIGINT, INTEGER, BIGINT, BYTES, BYTES, BYTES),
 )
 _INSERT_RECORDS = Statement(
     "insert_records",
-    "INSERT INTO record SELECT * FROM unnest($1, $2, $3, $4, $5)",
+    "INSERT INTO record SELECT unnest($1), unnest($2), unnest($3), unnest($4), unnest($5)",
     *(INTEGER, BIGINT, BIGINT, BIGINT, BYTES),
 )
 _REPLACE_SNAPSHOTS = Statement(
@@ -121,7 +127,7 @@ class Participant(Protocol):
         """What to say when the fence of its shard does not hold."""
 
 
-class Part(NamedTuple):
+class Part(msgspec.Struct, frozen=True, gc=False):
     """What a journal remembers once its part is stored."""
 
     shard: int
@@ -166,9 +172,11 @@ class Transaction:
         self, shard: int, epoch: int, commit: Commit, numbers: dict[int, int], last_row: int
     ) -> Part:
         """Put a shard's commit into it: `numbers` and `last_row` are those of the one before."""
+        self._fences.append((shard, epoch))
         stored = [(shard, *encode_row(row, batch)) for row, batch in commit.rows]
         for columns in stored:
-            last_row = max(last_row, columns[1])
+            if columns[1] > last_row:
+                last_row = columns[1]
         if commit.dropped_rows:
             dropped = set(commit.dropped_rows)
             if commit.writes:  # else it asks whether there is room, and is to be stored first
@@ -177,13 +185,8 @@ class Transaction:
             if last_row in dropped:  # no stored row says any more which number was the highest
                 self._kept.append((shard, last_row))
         self._rows += stored
-        self._fences.append((shard, epoch))
         if commit.dropped_owners:
             self._owners += [(shard, owner) for owner in commit.dropped_owners]
-        new_numbers = self._put_writes(shard, commit, numbers)
-        return Part(shard, epoch, new_numbers, last_row, commit.dropped_owners)
-
-    def _put_writes(self, shard: int, commit: Commit, numbers: dict[int, int]) -> dict[int, int]:
         found: dict[int, int] = {}
         for write in commit.writes:
             owner = write.owner
@@ -200,7 +203,7 @@ class Transaction:
             else:
                 checksum = snapshot_checksum(owner, number, write.snapshot)
                 self._snapshots.append((shard, owner, number, checksum, write.snapshot))
-        return found
+        return Part(shard, epoch, found, last_row, commit.dropped_owners)
 
     def requests(self) -> list[Request]:
         """Its statements, in order."""

@@ -192,6 +192,7 @@ CLUSTER_TOLD_MAX = 2_000  # queues that a node tells another of at once: some 1 
 CLUSTER_MOVES_KEPT = 100  # the latest moves of shards that a node remembers to tell of
 CLUSTER_SHARDS_MAX = 4_096  # each is an engine somewhere, with a row to be read every second
 CLUSTER_HASHES_MAX = 50_000  # 50 ms of them: a plan that needs more would hold up the event loop
+COMMIT_TURNS = 2  # of the event loop, from the first change to its commit: more come along
 JOINING_TURNS = 4  # of the event loop: from the end of a commit to the next of who waited for it
 POSTGRESQL_IDLE_MS = 2_000  # a node that leaves a transaction open for longer was stopped in it
 POSTGRESQL_AGAIN_S = 0.5  # many shards have lost one connection: one of them tries, not each

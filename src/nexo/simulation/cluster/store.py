@@ -13,7 +13,7 @@ from nexo.vocabulary.errors import Fenced, InvalidArgument, NexoError, NotReady
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from nexo.engine.desk import Done, Job
+    from nexo.engine.desk import Committing, Done, Job
     from nexo.journal.port import Commit, Stored, Usage
     from nexo.simulation.cluster.database import Database
     from nexo.simulation.cluster.network import Network, Place
@@ -83,19 +83,26 @@ class SimulatedShards:
     def __init__(self, store: SimulatedStore) -> None:
         self._store = store
         self._reading = asyncio.Lock()
+        self._coming: list[Committing] = []
         self._waiting: list[tuple[Writing, Done]] = []
         self._is_writing = False
         self.is_broken = False  # the connection that reads
 
     def run(self, job: Job, done: Done, is_long: bool) -> None:
-        loop = self._store.network.loop
         if isinstance(job, Writing):
             self._waiting.append((job, done))
-            if not self._is_writing:
-                self._is_writing = True
-                loop.create_task(self._write())
+            self._go_on()
         else:
-            loop.create_task(self._read(job, done))
+            self._store.network.loop.create_task(self._read(job, done))
+
+    def soon(self, committing: Committing) -> None:
+        self._coming.append(committing)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if not self._is_writing:
+            self._is_writing = True
+            self._store.network.loop.create_task(self._write())
 
     def close(self) -> None:
         """One shard needs it no more; the others may."""
@@ -116,7 +123,12 @@ class SimulatedShards:
         done(result, error)
 
     async def _write(self) -> None:
-        while self._waiting:
+        while self._coming or self._waiting:
+            coming, self._coming = self._coming, []
+            for each in coming:
+                commit = each.begin_joined()
+                if commit is not None:
+                    self._waiting.append((Writing(each.journal, commit), each.end_joined))
             calls, self._waiting = self._waiting, []
             outcomes = await self._commit([job for job, _ in calls])
             for (_, done), outcome in zip(calls, outcomes, strict=True):
