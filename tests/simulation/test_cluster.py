@@ -75,9 +75,9 @@ def test_a_lease_that_another_run_of_the_name_renews_is_found(
 ) -> None:
     """It believes to own what the present run has opened."""
 
-    def renew(self: Any) -> Any:
+    def renew(self: Any, *given: Any) -> Any:
         self._database.nodes[self._node].until_s = self._lease_end()
-        return self.read()
+        return self.read(*given)
 
     monkeypatch.setattr(SimulatedTables, "renew", renew)
     assert "broke a promise" in first_failure()
