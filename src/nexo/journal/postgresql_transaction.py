@@ -45,11 +45,9 @@ RENEWED = Statement(
 )
 _INSERT_ROWS = Statement(
     "insert_rows",
-    # Not `FROM unnest($1, …)`, which would store each array once more before it is read.
-    """
-    INSERT INTO payload SELECT
-    unnest($1), unnest($2), unnest($3), unnest($4), unnest($5), unnest($6), unnest($7)
-    """,
+    # For large payloads that is 1.5 times as fast as `SELECT unnest($1), …`, which is a little
+    # quicker for the small values of the other statements.
+    "INSERT INTO payload SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7)",
     *(INTEGER, BIGINT, INTEGER, BIGINT, BYTES, BYTES, BYTES),
 )
 _INSERT_RECORDS = Statement(
