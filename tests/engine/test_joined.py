@@ -22,9 +22,8 @@ from tests.engine.virtual_time import VirtualClock, settle
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from nexo.engine.desk import Committing
     from nexo.engine.queue_actor import QueueActor
-    from nexo.journal.port import Commit
+    from nexo.journal.port import Commit, Committing
 
 
 class Joining(HeldRunner):

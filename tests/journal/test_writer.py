@@ -322,6 +322,9 @@ class Waiting:
         self._row = row
         self.end: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
 
+    def begin(self) -> None:
+        raise AssertionError("it was not joined")
+
     def begin_joined(self) -> Commit | None:
         return numbered(self._row)
 

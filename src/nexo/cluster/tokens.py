@@ -94,9 +94,7 @@ class ClusterTokens:
         while self._node.owns(TOKENS_SHARD) or loop.time() < give_up_s:
             wanted, expected = self._wanted, version
             try:
-                version, stored = await self._hands.call(
-                    lambda tables, w=wanted, e=expected: tables.publish_tokens(w, e)  # type: ignore[misc]
-                )
+                version, stored = await self._store(wanted, expected)
             except NexoError:
                 await asyncio.sleep(_AGAIN_S)
                 continue
@@ -106,6 +104,10 @@ class ClusterTokens:
                     return
             elif version == expected:  # the shard is another's, who has not published it yet
                 await asyncio.sleep(_AGAIN_S)
+
+    async def _store(self, data: bytes, expected: int) -> tuple[int, bytes]:
+        """Unless the tables hold a later version than is expected; what they hold then."""
+        return await self._hands.call(lambda tables: tables.publish_tokens(data, expected))
 
     async def spread(self) -> None:
         """Wait until all nodes know the tokens as they are now, but no longer than a lease lasts:

@@ -18,7 +18,7 @@ from nexo.vocabulary.limits import DESK_TURN_CALLS, INLINE_COMMIT_MS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nexo.journal.port import Commit, Journal
+    from nexo.journal.port import Committing
 
     Job = Callable[[], Any]
     Done = Callable[[Any, BaseException | None], None]
@@ -33,21 +33,6 @@ class Runner(Protocol):
         """`is_long`: it takes its time however quick the disk is."""
 
     def close(self) -> None: ...
-
-
-class Committing(Protocol):
-    """Whoever has something to write: at an engine of its own, or as one of many."""
-
-    journal: Journal
-
-    def begin(self) -> None:
-        """Write it."""
-
-    def begin_joined(self) -> Commit | None:
-        """What it is, if it is to be written with that of others; `end_joined` is told how that
-        ended."""
-
-    def end_joined(self, sync_s: float | None, error: BaseException | None) -> None: ...
 
 
 @runtime_checkable

@@ -125,3 +125,19 @@ class Writing(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     def __call__(self) -> float:
         return self.journal.commit(self.commit)
+
+
+class Committing(Protocol):
+    """Whoever has something to write: to a journal of its own, or as one of many of a store."""
+
+    @property
+    def journal(self) -> Journal: ...
+
+    def begin(self) -> None:
+        """Write it."""
+
+    def begin_joined(self) -> Commit | None:
+        """What it is, if it is to be written with that of others; `end_joined` is told how that
+        ended. None: there is nothing, or it goes the usual way."""
+
+    def end_joined(self, sync_s: float | None, error: BaseException | None) -> None: ...

@@ -15,7 +15,7 @@ import asyncio
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic, perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import psycopg
 from psycopg import errors as postgresql
@@ -30,7 +30,7 @@ from nexo.vocabulary.limits import COMMIT_TURNS, POSTGRESQL_AGAIN_S
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
 
-    from nexo.journal.port import Commit
+    from nexo.journal.port import Commit, Committing
     from nexo.journal.postgresql_pipeline import Pipeline, Request, Statement
     from nexo.journal.postgresql_transaction import Lease, Part, Participant
     from nexo.journal.postgresql_watch import Ended
@@ -42,18 +42,6 @@ if TYPE_CHECKING:
 
 _CAN_WATCH = sys.platform != "win32"  # whose event loop watches no sockets of others
 _EPOCHS = "SELECT id, epoch FROM shard WHERE id = ANY(%b::integer[])"
-
-
-class Committing(Protocol):
-    """Whoever has something to write."""
-
-    journal: Any  # a participant
-
-    def begin_joined(self) -> Commit | None:
-        """What it is; None: nothing, or `run` is called for it."""
-
-    def end_joined(self, took_s: float | None, error: BaseException | None) -> None:
-        """How that ended."""
 
 
 class Writer:

@@ -13,8 +13,8 @@ from nexo.vocabulary.errors import Fenced, InvalidArgument, NexoError, NotReady
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from nexo.engine.desk import Committing, Done, Job
-    from nexo.journal.port import Commit, Stored, Usage
+    from nexo.engine.desk import Done, Job
+    from nexo.journal.port import Commit, Committing, Stored, Usage
     from nexo.simulation.cluster.database import Database
     from nexo.simulation.cluster.network import Network, Place
     from nexo.vocabulary.batch import Batch
