@@ -202,7 +202,7 @@ class Switch(asyncio.Protocol):
                 self._greet(greeting)
             self._inbox.add(self._reader.feed(data))
             if not self._inbox.is_waiting:
-                self._take_some()
+                self._inbox.take(self, self._take)
         except ProtocolError as error:
             self.end(error)
 
@@ -403,30 +403,17 @@ class Switch(asyncio.Protocol):
         )
         self.forward([frame(Kind.WELCOME, received.correlation, commands.pack(welcome))])
 
-    def _take_some(self) -> None:
-        self._inbox.take(self._take)
-        if self._inbox.is_waiting:
-            self.regulate()
-            self._loop.call_soon(self._go_on)
+    def take_more(self) -> None:
+        self._inbox.go_on(self, self._take)
 
-    def _go_on(self) -> None:
-        """Take more of what one read has brought."""
-        if not self._inbox.is_waiting:
-            return  # the connection has ended meanwhile
-        try:
-            self._take_some()
-        except ProtocolError as error:
-            self.end(error)
-        except BaseException:  # as when it happens in a read, the connection is over
-            self._inbox.clear()
-            if self.transport is not None:
-                self.transport.abort()
-            raise
-        finally:
-            if not self._inbox.is_waiting:
-                self.regulate()
-                if self.transport is None:
-                    self._lose()
+    def abort(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
+
+    def caught_up(self) -> None:
+        self.regulate()
+        if self.transport is None:
+            self._lose()
 
     def _take(self, received: Frame) -> None:
         kind, correlation, head, _ = received

@@ -121,7 +121,7 @@ class Connection(asyncio.Protocol):
                 self._take(frames[0])
             else:
                 self._inbox.add(frames)
-                self._take_some()
+                self._inbox.take(self, self._take)
         except ProtocolError as error:
             self.end(error)
         if self._flushing:
@@ -130,13 +130,13 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         self._writable = False
         self.subscriptions.pause()
-        self._regulate()
+        self.regulate()
 
     def resume_writing(self) -> None:
         self._writable = True
         self._let_go_on()
         self.subscriptions.resume()
-        self._regulate()
+        self.regulate()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
@@ -176,7 +176,7 @@ class Connection(asyncio.Protocol):
         self._asked = self._asked or correlation != 0
         self._unanswered += 1
         if self._unanswered >= RPC_REQUESTS_MAX:
-            self._regulate()
+            self.regulate()
 
         def told(result: Any, error: BaseException | None) -> None:
             self._answered()
@@ -207,7 +207,7 @@ class Connection(asyncio.Protocol):
         """Run a handler that has to wait; it replies by itself."""
         self._unanswered += 1
         if self._unanswered >= RPC_REQUESTS_MAX:
-            self._regulate()
+            self.regulate()
         task = self._loop.create_task(self._guarded(work, correlation))
         self._tasks.add(task)
         task.add_done_callback(partial(self._worked, correlation))
@@ -337,33 +337,20 @@ class Connection(asyncio.Protocol):
                 return rest
         return b""
 
-    def _take_some(self) -> None:
-        self._inbox.take(self._take)
-        if self._inbox.is_waiting:
-            self._regulate()
-            self._loop.call_soon(self._go_on)
-
-    def _go_on(self) -> None:
-        """Take more of what one read has brought."""
-        if not self._inbox.is_waiting:
-            return  # the connection has ended meanwhile
+    def take_more(self) -> None:
         self._asked = False
-        try:
-            self._take_some()
-        except ProtocolError as error:
-            self.end(error)
-        except BaseException:  # as when it happens in a read, the connection is over
-            self._inbox.clear()
-            if self._transport is not None:
-                self._transport.abort()
-            raise
-        finally:
-            if not self._inbox.is_waiting:
-                self._regulate()
-                if self._transport is None:
-                    self._lose()
+        self._inbox.go_on(self, self._take)
         if self._flushing:
             self._flush()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def caught_up(self) -> None:
+        self.regulate()
+        if self._transport is None:
+            self._lose()
 
     def _take(self, received: Frame) -> None:
         kind, correlation = received.kind, received.correlation
@@ -480,9 +467,9 @@ class Connection(asyncio.Protocol):
     def _answered(self) -> None:
         self._unanswered -= 1
         if self._unanswered == RPC_REQUESTS_MAX - 1:
-            self._regulate()
+            self.regulate()
 
-    def _regulate(self) -> None:
+    def regulate(self) -> None:
         """Read from the client only while it reads and the broker keeps up."""
         if self._transport is None:
             return
