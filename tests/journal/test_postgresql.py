@@ -22,6 +22,7 @@ from nexo.vocabulary.errors import (
     VersionMismatch,
 )
 from tests.journal.places import bodies, change
+from tests.journal.writing import execute
 from tests.postgresql import postgresql_server
 
 if TYPE_CHECKING:
@@ -42,11 +43,6 @@ def journal(url: str) -> Iterator[PostgresqlJournal]:
     made.open()
     yield made
     made.close()
-
-
-def execute(url: str, statement: str) -> None:
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(statement.encode())
 
 
 # -- The fence --------------------------------------------------------------------------------

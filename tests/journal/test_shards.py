@@ -16,6 +16,7 @@ from nexo.journal.postgresql_connection import connect_node
 from nexo.journal.postgresql_shards import ShardJournal, Shards
 from nexo.vocabulary.errors import Fenced, InvalidArgument, NotReady
 from tests.journal.places import bodies, change
+from tests.journal.writing import execute
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,12 +48,6 @@ def shards(url: str, tables: ClusterTables) -> Iterator[Shards]:
     made = Shards(url, "a", 1)
     yield made
     made.end()
-
-
-def execute(url: str, statement: str) -> list[tuple[Any, ...]]:
-    with psycopg.connect(url, autocommit=True) as connection:
-        cursor = connection.execute(statement.encode())
-        return cursor.fetchall() if cursor.description else []
 
 
 def opened(shards: Shards) -> list[ShardJournal]:

@@ -1,51 +1,27 @@
-"""Who writes to PostgreSQL: without a thread where it can be, and always all or nothing."""
+"""Those who have something to write go together, and nobody waits for one who takes his time."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
-import struct
-from collections.abc import Callable, Coroutine
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
-import uvloop
 
-from nexo.journal.port import Write, Writing
+from nexo.journal import postgresql_writer
 from nexo.journal.postgresql import PostgresqlJournal
 from nexo.journal.postgresql_connection import connect
-from nexo.journal.postgresql_pipeline import BIGINT, BYTES, INTEGER, Pipeline, Statement
-from nexo.journal.postgresql_watch import Watch
 from nexo.journal.postgresql_writer import Writer
-from nexo.vocabulary.batch import batch_of
-from nexo.vocabulary.errors import Fenced, NotReady
-from nexo.vocabulary.limits import INLINE_COMMIT_BYTES
-from tests.journal.places import bodies, change
+from nexo.vocabulary.errors import Fenced
+from nexo.vocabulary.limits import LANE_SHARDS_MIN
+from tests.journal.writing import HELD_UP, execute, numbered, write
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from nexo.journal.port import Commit
     from tests.postgresql import PostgresqlServer
-
-
-NewLoop = Callable[[], asyncio.AbstractEventLoop]
-LOOPS: list[NewLoop] = [asyncio.new_event_loop, uvloop.new_event_loop]
-HELD_UP = (
-    "SELECT pid FROM pg_stat_activity"
-    " WHERE datname = current_database() AND wait_event_type = 'Lock'"
-)
-END_OTHERS = (
-    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-)
-
-
-def run_in(new_loop: NewLoop, work: Coroutine[Any, Any, None]) -> None:
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(work)
 
 
 @pytest.fixture
@@ -55,263 +31,10 @@ def url(postgresql: PostgresqlServer) -> Iterator[str]:
 
 
 @pytest.fixture
-def journal(url: str) -> Iterator[PostgresqlJournal]:
-    made = PostgresqlJournal(url)
-    made.open()
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def writer(url: str) -> Iterator[Writer]:
     made = Writer(lambda: connect(url, "nexo"))
     yield made
     made.close()
-
-
-async def write(writer: Writer, journal: PostgresqlJournal, commit: Commit, *, long: bool) -> None:
-    end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def done(_: Any, error: BaseException | None) -> None:
-        if error is None:
-            end.set_result(None)
-        else:
-            end.set_exception(error)
-
-    writer.run(Writing(journal, commit), done, long)
-    await end
-
-
-def numbered(row: int, size: int = 1) -> Commit:
-    return change(Write(1, b"%d" % row), rows={row: batch_of([bytes([row]) * size])})
-
-
-def test_the_event_loop_writes_without_a_thread(
-    writer: Writer, journal: PostgresqlJournal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def work() -> None:
-        await write(writer, journal, numbered(1), long=False)  # connects, which may block
-        monkeypatch.setattr(writer, "_apart", None)
-        for row in range(2, 6):
-            await write(writer, journal, numbered(row), long=False)
-
-    asyncio.run(work())
-    assert journal.load(1).records == [b"1", b"2", b"3", b"4", b"5"]
-
-
-@pytest.mark.parametrize("long", [False, True])
-def test_a_commit_that_the_socket_does_not_take_at_once(
-    writer: Writer, journal: PostgresqlJournal, long: bool
-) -> None:
-    async def work() -> int:
-        await write(writer, journal, numbered(1), long=False)
-        task = asyncio.create_task(
-            write(writer, journal, numbered(2, 4 * INLINE_COMMIT_BYTES), long=long)
-        )
-        turns = 0
-        while not task.done():  # the loop goes on meanwhile
-            turns += 1
-            await asyncio.sleep(0)
-        await task
-        return turns
-
-    assert asyncio.run(work()) > 2
-    (batch,) = journal.fetch([2])
-    assert batch.bodies() == [b"\x02" * 4 * INLINE_COMMIT_BYTES]
-
-
-def test_one_who_was_overtaken_is_told_so(
-    writer: Writer, journal: PostgresqlJournal, url: str
-) -> None:
-    async def work() -> None:
-        await write(writer, journal, numbered(1), long=False)
-        execute(url, "UPDATE nexo.shard SET epoch = epoch + 1")
-        with pytest.raises(Fenced, match="another broker has taken over"):
-            await write(writer, journal, numbered(2), long=False)
-        with pytest.raises(Fenced, match="another broker has taken over"):
-            await write(writer, journal, numbered(3), long=False)
-
-    asyncio.run(work())
-    assert execute(url, "SELECT row FROM nexo.payload") == [(1,)]
-
-
-def test_who_raises_the_epoch_waits_for_a_commit_that_is_under_way(
-    writer: Writer, journal: PostgresqlJournal, url: str
-) -> None:
-    """Else it would not find what that commit writes."""
-
-    async def work() -> None:
-        await write(writer, journal, numbered(1), long=False)
-        with psycopg.connect(url) as other:
-            other.execute("LOCK TABLE nexo.payload IN ACCESS EXCLUSIVE MODE")
-            task = asyncio.create_task(write(writer, journal, numbered(2), long=False))
-            async with asyncio.timeout(30):
-                while not execute(url, HELD_UP):  # noqa: ASYNC110 - the server has no event
-                    await asyncio.sleep(0.01)
-            with pytest.raises(psycopg.errors.LockNotAvailable):
-                execute(url, "SET lock_timeout TO 100; UPDATE nexo.shard SET epoch = epoch + 1")
-            other.rollback()
-        await task
-
-    asyncio.run(work())
-    assert execute(url, "SELECT row FROM nexo.payload ORDER BY row") == [(1,), (2,)]
-    execute(url, "SET lock_timeout TO 100; UPDATE nexo.shard SET epoch = epoch + 1")
-
-
-def test_a_server_that_ends_the_connection_in_the_middle(
-    writer: Writer, journal: PostgresqlJournal, url: str
-) -> None:
-    """The commit waits for a lock, and is under way when its connection ends."""
-
-    async def work() -> None:
-        await write(writer, journal, numbered(1), long=False)
-        with psycopg.connect(url) as other:
-            other.execute("LOCK TABLE nexo.payload IN ACCESS EXCLUSIVE MODE")
-            task = asyncio.create_task(write(writer, journal, numbered(2), long=False))
-            await asyncio.sleep(0.2)
-            assert not task.done()
-            execute(
-                url,
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                " WHERE datname = current_database() AND wait_event_type = 'Lock'",
-            )
-            with pytest.raises(NotReady, match="connection to PostgreSQL is lost"):
-                await task
-        with pytest.raises(NotReady):  # until it is opened again
-            await write(writer, journal, numbered(3), long=False)
-        journal.open()
-        await write(writer, journal, numbered(3), long=False)
-
-    asyncio.run(work())
-    assert execute(url, "SELECT row FROM nexo.payload ORDER BY row") == [(1,), (3,)]
-
-
-def test_what_cannot_be_written_at_all_is_told_too(
-    writer: Writer, journal: PostgresqlJournal
-) -> None:
-    async def work() -> None:
-        await write(writer, journal, numbered(1), long=False)
-        wrong = change(Write(2**70, b"no owner has this number"))
-        with pytest.raises(Exception, match=r"argument|range|int too large"):
-            await write(writer, journal, wrong, long=False)
-        await write(writer, journal, change(Write(1, b"2"), rows={2: bodies("x")}), long=False)
-
-    asyncio.run(work())
-    assert journal.load(1).records == [b"1", b"2"]
-
-
-# -- The socket -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("new_loop", LOOPS)
-def test_a_socket_is_watched_once(
-    writer: Writer, journal: PostgresqlJournal, monkeypatch: pytest.MonkeyPatch, new_loop: NewLoop
-) -> None:
-    watched: list[int] = []
-    honest = os.dup
-
-    def dup(descriptor: int) -> int:
-        watched.append(descriptor)
-        return honest(descriptor)
-
-    monkeypatch.setattr(os, "dup", dup)
-
-    async def work() -> None:
-        await write(writer, journal, numbered(1), long=False)
-        for row in range(2, 6):
-            await write(writer, journal, numbered(row), long=False)
-
-    run_in(new_loop, work())
-    assert len(watched) == 1
-
-
-@pytest.mark.parametrize("new_loop", LOOPS)
-def test_a_connection_that_ended_between_two_commits(
-    writer: Writer,
-    journal: PostgresqlJournal,
-    url: str,
-    new_loop: NewLoop,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    told: list[Watch] = []
-    news = asyncio.Event()
-    honest = Watch._ready
-
-    def ready(watch: Watch) -> None:
-        told.append(watch)
-        news.set()
-        honest(watch)
-
-    monkeypatch.setattr(Watch, "_ready", ready)
-
-    async def work() -> None:
-        await write(writer, journal, numbered(1), long=False)
-        await write(writer, journal, numbered(2), long=False)
-        told.clear()
-        news.clear()
-        execute(url, END_OTHERS)
-        await news.wait()
-        for _ in range(100):
-            await asyncio.sleep(0)
-        assert len(told) < 5, "the event loop is told again and again"
-        with pytest.raises(NotReady, match="connection to PostgreSQL is lost"):
-            await write(writer, journal, numbered(3), long=False)
-        journal.open()
-        await write(writer, journal, numbered(3), long=False)
-
-    run_in(new_loop, asyncio.wait_for(work(), 30))
-    assert execute(url, "SELECT row FROM nexo.payload ORDER BY row") == [(1,), (2,), (3,)]
-
-
-@pytest.mark.parametrize("new_loop", LOOPS)
-@pytest.mark.parametrize("is_reset", [False, True])
-def test_a_socket_with_something_behind_the_answer_is_watched_anew(
-    new_loop: NewLoop, is_reset: bool
-) -> None:
-    """An event loop may have told of the end of a connection together with the answer."""
-
-    async def work() -> None:
-        ours, theirs = socket.create_connection(listening.getsockname()), listening.accept()[0]
-        pipeline = OneByte(ours)
-        watch = Watch(pipeline)  # type: ignore[arg-type]
-        loop = asyncio.get_running_loop()
-        for _ in range(2):
-            ended: asyncio.Future[Any] = loop.create_future()
-            watch.wait(ended.set_result)
-            theirs.send(b"x")
-            assert await ended is None
-            assert watch.is_of(loop)
-        ended = loop.create_future()
-        watch.wait(ended.set_result)
-        if is_reset:
-            theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        theirs.send(b"x")
-        theirs.close()
-        assert isinstance(await ended, psycopg.Error | None)
-        assert not watch.is_of(loop)
-        ours.close()
-
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        run_in(new_loop, asyncio.wait_for(work(), 30))
-
-
-class OneByte:
-    """A pipeline whose answers are one byte long."""
-
-    is_sent = True
-
-    def __init__(self, connected: socket.socket) -> None:
-        self._connected = connected
-        self.socket = connected.fileno()
-
-    def advance(self) -> bool:
-        try:
-            return self._connected.recv(1) == b"x"
-        except OSError as error:
-            raise psycopg.OperationalError(str(error)) from error
-
-
-# -- Commits of many together -----------------------------------------------------------------
 
 
 class Waiting:
@@ -420,16 +143,208 @@ def test_one_who_fails_when_told_keeps_nobody_waiting(
     assert execute(url, "SELECT count(*) FROM nexo.payload WHERE row = 2") == [(3,)]
 
 
-def test_what_is_long_takes_the_others_along(
-    writer: Writer, journals: list[PostgresqlJournal]
+@contextlib.contextmanager
+def held(url: str, shards: str) -> Iterator[None]:
+    """Whoever commits to these shards waits."""
+    with psycopg.connect(url) as other:
+        other.execute(f"SELECT FROM nexo.shard WHERE {shards} FOR UPDATE".encode())
+        yield
+        other.rollback()
+
+
+async def began(url: str, transactions: int = 1) -> None:
+    """Until that many wait for a lock."""
+    async with asyncio.timeout(30):
+        while len(execute(url, HELD_UP)) < transactions:  # noqa: ASYNC110 - the server has no event
+            await asyncio.sleep(0.01)
+
+
+def test_what_is_long_keeps_nobody_waiting(
+    writer: Writer, journals: list[PostgresqlJournal], url: str
 ) -> None:
     async def work() -> None:
         await write(writer, journals[0], numbered(1), long=False)
-        waiting = Waiting(journals[1], 1)
-        writer.soon(waiting)
-        await write(writer, journals[0], numbered(2), long=True)
+        with held(url, "id = 0"):
+            long = asyncio.create_task(write(writer, journals[0], numbered(2), long=True))
+            await began(url)
+            for row in range(1, 4):
+                writer.soon(waiting := Waiting(journals[1], row))
+                assert await waiting.end is None
+            await write(writer, journals[1], numbered(4), long=False)
+            assert not long.done()
+        await long
+        writer.soon(waiting := Waiting(journals[0], 3))
         assert await waiting.end is None
-        assert writer.transactions == 2
+
+    asyncio.run(asyncio.wait_for(work(), 30))
+
+
+def test_what_is_long_leaves_a_lane_to_the_others(
+    writer: Writer, journals: list[PostgresqlJournal], url: str
+) -> None:
+    async def work() -> None:
+        with held(url, "id = 0"):
+            first = asyncio.create_task(write(writer, journals[0], numbered(1), long=True))
+            await began(url)
+            second = asyncio.create_task(write(writer, journals[1], numbered(1), long=True))
+            await write(writer, journals[2], numbered(1), long=False)
+            assert not first.done()
+            assert not second.done()
+        await first
+        await second
+
+    asyncio.run(asyncio.wait_for(work(), 30))
+
+
+def slow_thread(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """What takes a thread in the first lane takes until this is set."""
+    lane, gate = writer._lanes[0], asyncio.Event()
+    apart = lane._apart
+
+    async def wait(job: Callable[[], Any]) -> Any:
+        await gate.wait()
+        return await apart(job)
+
+    monkeypatch.setattr(lane, "_apart", wait)
+    return gate
+
+
+def test_a_connection_that_is_made_slowly_keeps_nobody_waiting(
+    writer: Writer, journals: list[PostgresqlJournal], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        gate = slow_thread(writer, monkeypatch)
+        writer.soon(first := Waiting(journals[0], 1))
+        await asyncio.sleep(0.05)
+        writer.soon(second := Waiting(journals[1], 1))
+        assert await second.end is None
+        assert not first.end.done()
+        gate.set()
+        assert await first.end is None
+
+    asyncio.run(asyncio.wait_for(work(), 30))
+
+
+@pytest.fixture
+def many(url: str) -> Iterator[list[PostgresqlJournal]]:
+    made = [PostgresqlJournal(url, shard=shard) for shard in range(2 * LANE_SHARDS_MIN)]
+    for each in made:
+        each.open()
+    yield made
+    for each in made:
+        each.close()
+
+
+async def lanes_open(writer: Writer, journals: list[PostgresqlJournal]) -> None:
+    """Both have their connection, which takes a thread."""
+    waiting = [Waiting(journal, 1) for journal in journals]
+    for each in waiting:
+        writer.soon(each)
+    for each in waiting:
+        assert await each.end is None
+    assert writer.transactions == 2
+
+
+def test_many_go_in_two_halves_at_once(
+    writer: Writer, many: list[PostgresqlJournal], url: str
+) -> None:
+    async def work() -> None:
+        await lanes_open(writer, many)
+        waiting = [Waiting(journal, 2) for journal in many]
+        with held(url, "id = 0"):
+            for each in waiting:
+                writer.soon(each)
+            for each in waiting[LANE_SHARDS_MIN:]:
+                assert await each.end is None
+            assert not any(each.end.done() for each in waiting[:LANE_SHARDS_MIN])
+            again = [Waiting(journal, 3) for journal in many[LANE_SHARDS_MIN:]]
+            for each in again:  # as many as make it worth while: beside those that wait
+                writer.soon(each)
+            for each in again:
+                assert await each.end is None
+        for each in waiting[:LANE_SHARDS_MIN]:
+            assert await each.end is None
+        assert writer.transactions == 5
+
+    asyncio.run(asyncio.wait_for(work(), 30))
+    assert execute(url, "SELECT count(*) FROM nexo.payload WHERE row = 2") == [(len(many),)]
+
+
+def test_few_wait_for_those_before_them_and_go_together(
+    writer: Writer, many: list[PostgresqlJournal], url: str
+) -> None:
+    async def work() -> None:
+        await lanes_open(writer, many)
+        waiting = [Waiting(journal, 2) for journal in many]
+        with held(url, "id = 0"):
+            for each in waiting:
+                writer.soon(each)
+            for each in waiting[LANE_SHARDS_MIN:]:
+                assert await each.end is None
+            few = [Waiting(journal, 3) for journal in many[LANE_SHARDS_MIN + 1 :]]
+            for each in few:
+                writer.soon(each)
+            await asyncio.sleep(0.05)
+            assert not any(each.end.done() for each in few)
+        for each in waiting + few:
+            assert await each.end is None
+        assert writer.transactions == 5
+
+    asyncio.run(asyncio.wait_for(work(), 30))
+
+
+def test_what_is_tried_again_keeps_nobody_waiting(
+    writer: Writer,
+    many: list[PostgresqlJournal],
+    url: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def work() -> None:
+        await lanes_open(writer, many)
+        gate = slow_thread(writer, monkeypatch)
+        execute(url, "UPDATE nexo.shard SET epoch = epoch + 1 WHERE id = 0")
+        writer.soon(first := Waiting(many[0], 2))
+        await asyncio.sleep(0.05)
+        writer.soon(second := Waiting(many[1], 2))
+        assert await second.end is None
+        assert not first.end.done()
+        gate.set()
+        assert isinstance(await first.end, Fenced)
+
+    asyncio.run(asyncio.wait_for(work(), 30))
+
+
+def test_while_the_server_is_slow_all_go_together(
+    writer: Writer, many: list[PostgresqlJournal], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        await lanes_open(writer, many)
+        waiting = [Waiting(journal, 2) for journal in many]
+        monkeypatch.setattr(postgresql_writer, "LANE_QUICK_MS", 0.0)
+        for each in waiting:
+            writer.soon(each)
+        for each in waiting:
+            assert await each.end is None
+        assert writer.transactions == 3
+
+    asyncio.run(asyncio.wait_for(work(), 30))
+
+
+def test_the_writer_learns_that_the_server_is_slow(
+    writer: Writer, many: list[PostgresqlJournal], url: str
+) -> None:
+    async def work() -> None:
+        await lanes_open(writer, many)
+        with held(url, "id = 0"):
+            writer.soon(slow := Waiting(many[0], 2))
+            await asyncio.sleep(0.1)
+        assert await slow.end is None
+        waiting = [Waiting(journal, 3) for journal in many]
+        for each in waiting:
+            writer.soon(each)
+        for each in waiting:
+            assert await each.end is None
+        assert writer.transactions == 4
 
     asyncio.run(asyncio.wait_for(work(), 30))
 
@@ -449,33 +364,3 @@ def test_an_overtaken_shard_is_taken_out_of_those_who_go_together(
     asyncio.run(asyncio.wait_for(work(), 30))
     rows = execute(url, "SELECT shard FROM nexo.payload WHERE row = 2 ORDER BY shard")
     assert rows == [(0,), (2,)]
-
-
-# -- Arrays -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("column", "values"),
-    [
-        (INTEGER, [0, 1, -1, 2**31 - 1, -(2**31)]),
-        (BIGINT, [0, 1, -1, 2**63 - 1, -(2**63)]),
-        (BYTES, [b"", None, b"\x00\xff", b"x" * 70_000, None]),
-        (BYTES, [b"one"]),
-    ],
-)
-def test_arrays_arrive_as_they_were(
-    postgresql: PostgresqlServer, column: Any, values: list[Any]
-) -> None:
-    types = {INTEGER: "integer", BIGINT: "bigint", BYTES: "bytea"}
-    with psycopg.connect(postgresql.url, autocommit=True) as connection:
-        connection.execute(f"CREATE TEMP TABLE got (at serial, value {types[column]})".encode())
-        insert = Statement("got", "INSERT INTO got (value) SELECT * FROM unnest($1)", column)
-        Pipeline(connection, [insert]).run([(insert, [(value,) for value in values])])
-        found = connection.execute("SELECT value FROM got ORDER BY at", binary=True).fetchall()
-    assert [value for (value,) in found] == values
-
-
-def execute(url: str, statement: str) -> list[tuple[Any, ...]]:
-    with psycopg.connect(url, autocommit=True) as connection:
-        cursor = connection.execute(statement.encode())
-        return cursor.fetchall() if cursor.description else []

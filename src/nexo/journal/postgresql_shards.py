@@ -14,15 +14,17 @@ from psycopg import errors as postgresql
 
 from nexo.journal.postgresql import PostgresqlJournal
 from nexo.journal.postgresql_connection import connect_node
+from nexo.journal.postgresql_lane import Link
 from nexo.journal.postgresql_transaction import RENEWED, Lease
-from nexo.journal.postgresql_writer import Link, Writer
+from nexo.journal.postgresql_writer import Writer
 from nexo.vocabulary.errors import Fenced, NexoError, NotReady
 from nexo.vocabulary.limits import JOINING_TURNS
 
 if TYPE_CHECKING:
     from nexo.journal.postgresql_connection import Connection
+    from nexo.journal.postgresql_lane import Done
     from nexo.journal.postgresql_pipeline import Pipeline
-    from nexo.journal.postgresql_writer import Done, Job
+    from nexo.journal.postgresql_writer import Job
 
 _ROWS = "SELECT row FROM payload WHERE shard = %b"
 _RAISE_EPOCH = """
