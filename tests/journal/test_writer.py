@@ -14,7 +14,7 @@ from nexo.journal.postgresql import PostgresqlJournal
 from nexo.journal.postgresql_connection import connect
 from nexo.journal.postgresql_writer import Writer
 from nexo.vocabulary.errors import Fenced
-from nexo.vocabulary.limits import LANE_SHARDS_MIN
+from nexo.vocabulary.limits import TRACK_SHARDS_MIN
 from tests.journal.writing import HELD_UP, execute, numbered, write
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def test_what_is_long_keeps_nobody_waiting(
     asyncio.run(asyncio.wait_for(work(), 30))
 
 
-def test_what_is_long_leaves_a_lane_to_the_others(
+def test_what_is_long_leaves_a_track_to_the_others(
     writer: Writer, journals: list[PostgresqlJournal], url: str
 ) -> None:
     async def work() -> None:
@@ -197,15 +197,15 @@ def test_what_is_long_leaves_a_lane_to_the_others(
 
 
 def slow_thread(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
-    """What takes a thread in the first lane takes until this is set."""
-    lane, gate = writer._lanes[0], asyncio.Event()
-    apart = lane._apart
+    """What takes a thread in the first track takes until this is set."""
+    track, gate = writer._tracks[0], asyncio.Event()
+    apart = track._apart
 
     async def wait(job: Callable[[], Any]) -> Any:
         await gate.wait()
         return await apart(job)
 
-    monkeypatch.setattr(lane, "_apart", wait)
+    monkeypatch.setattr(track, "_apart", wait)
     return gate
 
 
@@ -227,7 +227,7 @@ def test_a_connection_that_is_made_slowly_keeps_nobody_waiting(
 
 @pytest.fixture
 def many(url: str) -> Iterator[list[PostgresqlJournal]]:
-    made = [PostgresqlJournal(url, shard=shard) for shard in range(2 * LANE_SHARDS_MIN)]
+    made = [PostgresqlJournal(url, shard=shard) for shard in range(2 * TRACK_SHARDS_MIN)]
     for each in made:
         each.open()
     yield made
@@ -235,7 +235,7 @@ def many(url: str) -> Iterator[list[PostgresqlJournal]]:
         each.close()
 
 
-async def lanes_open(writer: Writer, journals: list[PostgresqlJournal]) -> None:
+async def tracks_open(writer: Writer, journals: list[PostgresqlJournal]) -> None:
     """Both have their connection, which takes a thread."""
     waiting = [Waiting(journal, 1) for journal in journals]
     for each in waiting:
@@ -249,20 +249,20 @@ def test_many_go_in_two_halves_at_once(
     writer: Writer, many: list[PostgresqlJournal], url: str
 ) -> None:
     async def work() -> None:
-        await lanes_open(writer, many)
+        await tracks_open(writer, many)
         waiting = [Waiting(journal, 2) for journal in many]
         with held(url, "id = 0"):
             for each in waiting:
                 writer.soon(each)
-            for each in waiting[LANE_SHARDS_MIN:]:
+            for each in waiting[TRACK_SHARDS_MIN:]:
                 assert await each.end is None
-            assert not any(each.end.done() for each in waiting[:LANE_SHARDS_MIN])
-            again = [Waiting(journal, 3) for journal in many[LANE_SHARDS_MIN:]]
+            assert not any(each.end.done() for each in waiting[:TRACK_SHARDS_MIN])
+            again = [Waiting(journal, 3) for journal in many[TRACK_SHARDS_MIN:]]
             for each in again:  # as many as make it worth while: beside those that wait
                 writer.soon(each)
             for each in again:
                 assert await each.end is None
-        for each in waiting[:LANE_SHARDS_MIN]:
+        for each in waiting[:TRACK_SHARDS_MIN]:
             assert await each.end is None
         assert writer.transactions == 5
 
@@ -274,14 +274,14 @@ def test_few_wait_for_those_before_them_and_go_together(
     writer: Writer, many: list[PostgresqlJournal], url: str
 ) -> None:
     async def work() -> None:
-        await lanes_open(writer, many)
+        await tracks_open(writer, many)
         waiting = [Waiting(journal, 2) for journal in many]
         with held(url, "id = 0"):
             for each in waiting:
                 writer.soon(each)
-            for each in waiting[LANE_SHARDS_MIN:]:
+            for each in waiting[TRACK_SHARDS_MIN:]:
                 assert await each.end is None
-            few = [Waiting(journal, 3) for journal in many[LANE_SHARDS_MIN + 1 :]]
+            few = [Waiting(journal, 3) for journal in many[TRACK_SHARDS_MIN + 1 :]]
             for each in few:
                 writer.soon(each)
             await asyncio.sleep(0.05)
@@ -300,7 +300,7 @@ def test_what_is_tried_again_keeps_nobody_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def work() -> None:
-        await lanes_open(writer, many)
+        await tracks_open(writer, many)
         gate = slow_thread(writer, monkeypatch)
         execute(url, "UPDATE nexo.shard SET epoch = epoch + 1 WHERE id = 0")
         writer.soon(first := Waiting(many[0], 2))
@@ -318,9 +318,9 @@ def test_while_the_server_is_slow_all_go_together(
     writer: Writer, many: list[PostgresqlJournal], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work() -> None:
-        await lanes_open(writer, many)
+        await tracks_open(writer, many)
         waiting = [Waiting(journal, 2) for journal in many]
-        monkeypatch.setattr(postgresql_writer, "LANE_QUICK_MS", 0.0)
+        monkeypatch.setattr(postgresql_writer, "TRACK_QUICK_MS", 0.0)
         for each in waiting:
             writer.soon(each)
         for each in waiting:
@@ -334,7 +334,7 @@ def test_the_writer_learns_that_the_server_is_slow(
     writer: Writer, many: list[PostgresqlJournal], url: str
 ) -> None:
     async def work() -> None:
-        await lanes_open(writer, many)
+        await tracks_open(writer, many)
         with held(url, "id = 0"):
             writer.soon(slow := Waiting(many[0], 2))
             await asyncio.sleep(0.1)

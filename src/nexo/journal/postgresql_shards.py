@@ -1,6 +1,6 @@
-"""The journals of many shards in one PostgreSQL, for one node: they share two connections, one
-that writes (`Writer`: what waited while one transaction ran is the next one, of all shards
-together, each with its fence) and one that opens shards and reads.
+"""The journals of many shards in one PostgreSQL, for one node: they share the connections of one
+`Writer` (what waited while one transaction ran is the next one, of all shards together, each with
+its fence) and one that opens shards and reads.
 
 Only who owns a shard, by the table `owner`, may open it; opening raises its epoch.
 """
@@ -14,7 +14,7 @@ from psycopg import errors as postgresql
 
 from nexo.journal.postgresql import PostgresqlJournal
 from nexo.journal.postgresql_connection import connect_node
-from nexo.journal.postgresql_lane import Link
+from nexo.journal.postgresql_track import Link
 from nexo.journal.postgresql_transaction import RENEWED, Lease
 from nexo.journal.postgresql_writer import Writer
 from nexo.vocabulary.errors import Fenced, NexoError, NotReady
@@ -22,8 +22,8 @@ from nexo.vocabulary.limits import JOINING_TURNS
 
 if TYPE_CHECKING:
     from nexo.journal.postgresql_connection import Connection
-    from nexo.journal.postgresql_lane import Done
     from nexo.journal.postgresql_pipeline import Pipeline
+    from nexo.journal.postgresql_track import Done
     from nexo.journal.postgresql_writer import Job
 
 _ROWS = "SELECT row FROM payload WHERE shard = %b"

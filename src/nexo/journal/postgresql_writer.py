@@ -1,9 +1,9 @@
 """Who writes to PostgreSQL, for one journal or for many: what waited while one transaction ran is
 the next one, of all of them together.
 
-There are two lanes to write in. Most of the time one is used, because one transaction of all shards
-costs less than one of each. The other is for two cases. What is long, and what is tried again, has
-a lane to itself: it keeps nobody else waiting. And while the server is quick, many shards go in two
+There are two tracks to write on. Most of the time one is used: one transaction of all shards costs
+less than one of each. The other is for two cases. What is long, and what is tried again, has a
+track to itself, and keeps nobody else waiting. And while the server is quick, many shards go in two
 halves: the event loop puts the one together while the server writes the other.
 
 Another thread reads: a shard that is being loaded keeps nobody from writing.
@@ -20,22 +20,22 @@ from psycopg import errors as postgresql
 
 from nexo.journal.port import Writing
 from nexo.journal.postgresql_connection import translate
-from nexo.journal.postgresql_lane import Lane, Link
+from nexo.journal.postgresql_track import Link, Track
 from nexo.journal.postgresql_transaction import Transaction
-from nexo.vocabulary.limits import COMMIT_TURNS, LANE_QUICK_MS, LANE_SHARDS_MIN
+from nexo.vocabulary.limits import COMMIT_TURNS, TRACK_QUICK_MS, TRACK_SHARDS_MIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from nexo.journal.port import Committing
     from nexo.journal.postgresql_connection import Connection
-    from nexo.journal.postgresql_lane import Call, Done
     from nexo.journal.postgresql_pipeline import Statement
+    from nexo.journal.postgresql_track import Call, Done
     from nexo.journal.postgresql_transaction import Lease, Part, Participant
 
     Job = Callable[[], Any]
 
-_LANES = 2
+_TRACKS = 2
 _WEIGHT = 0.2  # of the latest transaction in the moving average
 
 
@@ -51,9 +51,11 @@ class Writer:
     ) -> None:
         self.lease: Lease | None = None  # of a node: all that is written is written under it
         self._turns = turns
-        self._threads = ThreadPoolExecutor(_LANES, thread_name_prefix="nexo-writer")
+        self._threads = ThreadPoolExecutor(_TRACKS, thread_name_prefix="nexo-writer")
         self._reads = ThreadPoolExecutor(1, thread_name_prefix="nexo-reader")
-        self._lanes = [Lane(Link(connect, *more), self._threads, self._news) for _ in range(_LANES)]
+        self._tracks = [
+            Track(Link(connect, *more), self._threads, self._news) for _ in range(_TRACKS)
+        ]
         self._coming: list[Committing] = []
         self._waiting: list[Call] = []
         self._long: list[Call] = []  # those that take their time
@@ -88,17 +90,17 @@ class Writer:
         """Let go of everything, once what waits is done. May block."""
         self._threads.shutdown()
         self._reads.shutdown()
-        for lane in self._lanes:
-            lane.link.drop()
+        for track in self._tracks:
+            track.link.drop()
 
     @property
     def transactions(self) -> int:
         """How many were written."""
-        return sum(lane.transactions for lane in self._lanes)
+        return sum(track.transactions for track in self._tracks)
 
     def commit_all(self, jobs: Iterable[Writing]) -> None:
         """All of them in one transaction, or none: for who has the store to itself. May block."""
-        transaction, link = Transaction(), self._lanes[0].link
+        transaction, link = Transaction(), self._tracks[0].link
         parts: list[tuple[Participant, Part]] = []
         for job in jobs:
             journal = cast("Participant", job.journal)
@@ -127,23 +129,23 @@ class Writer:
             self._begin()
 
     def _begin(self) -> None:
-        """Write what there is in a lane that is free, if it is not to wait for the other."""
-        free = [lane for lane in self._lanes if lane.is_free]
+        """Write what there is on a track that is free, if it is not to wait for the other."""
+        free = [track for track in self._tracks if track.is_free]
         if not free:
             return
         if self._long and not self._is_apart:
             calls, self._long = self._long, []
             free[0].write(calls, self.lease, is_long=True)
             return
-        is_many = self._is_quick and len(self._coming) >= LANE_SHARDS_MIN
-        if len(free) == _LANES or self._is_apart or is_many:
+        is_many = self._is_quick and len(self._coming) >= TRACK_SHARDS_MIN
+        if len(free) == _TRACKS or self._is_apart or is_many:
             self._join(free)
 
-    def _join(self, free: list[Lane]) -> None:
-        """Everything that waits is one transaction; of many who come, if both lanes are free, half.
-        If one of them fails, the others come with the next."""
+    def _join(self, free: list[Track]) -> None:
+        """Everything that waits is one transaction; of many who come half, if both tracks are free.
+        Should one of them fail, the others come with the next."""
         count, half = len(self._coming), len(self._coming) // 2
-        if half >= LANE_SHARDS_MIN and len(free) == _LANES and self._is_quick:
+        if half >= TRACK_SHARDS_MIN and len(free) == _TRACKS and self._is_quick:
             count = half
         coming, self._coming = iter(self._coming[:count]), self._coming[count:]
         try:
@@ -162,11 +164,11 @@ class Writer:
                 self._is_seen_to = self._is_counting or not self._is_apart
 
     def _go_on(self, turns: int) -> None:
-        """Begin the next, as soon as there is a lane for it."""
+        """Begin the next, as soon as there is a track for it."""
         if self._is_counting:
             return
-        free = sum(lane.is_free for lane in self._lanes)
-        if free == _LANES or (free and self._is_apart):
+        free = sum(track.is_free for track in self._tracks)
+        if free == _TRACKS or (free and self._is_apart):
             if self._coming or self._waiting or (self._long and not self._is_apart):
                 self._begin_soon(turns)
             else:
@@ -175,7 +177,7 @@ class Writer:
             self._begin_soon(turns)
 
     def _news(self, took_s: float | None) -> None:
-        """A lane is free again, or not to be waited for."""
+        """A track is free again, or not to be waited for."""
         if took_s is not None:
             self._average_ms += _WEIGHT * (took_s * 1000 - self._average_ms)
         self._go_on(self._turns)
@@ -183,12 +185,12 @@ class Writer:
     @property
     def _is_quick(self) -> bool:
         """Whether it takes the server less time to write than the event loop to tell it what."""
-        return self._average_ms < LANE_QUICK_MS
+        return self._average_ms < TRACK_QUICK_MS
 
     @property
     def _is_apart(self) -> bool:
-        """Whether one of the lanes is taken by something that nobody should wait for."""
-        return any(lane.is_apart for lane in self._lanes)
+        """Whether one of the tracks is taken by something that nobody should wait for."""
+        return any(track.is_apart for track in self._tracks)
 
 
 def _tell_one(finished: asyncio.Future[Any], done: Done) -> None:

@@ -41,8 +41,8 @@ _CAN_WATCH = sys.platform != "win32"  # whose event loop watches no sockets of o
 _EPOCHS = "SELECT id, epoch FROM shard WHERE id = ANY(%b::integer[])"
 
 
-class Lane:
-    """`news` is called when the lane is free again, with the seconds that the event loop and the
+class Track:
+    """`news` is called when the track is free again, with the seconds that the event loop and the
     server took, if no thread had to see to it; and when one has to."""
 
     def __init__(self, link: Link, threads: Executor, news: Callable[[float | None], None]) -> None:

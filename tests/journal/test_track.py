@@ -16,8 +16,8 @@ import uvloop
 from nexo.journal.port import Write
 from nexo.journal.postgresql import PostgresqlJournal
 from nexo.journal.postgresql_connection import connect
-from nexo.journal.postgresql_lane import Lane
 from nexo.journal.postgresql_pipeline import BIGINT, BYTES, INTEGER, Pipeline, Statement
+from nexo.journal.postgresql_track import Track
 from nexo.journal.postgresql_watch import Watch
 from nexo.journal.postgresql_writer import Writer
 from nexo.vocabulary.errors import Fenced, NotReady
@@ -66,7 +66,7 @@ def test_the_event_loop_writes_without_a_thread(
 ) -> None:
     async def work() -> None:
         await write(writer, journal, numbered(1), long=False)  # connects, which may block
-        monkeypatch.setattr(Lane, "_apart", None)
+        monkeypatch.setattr(Track, "_apart", None)
         for row in range(2, 6):
             await write(writer, journal, numbered(row), long=False)
 
