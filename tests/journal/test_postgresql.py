@@ -238,6 +238,11 @@ def test_a_commit_waits_for_the_disk_whatever_the_database_says(url: str) -> Non
     journal.close()
 
 
+def test_no_statement_is_compiled(journal: PostgresqlJournal) -> None:
+    """It takes the servers that do a hundred times as long as the statement itself."""
+    assert journal._open_connection().execute("SHOW jit").fetchone() == ("off",)
+
+
 @pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
 def test_any_encoding_of_the_database_will_do(url: str, encoding: str) -> None:
     """SQL_ASCII is what `initdb` chooses where no language is set."""

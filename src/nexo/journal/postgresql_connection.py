@@ -180,6 +180,9 @@ _WANTED: tuple[tuple[str, Any], ...] = (
     ("enable_seqscan", "off"),
     ("enable_hashjoin", "off"),
     ("enable_mergejoin", "off"),
+    # Before version 18 a scan that is off and yet needed, for want of an index, counts as so costly
+    # that the server compiles the statement each time: a push took 38 ms instead of 0.3.
+    ("jit", "off"),
 )
 
 
