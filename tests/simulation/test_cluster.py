@@ -134,7 +134,7 @@ def test_an_owner_that_does_not_notice_that_another_had_its_shard_is_found(
         return found._replace(epochs=dict.fromkeys(found.epochs, 0))
 
     monkeypatch.setattr(SimulatedTables, "read", read)
-    assert "broke a promise" in first_failure(300)
+    assert "broke a promise" in first_failure(1_360)
 
 
 def test_a_transfer_that_is_acked_before_it_is_stored_is_found(

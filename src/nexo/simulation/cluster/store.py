@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 Outcome = tuple[Any, Exception | None]
 
+_TRACKS = 2  # as a writer has them
+
 
 class SimulatedStore:
     def __init__(
@@ -78,14 +80,14 @@ class SimulatedConnection:
 
 class SimulatedShards:
     """Runs the calls to the journals of all shards of a node: what waited while one transaction ran
-    is the next one, each part with its fence."""
+    is the next one, each part with its fence. Two may be under way, of different shards."""
 
     def __init__(self, store: SimulatedStore) -> None:
         self._store = store
         self._reading = asyncio.Lock()
         self._coming: list[Committing] = []
         self._waiting: list[tuple[Writing, Done]] = []
-        self._is_writing = False
+        self._writing = 0  # how many transactions are under way
         self.is_broken = False  # the connection that reads
 
     def run(self, job: Job, done: Done, is_long: bool) -> None:
@@ -100,8 +102,8 @@ class SimulatedShards:
         self._go_on()
 
     def _go_on(self) -> None:
-        if not self._is_writing:
-            self._is_writing = True
+        if self._writing < _TRACKS:
+            self._writing += 1
             self._store.network.loop.create_task(self._write())
 
     def close(self) -> None:
@@ -124,7 +126,10 @@ class SimulatedShards:
 
     async def _write(self) -> None:
         while self._coming or self._waiting:
-            coming, self._coming = self._coming, []
+            half = (len(self._coming) + 1) // 2  # some for the other
+            coming, self._coming = self._coming[:half], self._coming[half:]
+            if self._coming:
+                self._go_on()
             for each in coming:
                 commit = each.begin_joined()
                 if commit is not None:
@@ -133,7 +138,7 @@ class SimulatedShards:
             outcomes = await self._commit([job for job, _ in calls])
             for (_, done), outcome in zip(calls, outcomes, strict=True):
                 done(*outcome)
-        self._is_writing = False
+        self._writing -= 1
 
     async def _commit(self, jobs: list[Writing]) -> list[Outcome]:
         """All of them in one transaction; each has its outcome."""

@@ -29,6 +29,7 @@ logging.getLogger("nexo.cluster").addHandler(logging.NullHandler())  # the histo
 
 _REST_S = 60  # by then a healed cluster has come to rest
 _DRAIN_S = 120
+_END_S = 300  # after all work: some 30 are usual
 _STEPS_PER_CHECK = 16
 
 
@@ -277,10 +278,14 @@ class ClusterWorld:
                 await self._cluster.ack(taken)
 
     def _after_step(self) -> None:
-        """The rules' own invariants, now and then."""
+        """The rules' own invariants, now and then, and whether it all comes to an end."""
         self._steps += 1
         if self._steps % _STEPS_PER_CHECK:
             return
+        if self._loop.time() > self._work_s + _END_S:
+            raise Violation(
+                "a cluster comes to rest", f"something is under way {_END_S} s after all work"
+            )
         for member in self._members():
             for engine in member.engines.values():
                 for actor in engine.queues.values():
