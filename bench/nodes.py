@@ -1,14 +1,15 @@
-"""A cluster: what many shards cost on one node, how long a failover and a planned move take, and
-what a call at the wrong node costs.
+"""A cluster: what many shards cost on one node, what a second node brings, how long a failover and
+a planned move take, and what a call at the wrong node costs.
 
 The server is the one that tests use, with everything synced to disk. Nodes of the first part live
-in this process; those of the second are processes.
+in this process; the others are processes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import multiprocessing
 import os
 import resource
 import statistics
@@ -31,8 +32,11 @@ from tests.cluster.nodes import running
 from tests.postgresql import postgresql_server
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Awaitable, Callable, Iterable
+    from multiprocessing import Queue
+    from multiprocessing.synchronize import Barrier
 
+    from nexo.engine.queue_actor import QueueActor
     from tests.cluster.nodes import Nodes
     from tests.postgresql import PostgresqlServer
 
@@ -42,6 +46,8 @@ MANY = 64
 IDLE_S = 5.0
 FAILOVERS, PUSHES = 3, 300
 SHARE_MIN = 0.9  # of the throughput of one shard
+NODES = "a", "c"  # of two shards, each of them wants one
+SECOND_MIN = 1.5  # of the throughput of one node, where there are cores for two and the server
 IDLE_CPU_MAX, IDLE_MB_MAX = 0.01, 64.0
 FAILOVER_S_MAX, MOVE_S_MAX = 10.0, 1.0
 
@@ -60,6 +66,8 @@ def run(directory: Path) -> Iterable[Result]:
             yield Result(f"durable push, {pushers}x{size}: {MANY} shards", many, "msg/s")
             yield Result(f"durable push, {pushers}x{size}: share", many / one, "x", SHARE_MIN)
         yield from process.run(_idle(server))
+        for pushers, size in ((128, 1), (8, 100)):
+            yield from _second_node(server, pushers, size)
         with (
             server.database("nodes") as url,
             running(directory, url, "a", "b") as nodes,
@@ -81,24 +89,90 @@ async def _node(server: PostgresqlServer, shards: int) -> Node:
 
 async def _push(server: PostgresqlServer, shards: int, pushers: int, size: int) -> float:
     node = await _node(server, shards)
-    queues = []
-    for number in range(pushers):  # as many as pushers, wherever their names lead
-        name = f"bench{number}"
-        queues.append(await node.engines[node.shard_of(name)].create_queue(name))
-    batch = batch_of([BODY] * size)
-    ends, pushed = perf_counter() + TURN_S, 0
-
-    async def pusher(at: int) -> None:
-        nonlocal pushed
-        while perf_counter() < ends:
-            await (queues[at].push_one(BODY) if size == 1 else queues[at].push(batch))
-            pushed += size
-
-    began = perf_counter()
-    await asyncio.gather(*[pusher(at) for at in range(pushers)])
-    rate = pushed / (perf_counter() - began)
+    rate = await _pushed(node, [f"bench{number}" for number in range(pushers)], size)
     await node.leave()
     return rate
+
+
+async def _pushed(
+    node: Node, names: list[str], size: int, ready: Callable[[], Awaitable[object]] | None = None
+) -> float:
+    """A pusher for each of these queues, wherever their names lead: messages a second."""
+    queues = [await node.engines[node.shard_of(name)].create_queue(name) for name in names]
+    batch, pushed = batch_of([BODY] * size), 0
+    if ready is not None:
+        await ready()
+    began = perf_counter()
+
+    async def pusher(queue: QueueActor) -> None:
+        nonlocal pushed
+        while perf_counter() < began + TURN_S:
+            await (queue.push_one(BODY) if size == 1 else queue.push(batch))
+            pushed += size
+
+    await asyncio.gather(*[pusher(queue) for queue in queues])
+    return pushed / (perf_counter() - began)
+
+
+def _second_node(server: PostgresqlServer, pushers: int, size: int) -> Iterable[Result]:
+    """The same pushers on one node that has both shards, and on two that have one each."""
+    rates: dict[int, list[float]] = {1: [], 2: []}
+    for _ in range(TURNS):
+        for count in rates:
+            rates[count].append(_push_on(server, NODES[:count], pushers // count, size))
+    one, two = (statistics.median(rates[count]) for count in (1, 2))
+    cores = os.cpu_count() or 1
+    name = f"durable push, {pushers}x{size}"
+    yield Result(f"{name}: one node, two shards", one, "msg/s")
+    yield Result(f"{name}: two nodes, a shard each", two, "msg/s")
+    bar = SECOND_MIN if cores > len(NODES) + 1 else None
+    yield Result(f"{name}: two nodes, on {cores} cores", two / one, "x", bar)
+
+
+def _push_on(server: PostgresqlServer, names: Iterable[str], pushers: int, size: int) -> float:
+    server.execute("DROP SCHEMA IF EXISTS nexo CASCADE")
+    create_cluster(server.url, len(NODES))
+    spawning = multiprocessing.get_context("spawn")
+    names = list(names)
+    ready, rates = spawning.Barrier(len(names)), spawning.Queue()
+    nodes = [
+        spawning.Process(
+            target=_push_alone, args=(server.url, name, len(names), pushers, size, ready, rates)
+        )
+        for name in names
+    ]
+    for node in nodes:
+        node.start()
+    total = sum(rates.get(timeout=60) for _ in nodes)
+    for node in nodes:
+        node.join()
+    return float(total)
+
+
+def _push_alone(
+    url: str, name: str, nodes: int, pushers: int, size: int, ready: Barrier, rates: Queue[float]
+) -> None:
+    """A node in a process of its own, with those who push to its shards."""
+
+    async def work() -> float:
+        node = Node(PostgresqlStore(url, name), MEMORY_LIMIT_BYTES)
+        await node.prepare()
+        await node.join("127.0.0.1:1", "127.0.0.1:2", "0")
+        while len(node.engines) != len(NODES) // nodes:  # noqa: ASYNC110 - the other joins
+            await asyncio.sleep(0.05)
+        await node.settled()
+        names = [
+            each
+            for each in (f"bench{at}" for at in range(8 * pushers))
+            if node.owns(node.shard_of(each))
+        ]
+        rate = await _pushed(node, names[:pushers], size, lambda: asyncio.to_thread(ready.wait, 60))
+        await asyncio.to_thread(ready.wait, 60)  # else what one has would go to the other
+        await node.leave()
+        return rate
+
+    process.tune_process()
+    rates.put(process.run(work()))
 
 
 async def _idle(server: PostgresqlServer) -> list[Result]:
