@@ -215,6 +215,78 @@ def _subscribed(
     return subscribed
 
 
+def _not_ready(session: Session, kind: str, sent: Any, subscribed: SubscriptionState) -> None:
+    """The broker is not ready for a subscription that comes, or for one that it has."""
+    refusal = c.Refusal("not_ready", "the connection to PostgreSQL is lost", "", True)
+    if kind == "refused":
+        session.receive(frame(Kind.ERROR, sent.correlation, c.pack(refusal)))
+    else:
+        session.receive(frame(Kind.OK, sent.correlation))
+        session.receive(frame(Kind.ENDED, 0, c.pack(c.Ended(subscribed.number, refusal))))
+
+
+def _subscribing(session: Session) -> tuple[SubscriptionState, Any]:
+    subscribed = SubscriptionState(
+        session.subscriptions,
+        "q",
+        10,
+        auto_received=True,
+        auto_extend=False,
+        visibility_ms=None,
+        wake=lambda: None,
+    )
+    session.subscriptions.open(subscribed)
+    (sent,) = _written(session)
+    return subscribed, sent
+
+
+@pytest.mark.parametrize("kind", ["refused", "ended"])
+def test_a_subscription_that_the_broker_is_not_ready_for_is_opened_again(kind: str) -> None:
+    """On the same connection: a broker that comes back has never closed it."""
+    clock = Clock()
+    session = _session(clock)
+    subscribed, sent = _subscribing(session)
+    for _ in range(3):
+        _not_ready(session, kind, sent, subscribed)
+        assert session.due <= clock.now + CLIENT_AGAIN_S
+        assert _written(session) == []
+        clock.now += CLIENT_AGAIN_S
+        session.tick()
+        (sent,) = _written(session)
+        assert sent.kind is Kind.SUBSCRIBE
+    session.receive(frame(Kind.OK, sent.correlation))
+    clock.now += CLIENT_AGAIN_S
+    session.tick()
+    assert _written(session) == []
+    session.receive(_delivery(7, [b"x"], subscribed.number))
+    assert subscribed.take(1) is not None
+
+
+@pytest.mark.parametrize("kind", ["refused", "ended"])
+@pytest.mark.parametrize("meanwhile", ["closed", "reconnected", "moved"])
+def test_it_is_opened_once_whatever_happens_meanwhile(kind: str, meanwhile: str) -> None:
+    clock = Clock()
+    session = _session(clock)
+    subscribed, sent = _subscribing(session)
+    _not_ready(session, kind, sent, subscribed)
+    if meanwhile == "closed":
+        session.subscriptions.close(subscribed)
+        assert [each.kind for each in _written(session)] == [Kind.UNSUBSCRIBE]
+    elif meanwhile == "reconnected":
+        session.lose()
+        _connect(session)
+    else:
+        session.leave()
+        greeting = Greeting()
+        welcome = c.pack(c.Welcome(1, "stub", round(HEARTBEAT_S * 1000), 2))
+        assert greeting.feed(frame(Kind.WELCOME, 1, welcome))
+        session.move(greeting)
+    clock.now += CLIENT_AGAIN_S
+    session.tick()
+    wanted = [] if meanwhile == "closed" else [Kind.SUBSCRIBE]
+    assert [each.kind for each in _written(session)] == wanted
+
+
 def test_credits_are_given_in_bulk() -> None:
     session = _session(Clock())
     subscribed = _subscribed(session, 10)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING
+
+import pytest
 
 import nexo
 from tests.cluster.nodes import running
@@ -12,6 +15,7 @@ from tests.postgresql import postgresql_server
 if TYPE_CHECKING:
     from pathlib import Path
 
+AWAY_S = 7.0  # longer than a lease
 QUEUES = [f"queue{each}" for each in range(6)]
 
 
@@ -47,3 +51,45 @@ def _once_back(client: nexo.Client, name: str) -> None:
             time.sleep(0.2)
         else:
             return
+
+
+async def consume(queue: nexo.AsyncQueue, got: asyncio.Queue[str]) -> None:
+    async for message in queue.subscribe(prefetch=1):
+        async with message:
+            got.put_nowait(message.text)
+
+
+@pytest.mark.timeout(120)
+def test_consumers_go_on_after_an_outage(tmp_path: Path) -> None:
+    """Also those that came while the shard was not ready, on a connection that has stood since."""
+
+    async def work(url: str) -> None:
+        async with nexo.connect_async(url, timeout=60) as client:
+            queue = await client.create_queue("q")
+            early: asyncio.Queue[str] = asyncio.Queue()
+            late: asyncio.Queue[str] = asyncio.Queue()
+            tasks = [asyncio.create_task(consume(queue, early))]
+            await queue.push("before")
+            assert await asyncio.wait_for(early.get(), 20) == "before"
+            await asyncio.to_thread(server.stop)
+            pushed = asyncio.create_task(queue.push("during"))  # the shard finds out
+            await asyncio.sleep(AWAY_S)
+            tasks.append(asyncio.create_task(consume(client.queue("q"), late)))
+            await asyncio.sleep(1)
+            await asyncio.to_thread(server.start)
+            await pushed
+            await queue.push_batch([str(number) for number in range(20)])
+            async with asyncio.timeout(40):
+                while early.qsize() + late.qsize() < 21 or not (early.qsize() and late.qsize()):
+                    await asyncio.sleep(0.05)
+                    if not await queue.peek(1):  # all of it, and one of them got nothing yet
+                        await queue.push_batch(["more", "and more"])
+            for task in tasks:
+                task.cancel()
+
+    with (
+        postgresql_server() as server,
+        server.database("outage") as url,
+        running(tmp_path, url, "a") as nodes,
+    ):
+        asyncio.run(work(nodes["a"].url))

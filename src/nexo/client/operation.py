@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from nexo.client.delivery import Delivery, joined
 from nexo.vocabulary.errors import NexoError
 from nexo.vocabulary.limits import (
+    CLIENT_AGAIN_S,
     CLIENT_RANGES_MAX,
     CLIENT_RECEPTIONS_KEPT,
     CLIENT_RECEPTIONS_KEPT_S,
@@ -155,6 +156,7 @@ class Traffic:
         self._setbacks = 0  # how often it may have taken back what it had not confirmed
         self.has_quiet: bool = False  # receptions wait for the next output; they are in no hurry
         self.requests: deque[Request] = deque()  # for the next output
+        self._postponed: list[tuple[float, Exchange]] = []  # until when: the broker was not ready
         self._out: Pieces = []
         self._pending: dict[int, Exchange] = {}  # by correlation
         self._correlation = 0
@@ -288,6 +290,11 @@ class Traffic:
     def _due_in(self, seconds: float) -> float:
         self.due = self._clock() + seconds
         return seconds
+
+    def postpone(self, exchange: Exchange) -> None:
+        """The broker was not ready for it: it is tried again."""
+        self._postponed.append((self._clock() + CLIENT_AGAIN_S, exchange))
+        self.hurry(CLIENT_AGAIN_S)
 
     def hurry(self, seconds: float) -> None:
         """Something will be due then: `tick` is to be called no later."""

@@ -26,7 +26,7 @@ from nexo.wire.frame import Frame, FrameReader, Kind, ProtocolError, frame
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nexo.client.operation import Exchange, Operation, Pieces
+    from nexo.client.operation import Operation, Pieces
 
 SOFTWARE = f"nexo-python {__version__}"
 
@@ -50,7 +50,6 @@ class Session(Traffic):
         self._pushes = Pushes(producer, merging_window)
         self._receipts = Receipts()
         self.subscriptions: Subscriptions = Subscriptions(self, self.name)
-        self._postponed: list[tuple[float, Exchange]] = []  # until when: the broker was not ready
         self._reader = FrameReader()
         self._heard = self._spoke = clock()
         self._follows = follows
@@ -276,8 +275,7 @@ class Session(Traffic):
         error = _reason(arrived)
         if isinstance(error, NotReady):
             self._set_back()
-            self._postponed.append((self._clock() + CLIENT_AGAIN_S, exchange))
-            self.hurry(CLIENT_AGAIN_S)
+            self.postpone(exchange)
         else:
             exchange.refused(self, error)
         if self._leaving is not None:

@@ -39,6 +39,7 @@ class SubscriptionState:
         "held",
         "linger_ms",
         "number",
+        "opening",
         "owed",
         "prefetch",
         "queue",
@@ -61,6 +62,7 @@ class SubscriptionState:
     ) -> None:
         self.subscriptions: Subscriptions = subscriptions
         self.number: int = 0  # 0: not open
+        self.opening: _Opening | None = None  # the last SUBSCRIBE
         self.queue: str = queue
         self.prefetch: int = prefetch
         self.auto_received: bool = auto_received
@@ -395,8 +397,12 @@ class Subscriptions:
         ended: commands.Ended = commands.unpack(arrived.head, commands.Ended)
         error = error_of(ended.refusal)
         state = self._open.get(ended.subscription)
-        # When the broker only stops, the subscription goes on once it is back.
-        if state is not None and not isinstance(error, NotReady):
+        if state is None:
+            return
+        if isinstance(error, NotReady):  # it goes on as soon as the broker does
+            state.opening = _Opening(state)
+            self.traffic.postpone(state.opening)
+        else:
             self.end(state, error)
 
     def end(self, state: SubscriptionState, error: NexoError) -> None:
@@ -424,9 +430,17 @@ class Subscriptions:
         return due_ms
 
     def _subscribe(self, state: SubscriptionState) -> None:
-        opening = _Opening(state)
+        opening = state.opening = _Opening(state)
         head = state.head()
         self.traffic.send(frame(Kind.SUBSCRIBE, self.traffic.expect(opening), head))
+
+    def subscribe_again(self, opening: _Opening) -> None:
+        """The broker was not ready for it. On the next connection everything is opened again; on
+        this one nobody else would."""
+        state = opening.state
+        is_last = state.opening is opening and state.number in self._open
+        if is_last and self.traffic.connected and not self.traffic.is_leaving:
+            self._subscribe(state)
 
 
 class _Parting(Request):
@@ -440,17 +454,19 @@ class _Parting(Request):
 
 
 class _Opening(Request):
-    """SUBSCRIBE: every open subscription is opened again on the next connection anyway."""
+    """SUBSCRIBE."""
 
-    __slots__ = ("_state",)
+    __slots__ = ("state",)
 
     def __init__(self, state: SubscriptionState) -> None:
         super().__init__(Kind.SUBSCRIBE, b"", lambda _: None)
-        self._state = state
-        self.abandoned = True
+        self.state: SubscriptionState = state
 
     def refused(self, traffic: Traffic, error: NexoError) -> None:
-        self._state.subscriptions.end(self._state, error)
+        self.state.subscriptions.end(self.state, error)
+
+    def lost(self, traffic: Traffic) -> None:
+        self.state.subscriptions.subscribe_again(self)
 
 
 def _return_ms(delivery: Delivery) -> int:
