@@ -263,7 +263,7 @@ def test_a_subscription_that_the_broker_is_not_ready_for_is_opened_again(kind: s
 
 
 @pytest.mark.parametrize("kind", ["refused", "ended"])
-@pytest.mark.parametrize("meanwhile", ["closed", "reconnected", "moved"])
+@pytest.mark.parametrize("meanwhile", ["closed", "reconnected", "moved", "moved late"])
 def test_it_is_opened_once_whatever_happens_meanwhile(kind: str, meanwhile: str) -> None:
     clock = Clock()
     session = _session(clock)
@@ -277,6 +277,9 @@ def test_it_is_opened_once_whatever_happens_meanwhile(kind: str, meanwhile: str)
         _connect(session)
     else:
         session.leave()
+        if meanwhile == "moved late":
+            clock.now += CLIENT_AGAIN_S
+            session.tick()
         greeting = Greeting()
         welcome = c.pack(c.Welcome(1, "stub", round(HEARTBEAT_S * 1000), 2))
         assert greeting.feed(frame(Kind.WELCOME, 1, welcome))
@@ -285,6 +288,7 @@ def test_it_is_opened_once_whatever_happens_meanwhile(kind: str, meanwhile: str)
     session.tick()
     wanted = [] if meanwhile == "closed" else [Kind.SUBSCRIBE]
     assert [each.kind for each in _written(session)] == wanted
+    assert len(session._pending) == 1, "what is on its way: that, or the farewell"
 
 
 def test_credits_are_given_in_bulk() -> None:
