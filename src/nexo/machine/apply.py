@@ -150,6 +150,9 @@ def _removed(queue: Queue, change: c.Removed) -> None:
                 queue.end_flight(span)
         else:
             spans = _take(queue, first, end)
+            if queue.settings.fifo:  # if they waited for a time, so did those behind them
+                for span in spans:
+                    queue.calm(span.group)
         for span in spans:
             # Dead chunks go at the end, since one that is open may still grow in this commit.
             queue.depth -= span.end - span.first
