@@ -128,10 +128,11 @@ class QueueActor(Actor):
         if self._context.out_of_service:
             self._context.topics.check_fed([self])
 
-    def arrive(self, batch: Batch, place: Place) -> None:
+    def arrive(self, batch: Batch, place: Place, now_ms: int) -> None:
         """Messages of a bound topic, in the commit that the topic is part of."""
-        push_shared(self.queue, batch, place, self.now_ms())
-        self._context.topics.archive(self, batch, place)
+        push_shared(self.queue, batch, place, now_ms)
+        if self.queue.settings.archive:
+            self._context.topics.archive(self, batch, place)
         self._committer.enlist(self)
 
     def arrive_kept(self, piece: Piece) -> None:
