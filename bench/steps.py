@@ -40,14 +40,15 @@ LEASE = 10_000
 QUEUES = 20_000
 CONSUMERS = 1_000
 WAITING = 9_000  # a connection has at most 10,000 requests that are not answered
-BOUND = 1_000
+BOUND = 5_000
+BATCH = 100_000  # the most messages of one push
 _SPAWN = multiprocessing.get_context("spawn")
 _BODIES = [b'{"number": %d, "half": %d}' % (number, number % 2) for number in range(1_000)]
 
 
 def run(directory: Path) -> list[Result]:
     results: list[Result] = []
-    for part in (_dead_letters, _leases, _groups, _consumers, _definitions):
+    for part in (_dead_letters, _leases, _groups, _one_push, _consumers, _definitions):
         rounds = [_round(directory, part) for _ in range(ROUNDS)]
         each = zip(*rounds, strict=True)
         results += [min(of_one, key=lambda result: result.value) for of_one in each]
@@ -219,6 +220,29 @@ def _groups(broker: Watched) -> None:
         time.sleep(1)
 
 
+def _one_push(broker: Watched) -> None:
+    """One push with as many messages as it may have, and what follows from it."""
+    bodies = [b"%d" % number for number in range(BATCH)]
+    ids: list[str | None] = [f"number {number}" for number in range(BATCH)]
+    for is_fifo in (True, False):
+        kind, name = ("FIFO", "one.fifo") if is_fifo else ("standard", "one")
+        queue = broker.client.create_queue(name, fifo=is_fifo, visibility_timeout=600)
+        with broker.step(f"one push of {BATCH:,} messages of as many groups, {kind} queue"):
+            queue.push_batch(bodies, group_id=ids)
+            time.sleep(1)
+        with broker.step(f"pops of {BATCH // 5:,} of them"):
+            for _ in range(BATCH // 5_000):
+                queue.pop_batch(1_000)
+        queue.delete()
+    queue = broker.client.create_queue("once", deduplication="id")
+    with broker.step(f"one push of {BATCH:,} messages with deduplication ids"):
+        queue.push_batch(bodies, deduplication_ids=ids)
+        time.sleep(1)
+    with broker.step("one push of 64 MB"):
+        queue.push_batch([bytes(64 * 1024)] * 1_000)
+        time.sleep(1)
+
+
 def _consumers(broker: Watched) -> None:
     broker.client.create_queue("work", visibility_timeout=600)
     broker.client.create_queue("empty")
@@ -268,9 +292,15 @@ def _definitions(broker: Watched) -> None:
     with broker.step("first pages of the console"):
         for page in ("", "/queues", "/dead-letters", "/topics", "/queues/queue-1"):
             broker.get(f"/console{page}")
-    with broker.step(f"publish to {BOUND:,} bound queues"):
-        client.topic("news").publish(b"x")
-        time.sleep(1)
+    for bound in (BOUND // 5, BOUND):
+        name = f"news-{bound}"
+        client.create_topic(name)
+        each = range(bound)
+        bindings = [{"topic": name, "queue": f"queue-{number}"} for number in each]
+        client.import_definitions({"bindings": bindings})
+        with broker.step(f"publish to {bound:,} bound queues"):
+            client.topic(name).publish(b"x")
+            time.sleep(1)
 
 
 def _fill(queue: Any) -> None:

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import msgspec
 import pytest
 
+from nexo.engine.committer import Committer
+from nexo.engine.rows import SharedRows
+from nexo.machine.topic import publish
 from nexo.vocabulary.attributes import encode_attributes
-from nexo.vocabulary.errors import InvalidArgument, MessageTooLarge, OffsetExpired, ReadOnly
+from nexo.vocabulary.batch import Batch
+from nexo.vocabulary.errors import (
+    InvalidArgument,
+    MessageTooLarge,
+    NotReady,
+    OffsetExpired,
+    ReadOnly,
+)
 from nexo.vocabulary.settings import QueueSettings, TopicSettings
 from tests.engine.rig import Rig, ack, bodies, nack, numbered, peeked, texts
 from tests.engine.virtual_time import settle
@@ -46,6 +57,66 @@ async def test_listeners_hear_of_every_commit_until_they_leave(rig: Rig) -> None
     stop()
     await topic.publish(bodies("c"))
     assert len(heard) == 2
+
+
+async def test_fan_out_does_once_what_is_the_same_for_all(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it takes for one queue more is that queue's own arrival, and nothing of the topic's."""
+    engine = await rig.start()
+
+    async def steps_for(count: int) -> dict[str, int]:
+        topic = await engine.create_topic(f"t{count}")
+        for number in range(count):
+            name = (await engine.create_queue(f"q{count}-{number}")).name
+            await engine.bind(topic.name, name, {"wanted": "no"} if number % 2 else None)
+        calls = dict.fromkeys(("tie", "share", "slice"), 0)
+
+        def watch(owner: type, name: str) -> None:
+            honest = getattr(owner, name)
+
+            def counted(*arguments: Any) -> Any:
+                calls[name] += 1
+                return honest(*arguments)
+
+            patch.setattr(owner, name, counted)
+
+        with monkeypatch.context() as patch:
+            watch(Committer, "tie")
+            watch(SharedRows, "share")
+            watch(Batch, "slice")
+            await topic.publish(bodies("a"))
+        for number in range(count):
+            wanted = [] if number % 2 else ["a"]
+            assert await peeked(engine.queue(f"q{count}-{number}")) == wanted
+        return calls
+
+    assert await steps_for(4) == await steps_for(40)
+
+
+async def test_no_queue_gets_what_one_of_them_cannot_take(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is being loaded anew: what it is given would be lost."""
+    engine = await rig.start()
+    topic = await engine.create_topic("t")
+    queues = [await engine.create_queue(f"q{number}") for number in range(3)]
+    for queue in queues:
+        await engine.bind("t", queue.name)
+    honest = Committer.check
+
+    def refuse(committer: Committer, actor: Any) -> None:
+        if actor is queues[-1]:
+            raise NotReady("it is being loaded")
+        honest(committer, actor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Committer, "check", refuse)
+        publish(topic.topic, bodies("a"), 1_000)
+        with pytest.raises(NotReady):
+            topic.fan_out()
+    assert [queue.info().depth for queue in queues] == [0, 0, 0]
+    rig.must_audit = False  # what the topic holds is in no commit
 
 
 async def test_fan_out_writes_the_payload_once(rig: Rig) -> None:

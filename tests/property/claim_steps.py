@@ -102,6 +102,7 @@ class ClaimSteps(OperatorSteps):
         epoch, after = self.epoch(name, outdated), self.acked(name) + step
         chunks = [chunk for lane in queue.lanes for chunk in lane.log.chunks.values()]
         is_resident = all(chunk.content is not None for chunk in chunks)
+        self.pair.sort()
         got, known = self.pair.both(
             lambda: rules.claim(queue, name, epoch, after, count, now, timeout, bytes_max),
             lambda: (

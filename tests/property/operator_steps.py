@@ -91,6 +91,7 @@ class OperatorSteps(QueueSteps):
     def pick(self, count: int) -> None:
         """A move takes messages from the head of the line; a pause and the rate do not stop it."""
         model = self.pair.model
+        self.pair.sort()
         for lease, span in move.pick(self.pair.queue, count):
             seqs = range(span.first, span.end)
             delivery.check_choice(model, seqs, count, POP_BYTES_MAX, self.noisy_min, enough=False)

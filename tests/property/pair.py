@@ -20,7 +20,7 @@ from nexo.machine.apply import apply
 from nexo.machine.groups import END
 from nexo.machine.image import Image, decode_image, encode_image, image_of
 from nexo.machine.queue import Queue
-from nexo.machine.settle import collect, settle
+from nexo.machine.settle import collect, settle, sort_groups
 from nexo.machine.snapshot import QueueSnapshot, load_snapshot
 from nexo.vocabulary.batch import concatenate
 from nexo.vocabulary.changes import decode_queue_changes, encode_changes
@@ -174,6 +174,12 @@ class Pair:
         assert self.on_disk.mark is not None
         settle(self.queue, self.on_disk.mark)
         self.model.settle()
+
+    def sort(self) -> None:
+        """What came in goes to its groups, as the engine sees to before it says that nothing is
+        there."""
+        while sort_groups(self.queue):
+            pass
 
     def commit(self, entries: int = 0) -> None:
         self.begin_commit(entries)

@@ -17,8 +17,10 @@ SMALL = (
     (chunk, "PACKED_ROWS_MIN", 2),
     (groups, "NOISY_IN_FLIGHT_MIN", NOISY_IN_FLIGHT_MIN),
     (groups, "GROUP_RUNS_LAID", 2),
+    (groups, "SORTED_WITH_PUSH", 2),
     (line, "ROW_BLOCK_SPANS", 2),
     (producers, "PRODUCER_RESULTS_KEPT", PRODUCER_RESULTS_KEPT),
     *[(module, "PIECE_BITS", 2) for module in (chunk, pop, queue, snapshot, limits)],
     (limits, "CLAIM_BATCHES_MAX", CLAIM_BATCHES_MAX),
+    (limits, "SORTED_STEP_MESSAGES", 2),
 )

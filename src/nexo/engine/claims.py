@@ -79,6 +79,8 @@ class Claims(PartOf["QueueActor"]):
                     actor.queue, consumer, epoch, after, count, now_ms, timeout_ms, bytes_max
                 )
                 actor.contents.watch_unreadable()
+                if not claim.number and await actor.groups_sorted():
+                    continue
                 if not claim.number and await actor.groups_opened():
                     continue  # by the ack of the batch before, for one
                 if claim.number or not is_told:

@@ -219,6 +219,8 @@ class MoveTask(Ending):
                     step = min(step, max(1, int(self._rate * REDRIVE_BURST_MS / 1000)))
                 picked = rules.pick(self._source.queue, step, limits.MOVE_RUNS)
                 if not picked:
+                    if await self._source.groups_sorted():
+                        continue
                     if has_waited:
                         break
                     # What came in with the commit under way counts, and is not there before it.

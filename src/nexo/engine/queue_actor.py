@@ -68,6 +68,7 @@ class QueueActor(Actor):
         self.claims = Claims(self)
         self.views = Views(self)
         self.receive_attempts = ReceiveAttempts(self)
+        self._sorts_later = False
 
     @property
     def name(self) -> str:
@@ -127,10 +128,11 @@ class QueueActor(Actor):
         if self._context.out_of_service:
             self._context.topics.check_fed([self])
 
-    def arrive(self, batch: Batch, place: Place) -> None:
+    def arrive(self, batch: Batch, place: Place, now_ms: int) -> None:
         """Messages of a bound topic, in the commit that the topic is part of."""
-        push_shared(self.queue, batch, place, self.now_ms())
-        self._context.topics.archive(self, batch, place)
+        push_shared(self.queue, batch, place, now_ms)
+        if self.queue.settings.archive:
+            self._context.topics.archive(self, batch, place)
         self._committer.enlist(self)
 
     def arrive_kept(self, piece: Piece) -> None:
@@ -169,7 +171,7 @@ class QueueActor(Actor):
                 return delivery
             if delivery.missing is not None:
                 await self.contents.read_back(delivery.missing)
-            elif not await self.groups_opened():
+            elif not (await self.groups_sorted() or await self.groups_opened()):
                 break
         if wait_ms <= 0:
             return delivery
@@ -200,7 +202,7 @@ class QueueActor(Actor):
         delivery = pop(queue, count, now_ms, visibility_ms=visibility_ms, one_ack=True)
         if delivery.parts:
             self.delivered(delivery)
-        elif delivery.missing is not None:
+        elif delivery.missing is not None or not queue.is_sorted:
             return None
         return delivery
 
@@ -411,6 +413,15 @@ class QueueActor(Actor):
         await self.changed(None)
         return True
 
+    async def groups_sorted(self) -> bool:
+        """Whoever found nothing tries again when more of what came in is sorted by group; False at
+        once if all of it is."""
+        if self.queue.is_sorted or self._gone is not None:
+            return False
+        self._sort_later()
+        await asyncio.sleep(0)
+        return True
+
     def _groups_are_opening(self) -> bool:
         queue = self.queue
         if queue.busy is None or not queue.settings.fifo or not self.is_writable:
@@ -455,10 +466,28 @@ class QueueActor(Actor):
 
     def settle(self, mark: Mark) -> None:
         settle.settle(self.queue, mark)
+        if not self.queue.is_sorted:
+            self._sort_later()
         if self._gone is None:  # else the memory of what is deleted would be counted, and kept
             self._timer.at(next_ms(self.queue))
             self.serve()
             self._context.memory.note(self)
+
+    def _sort_later(self) -> None:
+        """Others get their turn of the event loop before it goes on."""
+        if not self._sorts_later:
+            self._sorts_later = True
+            asyncio.get_running_loop().call_soon(self._sort)
+
+    def _sort(self) -> None:
+        self._sorts_later = False
+        if self._gone is None:
+            self._context.supervisor.guard(self, self._sort_some)
+
+    def _sort_some(self) -> None:
+        if settle.sort_groups(self.queue):
+            self._sort_later()
+        self.serve()
 
     def tick(self) -> None:
         """The timer: do what time has made due."""

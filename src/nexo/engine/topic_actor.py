@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from nexo.engine.committer import Draft
     from nexo.engine.context import Context
     from nexo.engine.queue_actor import QueueActor
-    from nexo.machine.bind import Verdicts
+    from nexo.machine.bind import Filter, Verdicts
     from nexo.machine.chunk import Chunk
-    from nexo.machine.log import Log, Piece
+    from nexo.machine.log import Flushed, Log, Piece
     from nexo.machine.topic import Reading, Topic
     from nexo.vocabulary.batch import Batch
     from nexo.vocabulary.changes import Bound
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from nexo.vocabulary.start import Start
 
 _DONE = object()
+_ALL = (None,)  # the one run of those who want everything
 _Turn = asyncio.Task["asyncio.Future[tuple[int, int]]"]
 
 
@@ -273,14 +274,27 @@ class TopicActor(Actor):
         for queue, _ in bound:
             queue.check_in_service()  # all of them get it or none
         for flushed in rules.flush_topic(self.topic):
-            looks = Looks(flushed.batch, self._verdicts)
-            for queue, where in bound:
-                for start, stop in wanted_runs(flushed.batch, 0, where, looks):
-                    self._committer.tie(self, queue)
-                    self._context.rows.share(flushed.row)
-                    place = Place(flushed.row, start, stop - start == flushed.batch.count)
-                    queue.arrive(flushed.batch.slice(start, stop), place)
+            self._hand_out(flushed, bound)
         self._verdicts, self._judged_work = {}, 0
+
+    def _hand_out(self, flushed: Flushed, bound: list[tuple[QueueActor, Filter]]) -> None:
+        """There may be thousands of queues: what is the same for all of them is done once."""
+        batch, row = flushed.batch, flushed.row
+        looks, whole, now_ms = Looks(batch, self._verdicts), Place(row), self._now_ms()
+        wanted = [
+            (queue, run)
+            for queue, where in bound
+            for run in (_ALL if where is None else wanted_runs(batch, 0, where, looks))
+        ]
+        if not wanted:
+            return
+        self._committer.tie(self, *[queue for queue, _ in wanted])
+        self._context.rows.share(row, len(wanted))
+        for queue, run in wanted:
+            if run is None or run == (0, batch.count):
+                queue.arrive(batch, whole, now_ms)
+            else:
+                queue.arrive(batch.slice(*run), Place(row, run[0], is_whole=False), now_ms)
 
     def collect(self, draft: Draft) -> Any:
         self.fan_out()

@@ -23,7 +23,7 @@ from nexo.machine.pop import put_on_lease
 from nexo.machine.producers import Producers
 from nexo.machine.purge import purge
 from nexo.machine.push import place
-from nexo.machine.settle import collect, settle
+from nexo.machine.settle import collect, settle, sort_groups
 from nexo.machine.span import Span, attempted
 from nexo.machine.topic import drop_before
 from nexo.vocabulary import changes as c
@@ -81,6 +81,8 @@ def _finish(queue: Queue) -> None:
         lane.log.recover([chunk for chunk in chunks.values() if chunk.live], lane.log.end)
         if lane.line.count:
             queue.wake(lane)
+    while sort_groups(queue):
+        pass
     bring_due(queue, queue.now_ms)
     if queue.recent is not None:
         queue.recent.forget(queue.now_ms)
@@ -150,6 +152,9 @@ def _removed(queue: Queue, change: c.Removed) -> None:
                 queue.end_flight(span)
         else:
             spans = _take(queue, first, end)
+            if queue.settings.fifo:  # if they waited for a time, so did those behind them
+                for span in spans:
+                    queue.calm(span.group)
         for span in spans:
             # Dead chunks go at the end, since one that is open may still grow in this commit.
             queue.depth -= span.end - span.first

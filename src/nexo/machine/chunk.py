@@ -76,6 +76,9 @@ class Growing:
     def add(self, batch: Batch, times: Sequence[int], priority: int | bytes = 0) -> None:
         """A batch whose messages came at these times, with the priority that is to be shown."""
         before, added, shift = self.count, batch.count, len(self.payload)
+        if added == 1 and self.plain and not priority and batch.is_plain:
+            self.add_one(batch.payload, times[0])
+            return
         self.created.extend(times)
         self.payload += batch.payload
         if added == 1:

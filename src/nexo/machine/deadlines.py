@@ -189,8 +189,8 @@ def oldest_in_line_ms(queue: Queue) -> int | None:
 
 def _heads(queue: Queue) -> Iterator[Span]:
     """The oldest in line of each lane: in order of number they came one after the other. A lane
-    that sleeps has none, but for a FIFO queue's whose groups are locked."""
-    for lane in queue.lanes if queue.settings.fifo else queue.awake:
+    that sleeps has none, but for a FIFO queue's whose groups are locked, and what is unsorted."""
+    for lane in queue.lanes if queue.settings.fifo else [*queue.awake, *queue.unsorted]:
         head = lane.line.oldest(lane.log.settled) if lane.line.count else None
         if head is not None:
             yield head

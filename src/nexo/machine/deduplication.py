@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from nexo.machine.events import add_deduplicated
 from nexo.vocabulary import limits
@@ -17,6 +17,8 @@ from nexo.vocabulary.errors import RateLimited
 from nexo.vocabulary.settings import QueueSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from nexo.machine.queue import Queue
     from nexo.machine.topic import Topic
     from nexo.vocabulary.batch import Batch
@@ -101,8 +103,13 @@ class Recent:
         """Some of the keys of a turn. They come and go at the end, so what is before stays."""
         return self._keys_by_turn.get(turn, [])[start : start + count]
 
-    def sift(self, keys: list[str | None], now_ms: int) -> tuple[list[int], list[int]]:
+    def sift(self, keys: list[str | None], now_ms: int) -> tuple[Sequence[int], list[int]]:
         """The indexes of the messages that are new, and of those that repeat another."""
+        distinct = set(keys)
+        distinct.discard(None)
+        is_new = len(distinct) == len(keys) - keys.count(None)
+        if is_new and self._entries.keys().isdisjoint(distinct):
+            return range(len(keys)), []  # as most often, without a look at each by itself
         fresh, repeated, seen = [], [], set()
         for index, key in enumerate(keys):
             until_ms = self._entries.get(key, 0) >> _SEQ_BITS if key is not None else 0
@@ -116,8 +123,7 @@ class Recent:
 
     def add(self, until_ms: int, keys: list[str], seqs: list[int]) -> None:
         until = until_ms << _SEQ_BITS
-        for key, seq in zip(keys, seqs, strict=True):
-            self._entries[key] = until | seq
+        self._entries.update(zip(keys, map(until.__or__, seqs), strict=True))
         turn = (until_ms >> _TURN_BITS) + 1
         known = self._keys_by_turn.get(turn)
         if known is None:
@@ -171,6 +177,12 @@ def remember(
     """Note the keys of what was pushed, and got the numbers `seqs`. Returns the numbers of all
     messages in the order of the batch: that of a repeated one is the number of the first."""
     recent = recent_of(queue)
+    until_ms = now_ms + queue.settings.deduplication_window_ms
+    if not repeated and None not in keys:
+        noted = cast("list[str]", keys)
+        recent.add(until_ms, noted, seqs)
+        queue.changes.append(Remembered(until_ms, noted, seqs))
+        return seqs
     fresh_seqs = iter(seqs)
     skipped = set(repeated)
     fresh_keys, noted_seqs, by_index = [], [], {}
@@ -182,7 +194,6 @@ def remember(
             fresh_keys.append(key)
             noted_seqs.append(seq)
     if fresh_keys:
-        until_ms = now_ms + queue.settings.deduplication_window_ms
         recent.add(until_ms, fresh_keys, noted_seqs)
         queue.changes.append(Remembered(until_ms, fresh_keys, noted_seqs))
     for index in repeated:

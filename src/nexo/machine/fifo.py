@@ -48,10 +48,14 @@ class FifoLine(GroupedLine):
         held.remove(range(span.first, span.end))
 
     def head(self, settled: int) -> Span | None:
+        if self._sorted_end < settled:
+            settled = self._sorted_end
         group = self._next(settled)
         return group.head(self._limit(group, settled)) if group is not None else None
 
     def take(self, count: int, settled: int) -> Span:
+        if self._sorted_end < settled:
+            settled = self._sorted_end
         group = self._next(settled)
         assert group is not None, "take without a head"
         span = group.take(count, self._limit(group, settled))
@@ -67,6 +71,8 @@ class FifoLine(GroupedLine):
 
     def stuck(self, settled: int) -> list[str | None]:
         """Groups that could go on and are not entered: there are none, as invariants check."""
+        if self._sorted_end < settled:
+            settled = self._sorted_end
         return [
             group.name
             for group in self._groups.values()
@@ -85,8 +91,9 @@ class FifoLine(GroupedLine):
             return  # what opens a group that is locked enters it: `calm` or `give_back`
         group.listed = head.first
         heappush(self._arriving, (head.first, group))
+        visible = min(self._log.settled, self._sorted_end)
         for _ in range(_MOVED_ALONG):
-            if not self._take_turn(self._log.settled):
+            if not self._take_turn(visible):
                 return
 
     def _take_turn(self, settled: int) -> bool:

@@ -4,6 +4,11 @@ It keeps no order between groups beyond arrival, but serves quiet groups before 
 that hold more than a share of what is in flight. Each group has a line of its own (a heap of spans,
 as in `line`); a heap over the groups says whose head is the oldest. `fifo` has the line of FIFO
 queues.
+
+What comes in is sorted by group at once only if it is little: a push may bring a hundred thousand
+groups, and each takes longer than a whole push without groups. Much waits as one run, and when it
+is on disk it is sorted some at a time (`settle.sort_groups`). Nobody sees a message before all that
+came before it is sorted, so the order is the same as if it had come in a little later.
 """
 
 from __future__ import annotations
@@ -15,7 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 from nexo.machine.line import Line
 from nexo.machine.span import Span, by_first
-from nexo.vocabulary.limits import GROUP_RUNS_LAID, NOISY_IN_FLIGHT_MIN, NOISY_SHARE
+from nexo.vocabulary.limits import (
+    GROUP_RUNS_LAID,
+    NOISY_IN_FLIGHT_MIN,
+    NOISY_SHARE,
+    SORTED_WITH_PUSH,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -128,7 +138,12 @@ class Group(Line):
     __slots__ = ("_log", "_runs", "aside", "entered", "held", "listed", "name")
 
     def __init__(self, name: str | None, log: Log) -> None:
-        super().__init__()
+        # As those of `Row` and `Line`, without two calls more: there may be very many groups.
+        self._head: list[Span] = []
+        self._later: list[list[Span]] | None = None
+        self._firsts: list[int] | tuple[()] = ()
+        self._tail: Span | None = None
+        self.count = 0
         self.name = name
         self._log = log
         self._runs: array[int] | None = None
@@ -240,7 +255,16 @@ class Group(Line):
 class GroupedLine:
     """One priority of a queue with groups; the same words as `Line`, plus those for groups."""
 
-    __slots__ = ("_aside", "_busy", "_groups", "_log", "_order", "count")
+    __slots__ = (
+        "_aside",
+        "_busy",
+        "_groups",
+        "_log",
+        "_order",
+        "_sorted_end",
+        "_unsorted",
+        "count",
+    )
 
     def __init__(self, busy: Busy, log: Log) -> None:
         self._busy = busy
@@ -249,34 +273,73 @@ class GroupedLine:
         # Both heaps hold (head, group); an entry is stale unless the group is listed under it.
         self._order: list[tuple[int, Group]] = []
         self._aside: list[tuple[int, Group]] = []  # noisy groups, while they are noisy
+        self._unsorted = Line()  # what came in, whatever its groups: the spans do not know them
+        self._sorted_end = END  # where that begins: nobody sees messages from this number on
         self.count = 0
 
     @property
     def groups(self) -> int:
-        """How many groups have messages here, in line or waiting for a time."""
+        """How many groups have messages here, in line or waiting for a time. Those of which
+        nothing is sorted are not known yet."""
         return len(self._groups)
 
+    @property
+    def is_sorted(self) -> bool:
+        """Whether everything that is on disk is given to its group."""
+        return self._sorted_end >= self._log.settled
+
     def append(self, chunk: Chunk, first: int, end: int) -> None:
-        column, seq = chunk.groups, first
-        if not isinstance(column, list):
-            self.give_back(Span(chunk, first, end, None, column))
-            return
-        while seq < end:
-            name, stop = column[seq - chunk.first], seq + 1
-            while stop < end and column[stop - chunk.first] == name:
-                stop += 1
-            self.give_back(Span(chunk, seq, stop, None, name))
-            seq = stop
+        self.count += end - first
+        if self._sorted_end < END:
+            self._append_unsorted(chunk, first, end)
+        elif end - first == 1:
+            self._give(Span(chunk, first, end, None, chunk.group(first)))
+        elif end - first <= SORTED_WITH_PUSH:
+            for run in _by_group(Span(chunk, first, end, None, None)):
+                self._give(run)
+        else:
+            self._append_unsorted(chunk, first, end)
+
+    def _append_unsorted(self, chunk: Chunk, first: int, end: int) -> None:
+        last = self._unsorted.last()
+        if last is None or last.end <= first:
+            self._unsorted.append(chunk, first, end)
+        else:  # a journal may tell of later messages first
+            self._unsorted.give_back(Span(chunk, first, end, None, None))
+        self._sorted_end = min(first, self._sorted_end)
+
+    def sort(self, messages_max: int) -> int:
+        """Give what is on disk to its groups, up to so many messages; returns how many it were.
+        Those that came with one group for all count as one."""
+        unsorted, settled, left = self._unsorted, self._log.settled, messages_max
+        while left > 0 and (new := unsorted.oldest(settled)) is not None:
+            is_mixed = isinstance(new.chunk.groups, list)
+            span = unsorted.take(left if is_mixed else END, settled)
+            self._unsorted_changed()
+            left -= span.end - span.first if is_mixed else 1
+            for run in _by_group(span):
+                self._give(run)
+        return messages_max - left
+
+    def _unsorted_changed(self) -> None:
+        first = self._unsorted.oldest(END)
+        self._sorted_end = END if first is None else first.first
 
     def give_back(self, span: Span) -> None:
-        group = self._group(span.group)
+        self.count += span.end - span.first
+        self._give(span)
+
+    def _give(self, span: Span) -> None:
+        """To its group."""
+        group = self._groups.get(span.group)
+        if group is None:
+            group = self._groups[span.group] = Group(span.group, self._log)
         span.group = group.name
         column = span.chunk.groups
         if isinstance(column, list):  # one name for all messages of a group, not one each
             start = span.first - span.chunk.first
             column[start : start + span.end - span.first] = [group.name] * (span.end - span.first)
         group.give_back(span)
-        self.count += span.end - span.first
         self._list(group)
 
     def hold(self, span: Span) -> None:
@@ -298,7 +361,10 @@ class GroupedLine:
     def find(self, seq: int, group: str | None = None) -> Span | None:
         """The span that holds a message of a group."""
         found = self._groups.get(group)
-        return found.find(seq) if found is not None else None
+        span = found.find(seq) if found is not None else None
+        if span is None and (new := self._unsorted.find(seq)) is not None:
+            span = Span(new.chunk, seq, seq + 1, None, group)
+        return span
 
     def in_chunk(self, chunk: Chunk, first: int, end: int) -> Iterator[Span]:
         """The spans that hold messages of a range, which lies in one chunk, in no order."""
@@ -306,17 +372,26 @@ class GroupedLine:
             group = self._groups.get(name)
             if group is not None:
                 yield from group.between(first, end)
+        for span in self._unsorted.between(first, end):
+            yield from _by_group(span.part(max(first, span.first), min(end, span.end)))
 
     def oldest(self, settled: int) -> Span | None:
         """The span that came first, whether or not it is its turn."""
-        group = self._oldest_group()
-        return group.head(settled) if group is not None else None
+        group, new = self._oldest_group(), self._unsorted.oldest(settled)
+        known = group.head(settled) if group is not None else None
+        if known is None or (new is not None and new.first < known.first):
+            return new
+        return known
 
     def head(self, settled: int) -> Span | None:
+        if self._sorted_end < settled:
+            settled = self._sorted_end
         group = self._next(settled)
         return group.head(settled) if group is not None else None
 
     def take(self, count: int, settled: int) -> Span:
+        if self._sorted_end < settled:
+            settled = self._sorted_end
         group = self._next(settled)
         assert group is not None, "take without a head"
         limit, order = settled, self._order
@@ -336,9 +411,13 @@ class GroupedLine:
         found = self._groups.get(group)
         span = found.cut(seq) if found is not None else None
         if found is not None and span is not None:
-            self.count -= 1
             self._list(found)
             self._forget(found)
+        elif (span := self._unsorted.cut(seq)) is not None:
+            span.group = group
+            self._unsorted_changed()
+        if span is not None:
+            self.count -= 1
         return span
 
     def cut_in_chunk(self, chunk: Chunk, first: int, end: int) -> list[Span]:
@@ -350,12 +429,16 @@ class GroupedLine:
                 taken += group.cut_run(first, end)
                 self._list(group)
                 self._forget(group)
+        if end > self._sorted_end:
+            for span in self._unsorted.cut_run(first, end):
+                taken += _by_group(span)
+            self._unsorted_changed()
         self.count -= sum(span.end - span.first for span in taken)
         return sorted(taken, key=by_first)
 
     def drop_below(self, seq: int, runs_max: int) -> list[Span]:
         """Take out what stands before `seq`, up to so many runs of it: retention has passed it
-        by."""
+        by. What is not sorted goes as it lies, and does not know its groups."""
         dropped: list[Span] = []
         while (group := self._oldest_group()) is not None and group.head(seq) is not None:
             if len(dropped) >= runs_max:
@@ -363,18 +446,25 @@ class GroupedLine:
             dropped += group.drop_below(seq, runs_max - len(dropped))
             self._list(group)
             self._forget(group)
+        if seq > self._sorted_end:
+            dropped += self._unsorted.drop_below(seq, runs_max - len(dropped))
+            self._unsorted_changed()
         self.count -= sum(span.end - span.first for span in dropped)
         return dropped
 
     def clear(self) -> list[Any]:
-        held = [self._groups, self._order, self._aside]
+        held = [self._groups, self._order, self._aside, *self._unsorted.clear()]
         self._groups, self._order, self._aside = {}, [], []
+        self._sorted_end = END
         self.count = 0
         return held
 
     def spans(self) -> Iterator[Span]:
         """All spans, in no order."""
-        return (span for group in self._groups.values() for span in group.spans())
+        for group in self._groups.values():
+            yield from group.spans()
+        for span in self._unsorted.spans():
+            yield from _by_group(span)
 
     def _group(self, name: str | None) -> Group:
         group = self._groups.get(name)
@@ -428,3 +518,18 @@ class GroupedLine:
     def _forget(self, group: Group) -> None:
         if not group.count and not group.held:
             self._groups.pop(group.name, None)
+
+
+def _by_group(span: Span) -> Iterator[Span]:
+    """The messages of a fresh span as spans that know their groups: a run of each."""
+    chunk, column, first, end = span.chunk, span.chunk.groups, span.first, span.end
+    if not isinstance(column, list):
+        yield Span(chunk, first, end, None, column)
+        return
+    base = chunk.first
+    while first < end:
+        name, stop = column[first - base], first + 1
+        while stop < end and column[stop - base] == name:
+            stop += 1
+        yield Span(chunk, first, stop, None, name)
+        first = stop

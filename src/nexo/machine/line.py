@@ -88,6 +88,10 @@ class Row:
         for block in self._later or ():
             yield from block
 
+    def last(self) -> Span | None:
+        block = self._head if self._later is None else self._later[-1]
+        return block[-1] if block else None
+
     def _block(self, number: int) -> list[Span]:
         if number == 0 or self._later is None:
             return self._head

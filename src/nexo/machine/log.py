@@ -170,6 +170,7 @@ class Log:
         chunk = self._add_chunk(batch, now_ms)
         chunk.row_start = place.row_start
         self._add_row(chunk, place.row)
+        self._skip(batch.count)
         return chunk
 
     def gather(
@@ -193,9 +194,16 @@ class Log:
         self._growing.add(batch, created, batch.priority)
         self._grown(chunk, count, size, now_ms)
         self._add_row(chunk, place.row)
+        self._skip(count)
         if chunk is self._open and len(chunk.rows) >= rows_max:
             self.close_open()
         return chunk
+
+    def _skip(self, count: int) -> None:
+        """The last messages have a row already: a flush need not look for them, unless it has to
+        for others before them."""
+        if self._flushed == self.end - count:
+            self._flushed = self.end
 
     def _add_row(self, chunk: Chunk, row: int) -> None:
         """All messages of the chunk that had no row have this one."""

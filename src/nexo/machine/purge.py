@@ -35,6 +35,7 @@ def purge(queue: Queue, now_ms: int) -> int:
     queue.scheduled, queue.deadlines, queue.unswept, queue.emptied = [], [], [], 0
     queue.aside, queue.leases = {}, {}
     queue.doomed.clear()
+    queue.unsorted.clear()
     queue.released.clear()
     if queue.recent is not None:
         purged += queue.recent.clear()

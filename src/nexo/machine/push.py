@@ -23,6 +23,8 @@ from nexo.vocabulary.changes import Produced, Pushed
 from nexo.vocabulary.errors import InvalidArgument, MessageTooLarge, QueueFull
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from nexo.machine.chunk import Chunk
     from nexo.machine.log import Flushed, Place
     from nexo.machine.queue import Queue
@@ -37,8 +39,10 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
     duplicates: int = 0
 
     def seqs(self) -> list[int]:
-        pairs = zip(self.ranges[::2], self.ranges[1::2], strict=True)
-        return [seq for first, end in pairs for seq in range(first, end)]
+        seqs: list[int] = []
+        for first, end in zip(self.ranges[::2], self.ranges[1::2], strict=True):
+            seqs += range(first, end)
+        return seqs
 
 
 def push_one(queue: Queue, body: bytes, now_ms: int, priority: int = 0) -> int:
@@ -96,7 +100,7 @@ def push(
         recent = deduplication.recent_of(queue)
         recent.forget(now_ms, limits.DEDUPLICATION_KEYS_FORGOTTEN + 2 * batch.count)
         indexes, repeated = recent.sift(keys, now_ms)
-        recent.check_room(sum(keys[index] is not None for index in indexes), queue.name)
+        recent.check_room(len(indexes) - keys.count(None), queue.name)
         if len(indexes) < batch.count:
             fresh = batch.select(indexes) if indexes else batch.slice(0, 0)
     if queue.settings.max_depth is not None:
@@ -106,7 +110,8 @@ def push(
     if keys is not None:
         repeated = repeated or []
         seqs = deduplication.remember(queue, keys, repeated, accepted.seqs(), now_ms)
-        accepted = Accepted(ranges_of_seqs(seqs), len(repeated))
+        if repeated:
+            accepted = Accepted(ranges_of_seqs(seqs), len(repeated))
     if producer:
         if queue.producers is None:
             queue.producers = Producers()
@@ -328,18 +333,20 @@ def _check_delay(queue: Queue, batch: Batch) -> None:
 
 
 def _check_ids(batch: Batch) -> None:
-    groups = [batch.groups] if isinstance(batch.groups, str) else batch.groups or ()
-    for group in groups:
-        if group is not None and not 0 < len(group) <= limits.GROUP_ID_CHARS_MAX:
-            raise InvalidArgument(
-                f"a group id has 1 to {limits.GROUP_ID_CHARS_MAX} characters, not {len(group)}"
-            )
-    for key in batch.deduplication_ids or ():
-        if key is not None and not 0 < len(key) <= limits.DEDUPLICATION_ID_CHARS_MAX:
-            raise InvalidArgument(
-                "a deduplication id has 1 to "
-                f"{limits.DEDUPLICATION_ID_CHARS_MAX} characters, not {len(key)}"
-            )
+    groups, keys = batch.groups, batch.deduplication_ids
+    if groups is not None:
+        of_all = groups if isinstance(groups, list) else [groups]
+        _check_chars("group id", of_all, limits.GROUP_ID_CHARS_MAX)
+    if keys is not None:
+        _check_chars("deduplication id", keys, limits.DEDUPLICATION_ID_CHARS_MAX)
+
+
+def _check_chars(what: str, texts: Sequence[str | None], most: int) -> None:
+    """Without a look at each by itself: a push may have very many."""
+    longest = max(map(len, filter(None, texts)), default=0)
+    if longest > most or "" in texts:
+        wrong = longest if longest > most else 0
+        raise InvalidArgument(f"a {what} has 1 to {most} characters, not {wrong}")
 
 
 def _check_priority(priority: int) -> None:

@@ -139,6 +139,7 @@ class Queue:
         "settings",
         "totals",
         "unflushed_due",
+        "unsorted",
         "unswept",
     )
 
@@ -162,6 +163,7 @@ class Queue:
         # A queue may have 256 lanes: no step looks at all of them where few have something to do.
         self.awake: list[Lane] = []  # those that may have a message for a consumer, in that order
         self.news: list[Lane] = []  # those to which messages came since the last commit
+        self.unsorted: dict[Lane, None] = {}  # those with groups still to be sorted
         self.oldest_ms: int | None = None  # no message on disk and in line came earlier, if known
         self.restored = Restored()
         self.depth = 0
@@ -224,6 +226,11 @@ class Queue:
     def has_ready(self) -> bool:
         """Whether a pop would find a message (a rate limit aside)."""
         return not self.paused and self.next_lane() is not None
+
+    @property
+    def is_sorted(self) -> bool:
+        """Whether everything that is on disk stands where consumers find it: `sort_groups`."""
+        return not self.unsorted
 
     # -- Small steps that several rules share -------------------------------------------------
 

@@ -1,14 +1,17 @@
 """The two ends of a commit: `collect` before it is written, `settle` when it is on disk.
 
 `collect` hands over everything that changed since the last commit, and a mark; when that commit is
-on disk, `settle` with the mark lets consumers see what came in with it.
+on disk, `settle` with the mark lets consumers see what came in with it. What belongs to groups is
+sorted first; of very much that takes more than one step, and `sort_groups` goes on with it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from nexo.machine.groups import GroupedLine
 from nexo.machine.push import flush
+from nexo.vocabulary import limits
 
 if TYPE_CHECKING:
     from nexo.machine.chunk import Chunk
@@ -50,6 +53,8 @@ def settle(queue: Queue, mark: Mark) -> None:
     """The commit is on disk: what it brought may be seen, and locked groups go on."""
     for lane, end in mark.ends:
         lane.log.settled = end
+        if isinstance(lane.line, GroupedLine) and not lane.line.is_sorted:
+            queue.unsorted[lane] = None
         if not lane.is_awake and lane.line.count:
             queue.wake(lane)
     for chunk in mark.rewritten:
@@ -62,3 +67,19 @@ def settle(queue: Queue, mark: Mark) -> None:
         for group, seqs in seqs_by_group.items():
             queue.busy.remove_in_flight(group, seqs)
             queue.calm(group)
+    if queue.unsorted:
+        sort_groups(queue)
+
+
+def sort_groups(queue: Queue) -> bool:
+    """Give messages that came in to their groups, as many as one step may; true if there are more
+    of them. Until then those are in the queue, and no consumer gets them."""
+    left = limits.SORTED_STEP_MESSAGES
+    for lane in list(queue.unsorted):
+        assert isinstance(lane.line, GroupedLine)
+        left -= lane.line.sort(left)
+        queue.wake(lane)
+        if not lane.line.is_sorted:
+            break
+        del queue.unsorted[lane]
+    return not queue.is_sorted

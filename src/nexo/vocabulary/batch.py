@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 OFFSET_TYPE = "i"  # int32, as in Arrow's binary layout
 TIME_TYPE = "q"  # int64 milliseconds
+_MANY = 1_000  # below this a size is found as quickly as noted
 
 
 class DeadLetter(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -60,7 +61,7 @@ class Columns(Protocol):
     def origins(self) -> list[Origin | None] | None: ...
 
 
-class Batch(msgspec.Struct, frozen=True):
+class Batch(msgspec.Struct, frozen=True, dict=True):
     """`count` messages as columns. `attributes` are encoded maps, opaque to the rules."""
 
     payload: bytes
@@ -79,8 +80,16 @@ class Batch(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """See `size_of`."""
-        return size_of(self, 0, self.count)
+        """See `size_of`. That of many messages is noted beside the columns: it takes a look at
+        each, and is asked for wherever they pass."""
+        count = len(self.offsets) - 1
+        if count < _MANY:
+            return size_of(self, 0, count)
+        noted = self.__dict__
+        if "size" not in noted:
+            noted["size"] = size_of(self, 0, count)
+        known: int = noted["size"]
+        return known
 
     def body(self, index: int) -> bytes:
         return bytes(self.payload[self.offsets[index] : self.offsets[index + 1]])
@@ -93,7 +102,7 @@ class Batch(msgspec.Struct, frozen=True):
         if start == 0 and stop == self.count and self.offsets[0] == 0:
             return self
         low = self.offsets[start]
-        if start + 1 == stop and self._is_plain:  # as single pops take them
+        if start + 1 == stop and self.is_plain:  # as single pops take them
             high, created = self.offsets[stop], self.created
             return Batch(
                 bytes(self.payload[low:high]),
@@ -116,7 +125,7 @@ class Batch(msgspec.Struct, frozen=True):
         )
 
     @property
-    def _is_plain(self) -> bool:
+    def is_plain(self) -> bool:
         """Whether there is no column but the bodies, and when they came."""
         return (
             self.delay_ms is None

@@ -152,6 +152,8 @@ GIVE_BACK_STEP_SPANS = 500  # runs of messages that consumers who leave give bac
 UNWRITTEN_CHANGES_MAX = 2_000  # of a queue, before what time brings, who leaves and who waits for
 # messages wait for a commit: to write down all that has come until then is one step
 WAITERS_TOLD = 500  # consumers that are told in one step that their queue is gone
+SORTED_WITH_PUSH = 32  # messages of a push that are given to their groups with it; more of them …
+SORTED_STEP_MESSAGES = 3_000  # … when they are on disk, so many in one step: 6 ms, if all differ
 PURGED_STEP_THINGS = 4_000  # of what a purge has left, that are taken apart in one step
 SERVE_STEP_PARTS = 500  # runs of messages that a queue hands out in one step: 10 ms, if each is for
 # another consumer

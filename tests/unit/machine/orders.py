@@ -11,7 +11,7 @@ from nexo.machine import invariants
 from nexo.machine.pop import Delivery, messages, pop
 from nexo.machine.push import push
 from nexo.machine.queue import Queue
-from nexo.machine.settle import collect, settle
+from nexo.machine.settle import collect, settle, sort_groups
 from nexo.vocabulary.batch import Batch, batch_of
 from nexo.vocabulary.settings import QueueSettings
 
@@ -30,6 +30,8 @@ def batch(*bodies: bytes, **columns: Any) -> Batch:
 def commit(queue: Queue) -> None:
     settle(queue, collect(queue).mark)
     invariants.check(queue)
+    while sort_groups(queue):
+        invariants.check(queue)
 
 
 def put(queue: Queue, *bodies: bytes, now_ms: int = 1_000, **columns: Any) -> list[int]:

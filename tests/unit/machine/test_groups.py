@@ -4,13 +4,17 @@ import pytest
 
 from nexo.machine import late_receipts
 from nexo.machine.ack import ack
+from nexo.machine.apply import apply
 from nexo.machine.deadlines import run_due
 from nexo.machine.discard import discard
 from nexo.machine.fail import nack
+from nexo.machine.invariants import check
 from nexo.machine.purge import purge
 from nexo.machine.push import push
 from nexo.machine.settle import collect, settle
+from nexo.vocabulary.changes import Pushed, Removed
 from nexo.vocabulary.limits import NOISY_IN_FLIGHT_MIN
+from nexo.vocabulary.states import Cause
 from tests.unit.machine.orders import batch, bodies, commit, orders, put, take
 
 
@@ -179,3 +183,23 @@ def test_group_goes_on_when_the_message_it_waits_for_is_discarded(is_late: bool)
     assert bodies(queue, take(queue)) == []
     settle(queue, under_way.mark)
     assert bodies(queue, take(queue)) == [b"a2"]
+
+
+def test_journal_that_tells_that_a_delayed_message_is_gone() -> None:
+    """Those behind it in its group go on."""
+    queue = orders(fifo=True)
+    pushed = Pushed(
+        row=1,
+        row_start=0,
+        chunk=0,
+        first=0,
+        end=2,
+        created_first_ms=1_000,
+        created_last_ms=1_000,
+        due_ms=[1_500, 0],
+        groups="a",
+        payload_bytes=2,
+    )
+    apply(queue, [[pushed], [Removed(0, Cause.RETENTION, (0, 1))]])
+    check(queue)
+    assert queue.has_ready()

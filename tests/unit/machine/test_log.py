@@ -5,9 +5,11 @@ from itertools import count
 
 import msgspec
 
+from nexo.machine.chunk import Growing
 from nexo.machine.log import Log, Place
 from nexo.vocabulary import limits
 from nexo.vocabulary.batch import TIME_TYPE, batch_of
+from tests.unit.machine.test_cost import cost
 
 LARGE = batch_of([b"x"] * limits.SMALL_PUSH_MESSAGES)
 TWO = batch_of([b"one", b"two"])
@@ -119,3 +121,45 @@ def test_dropped_chunk_tells_its_rows() -> None:
     assert log.drop(chunk) == [5]
     assert (log.chunks, log.resident_bytes) == ({}, 0)
     assert log.append(TWO, 1).first == 2
+
+
+def test_flush_looks_at_nothing_that_has_a_row() -> None:
+    """A commit may bring thousands of shared chunks."""
+
+    def lines_of(size: int) -> int:
+        log = Log(0)
+        for row in range(size):
+            log.share(LARGE, Place(row), 1)
+        return cost(lambda: log.flush(count(1))).lines
+
+    assert lines_of(10) == lines_of(100)
+
+
+def test_flush_finds_what_came_before_something_shared() -> None:
+    log = Log(0)
+    log.append(TWO, 1)
+    log.share(LARGE, Place(7), 1)
+    log.append(TWO, 1)
+    flushed = log.flush(count(100))
+    assert [(each.row, each.first, each.end) for each in flushed] == [(100, 0, 2), (101, 34, 36)]
+    log.share(LARGE, Place(8), 1)
+    assert log.flush(count(200)) == []
+
+
+def test_one_plain_message_is_gathered_like_any_other() -> None:
+    """The shortest way in, and what it must not forget."""
+    plain = msgspec.structs.replace(batch_of([b"plain"]), created=array(TIME_TYPE, [1]))
+    named = msgspec.structs.replace(plain, groups="group")
+    log = Log(0)
+    for row, each in enumerate((plain, plain, named, plain)):
+        log.gather(each, Place(row), 1)
+    content = log.chunks[0].content
+    assert isinstance(content, Growing)
+    assert content.groups == [None, None, "group", None]
+    assert content.cut(0, 4).bodies() == [b"plain"] * 4
+    archive = Log(0, evicts_oldest=True)
+    for row, priority in enumerate((0, 9, 0)):
+        archive.gather(msgspec.structs.replace(plain, priority=priority), Place(row), 1)
+    content = archive.chunks[0].content
+    assert isinstance(content, Growing)
+    assert content.cut(0, 3).priority == bytes([0, 9, 0])

@@ -10,6 +10,7 @@ from nexo.machine.pop import messages
 from nexo.machine.push import push, push_one, push_shared
 from nexo.machine.queue import Queue
 from nexo.machine.settle import collect
+from nexo.vocabulary import limits
 from nexo.vocabulary.changes import decode_queue_changes, encode_changes
 from nexo.vocabulary.errors import InvalidArgument, MessageTooLarge, QueueFull
 from tests.unit.machine.orders import FIRST_LEASE, INCARNATION, batch, bodies, orders, put, take
@@ -101,3 +102,14 @@ def test_numbers_go_on_after_a_crash_also_behind_shared_messages() -> None:
     revived = Queue("orders", queue.settings, INCARNATION, count(9), FIRST_LEASE)
     apply(revived, [record])
     assert put(revived, b"next") == [3]
+
+
+@pytest.mark.parametrize("wrong", ["", "x" * (limits.GROUP_ID_CHARS_MAX + 1)])
+def test_one_wrong_id_among_many(wrong: str) -> None:
+    queue = orders()
+    given = ["a", "b", "c", "d", "e", None, wrong]
+    with pytest.raises(InvalidArgument, match=rf"group id has .* not {len(wrong)}$"):
+        push(queue, batch(*[b"x"] * 7, groups=given), 1_000)
+    with pytest.raises(InvalidArgument, match=rf"deduplication id has .* not {len(wrong)}$"):
+        push(queue, batch(*[b"x"] * 7, deduplication_ids=given), 1_000)
+    assert queue.depth == 0

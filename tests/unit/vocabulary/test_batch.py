@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from nexo.vocabulary import batch as batch_module
 from nexo.vocabulary.attributes import encode_attributes, encode_typed
 from nexo.vocabulary.batch import (
     Batch,
@@ -185,3 +186,19 @@ def test_the_largest_message_counts_its_own_attributes() -> None:
     same = msgspec.structs.replace(plain, attributes=long)
     assert largest_message(same, 1_000) == 90
     assert largest_message(same, 100) == largest_message(last, 100)
+
+
+def test_size_of_many_is_found_once_and_of_this_batch_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    many = msgspec.structs.replace(batch_of([b"body"] * 2_000), groups=["group"] * 2_000)
+    looks, honest = [0], batch_module.size_of
+
+    def counted(*arguments: Any) -> int:
+        looks[0] += 1
+        return honest(*arguments)
+
+    monkeypatch.setattr(batch_module, "size_of", counted)
+    assert (many.size, many.size, looks) == (18_000, 18_000, [1])
+    assert msgspec.structs.replace(many, groups=None).size == 8_000
+    assert many == msgspec.structs.replace(many), "what is noted is no part of it"
