@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from nexo.engine.dispatcher import Dispatcher
+from nexo.vocabulary import limits
 from nexo.vocabulary.errors import DataCorrupt, Fenced, NexoError, NotReady, QueueNotFound, ReadOnly
-from nexo.vocabulary.limits import CLOSE_MS, COMMIT_OVERDUE_MS, DISK_PROBE_MS
+from nexo.vocabulary.limits import CLOSE_MS, COMMIT_OVERDUE_MS, DISK_PROBE_MS, LAZY_COMMIT_MS
 from nexo.vocabulary.settings import QueueSettings
 from tests.engine.rig import Rig, ack, bodies, nack, numbered, peeked, texts
 from tests.engine.virtual_time import settle
@@ -464,3 +466,33 @@ async def test_a_disk_that_never_answers_does_not_keep_a_broker_from_stopping(ri
     rig.engine = None
     rig.runner.release()
     rig.journal.close()
+
+
+async def test_who_leaves_meanwhile_does_not_keep_the_event_loop_busy(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Too much is unwritten for more to come back, and while the journal is opened again each
+    commit is refused at once: there is nothing to wait for but time."""
+    engine = await rig.start()
+    queue = await engine.create_queue("q")
+    waiter = queue.subscribe(9, lambda _: None, lambda _: None)
+    await queue.push(numbered(10))
+    await asyncio.sleep(1)
+    engine.committer.stop()
+    assert texts(await queue.pop(1)) == ["9"]  # and that cannot be written
+    monkeypatch.setattr(limits, "UNWRITTEN_CHANGES_MAX", 0)
+    tries: list[None] = []
+    give_back = Dispatcher._give_back_some
+
+    def counted(dispatcher: Dispatcher) -> None:
+        assert len(tries) < 1_000, "it spins"
+        tries.append(None)
+        give_back(dispatcher)
+
+    monkeypatch.setattr(Dispatcher, "_give_back_some", counted)
+    queue.unsubscribe(waiter)
+    await asyncio.sleep(0.5)
+    assert 1 < len(tries) <= 500 / LAZY_COMMIT_MS + 1
+    engine.committer.resume()
+    await asyncio.sleep(5)
+    assert texts(await queue.pop(100)) == [str(number) for number in range(9)]

@@ -16,7 +16,7 @@ from nexo.machine.pop import pop
 from nexo.vocabulary import limits
 from nexo.vocabulary.errors import NotReady
 from nexo.vocabulary.fields import check_allowed
-from nexo.vocabulary.limits import SERVE_STEP_PARTS, TIMEOUT_MS_MAX
+from nexo.vocabulary.limits import LAZY_COMMIT_MS, SERVE_STEP_PARTS, TIMEOUT_MS_MAX
 
 if TYPE_CHECKING:
     from nexo.engine.context import Context
@@ -182,9 +182,14 @@ class Dispatcher(PartOf["QueueActor"]):
         actor.serve()
 
     def _give_back_soon(self, _: Any = None, error: BaseException | None = None) -> None:
-        """In the next turn; also if the state was lost: what is on disk of a lease goes back."""
+        """In the next turn; also if the state was lost: what is on disk of a lease goes back. A
+        journal that takes nothing says so at once, each time: then after a while."""
         self._gives_back_later = True
-        asyncio.get_running_loop().call_soon(self._give_back_more, self._actor)
+        loop = asyncio.get_running_loop()
+        if error is None:
+            loop.call_soon(self._give_back_more, self._actor)
+        else:
+            loop.call_later(LAZY_COMMIT_MS / 1000, self._give_back_more, self._actor)
 
     def _give_back_more(self, actor: QueueActor) -> None:
         self._gives_back_later = False
