@@ -73,6 +73,8 @@ class Deliveries:
                 "a leased message is delivered to nobody else",
                 f"was on lease {hold.lease:#x} until {hold.deadlines[-1][2]}, now is {now_ms}",
             )
+        if hold is not None and hold.is_leaving:
+            hold.is_late |= now_ms >= min(deadline_ms for _, _, deadline_ms in hold.deadlines)
         self._find(copy, queue, message)
         hold = copy.hold
         if hold is not None and not hold.live and now_ms < hold.returned[2]:

@@ -97,6 +97,7 @@ class Hold:
         "deadlines",
         "epoch",
         "is_late",
+        "is_leaving",
         "is_received",
         "lease",
         "live",
@@ -115,6 +116,7 @@ class Hold:
         self.live = True  # nobody gave it back or said that it failed
         self.counted = True  # the attempt was not undone
         self.is_late = False  # it may have come back by itself before somebody gave it back
+        self.is_leaving = False  # its consumer has left: it goes back some steps later
         self.returned: tuple[int, int, int] = (0, 0, 0)  # line, epoch, not before this time
 
     def prolong(self, index: int, epoch: int, deadline_ms: int) -> None:

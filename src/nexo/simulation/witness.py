@@ -150,7 +150,8 @@ class Witness:
         index, now_ms = self.history.add("unsubscribe", name), self.now_ms()
         for each in self._given.pop(waiter):
             if each.lease in waiter.leases:
-                self._returned(each, each.copies, index, now_ms, counted=False)
+                for hold in self._returned(each, each.copies, index, now_ms, counted=False):
+                    hold.is_leaving = True
         self.queue(name).unsubscribe(waiter)
 
     # -- What consumers say -------------------------------------------------------------------
