@@ -4,6 +4,7 @@ cause."""
 from __future__ import annotations
 
 import json
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -13,12 +14,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import nexo
-from tests.cli.commands import BrokerProcess
+from nexo.vocabulary.limits import CLUSTER_ROUTE_S
+from tests.cli.commands import BrokerProcess, Nexo
 from tests.cluster.nodes import Nodes, running
 from tests.postgresql import postgresql_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 QUEUES = [f"queue{each}" for each in range(6)]
 
@@ -50,9 +53,9 @@ def away(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Away]:
                     for name in QUEUES:
                         client.create_queue(name).push(b"before")
             server.kill()
-            made = Away(nodes, alone)
-            _wait_until_noticed(made)
-            yield made
+            found = Away(nodes, alone)
+            _wait_until_noticed(found)
+            yield found
         finally:
             alone.kill()
             server.start()  # for the databases to be dropped
@@ -102,3 +105,62 @@ def test_the_overview_is_told_without_the_size_of_the_journal(away: Away) -> Non
     assert status == 200, told
     assert told["queues"] == len(QUEUES)
     assert told["disk"]["stored_bytes"] is None
+
+
+# -- The command line -------------------------------------------------------------------------
+
+
+def test_the_status_of_the_cluster_is_told_at_once(away: Away, tmp_path: Path) -> None:
+    run = Nexo(tmp_path, away.nodes["b"].url)
+    began = time.monotonic()
+    told = run("cluster", "status")
+    assert "Node b has had no answer from PostgreSQL for " in told.out.replace("\n", " ")
+    figures = run("cluster", "status", "--json").json()
+    assert time.monotonic() - began < 6
+    assert figures["told_by"] == "b"
+    assert figures["postgresql_away_s"] > 4
+    assert {node["name"] for node in figures["nodes"]} == {"a", "b"}
+    assert {shard["node"] for shard in figures["shards"]} == {"a", "b"}
+    status, same = _json(away.nodes["b"], "/api/v1/cluster")
+    assert (status, same["told_by"]) == (200, "b")
+
+
+@pytest.mark.parametrize("command", ["consumers", "token list", "audit", "export"])
+def test_what_only_looks_fails_soon_and_names_the_cause(
+    away: Away, tmp_path: Path, command: str
+) -> None:
+    began = time.monotonic()
+    told = Nexo(tmp_path, away.nodes["a"].url)(*command.split(), status=3)
+    assert time.monotonic() - began < 8
+    assert "node 'a' has had no answer from PostgreSQL for " in told.err, told.err
+
+
+def test_queues_are_listed_from_memory(away: Away, tmp_path: Path) -> None:
+    for made in away.all:
+        found = Nexo(tmp_path, made.url)("queue", "list", "--json").json()
+        assert [each["name"] for each in found] == QUEUES
+
+
+def test_a_call_whose_time_is_over_names_the_cause(away: Away) -> None:
+    """It is tried until then: PostgreSQL may come back."""
+    failed: list[tuple[float, nexo.NexoError]] = []
+
+    def push(url: str, queue: str) -> None:
+        began = time.monotonic()
+        client = nexo.Client(url, timeout=CLUSTER_ROUTE_S + 2)
+        with client, pytest.raises(nexo.NexoError) as raised:
+            client.queue(queue).push(b"during")
+        failed.append((time.monotonic() - began, raised.value))
+
+    calls = [(away.nodes["a"].url, name) for name in QUEUES[:3]] + [(away.alone.url, QUEUES[0])]
+    threads = [threading.Thread(target=push, args=each) for each in calls]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert len(failed) == len(calls)
+    for took_s, error in failed:
+        assert took_s > CLUSTER_ROUTE_S
+        assert isinstance(error, nexo.Timeout | nexo.Unreachable)
+        assert "PostgreSQL" in error.message, error
+        assert "timeout" not in error.hint
