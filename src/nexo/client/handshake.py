@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from nexo.client.address import Address
 
 PAUSE_S_FIRST, PAUSE_S_MAX = 0.05, 2.0
+HUNG_UP_HINT = (
+    "check that this is the RPC port, and use nexos:// for TLS; "
+    "or the load balancer has no healthy node"
+)
 
 _log = logging.getLogger("nexo.client")
 

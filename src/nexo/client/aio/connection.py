@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any, cast
 
 from nexo.client.handshake import (
+    HUNG_UP_HINT,
     Backoff,
     ConnectionLog,
     configure,
@@ -468,7 +469,7 @@ class Channel(asyncio.Protocol):
             self.greeted.set_exception(
                 Unreachable(
                     "the broker closed the connection during the handshake",
-                    "check that this is the RPC port, and use nexos:// for TLS",
+                    HUNG_UP_HINT,
                 )
             )
             self.greeted.exception()  # nobody may be waiting for it any more
