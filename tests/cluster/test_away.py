@@ -100,6 +100,14 @@ def test_metrics_tell_what_is_known(away: Away) -> None:
     assert sorted(depths) == sorted(2 * QUEUES)
 
 
+def test_health_names_postgresql(away: Away) -> None:
+    for made in away.all:
+        status, told = _json(made, "/health")
+        assert status == 503
+        assert "PostgreSQL" in told["reason"]
+        assert "disk" not in told["reason"]
+
+
 def test_the_overview_is_told_without_the_size_of_the_journal(away: Away) -> None:
     status, told = _json(away.alone, "/api/v1/overview")
     assert status == 200, told
