@@ -7,6 +7,7 @@ import socket
 import time
 import urllib.error
 import urllib.request
+from base64 import b64encode
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -274,6 +275,33 @@ def test_management_over_sqs_is_told_to_the_audit_log(broker: GuardedBroker) -> 
     assert (entry.who, entry.door, entry.action) == (minted.defined.name, "sqs", "PurgeQueue")
     assert "orders" in entry.resource
     assert entry.outcome == "forbidden"
+
+
+def _handle_of(arn: str) -> str:
+    return b64encode(json.dumps({"taskId": "none", "sourceArn": arn}).encode()).decode()
+
+
+@pytest.mark.parametrize(
+    ("action", "request_"),
+    [
+        ("StartMessageMoveTask", {"SourceArn": ARN + "orders"}),
+        ("CancelMessageMoveTask", {"TaskHandle": _handle_of(ARN + "orders")}),
+    ],
+)
+def test_the_audit_log_names_the_queue_of_a_move_task(
+    broker: GuardedBroker, action: str, request_: dict[str, str]
+) -> None:
+    minted = broker.mint("orders:push", aws=True)
+    signed(broker, minted, action, request_)
+    entry = broker.audit(1)[0]
+    assert (entry.action, entry.resource) == (action, ARN + "orders")
+
+
+def test_a_handle_that_is_none_names_nothing(broker: GuardedBroker) -> None:
+    minted = broker.mint("orders:push", aws=True)
+    signed(broker, minted, "CancelMessageMoveTask", {"TaskHandle": "no handle"})
+    entry = broker.audit(1)[0]
+    assert (entry.action, entry.resource) == ("CancelMessageMoveTask", "")
 
 
 def test_only_health_is_open(broker: GuardedBroker) -> None:

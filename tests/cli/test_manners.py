@@ -4,7 +4,9 @@ and refusals in the words that were typed."""
 import pytest
 
 import nexo as nexo_client
-from nexo.cli.main import _as_typed, _in_order, run
+from nexo.cli.main import _as_typed, _in_order, run, show_failure
+from nexo.client.address import address_of
+from nexo.client.handshake import unanswered
 
 
 @pytest.fixture(autouse=True)
@@ -148,3 +150,13 @@ def test_a_command_says_which_extra_it_needs(nexo, tmp_path):
         refused = nexo(*command, environment={"PYTHONPATH": str(absent)}, status=status).err
         assert f"pip install 'nexo-broker[{extra}]'" in refused, command
         assert len(refused.splitlines()) == 1
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_no_command_tells_to_raise_what_is_no_flag(capsys, as_json):
+    error = unanswered(address_of("nexo://host"), None, 30)
+    assert "raise `timeout`" in error.hint, "it is an argument of the client"
+    show_failure(error, as_json)
+    told = capsys.readouterr().err
+    assert "did not answer within 30 s" in told
+    assert "raise" not in told

@@ -322,3 +322,32 @@ def test_a_sign_in_leads_nowhere_else(wanted: str, leads_to: str) -> None:
 )
 def test_names_that_strangers_can_own(host: str, expected: bool) -> None:
     assert is_local(host) is expected
+
+
+def test_the_spark_page_without_queries_fits_a_phone(tab: Looking, guarded: GuardedBroker) -> None:
+    tab.page.set_viewport_size({"width": 390, "height": 844})
+    sign_in(tab, guarded.token("*:*"), "/spark")
+    assert "spark.readStream" in tab.page.locator(".empty").first.inner_text()
+    width = tab.page.evaluate("document.documentElement.scrollWidth")
+    assert width <= 390, f"it is {width} wide"
+
+
+def test_the_outcome_of_the_audit_log_is_in_sight(tab: Looking, guarded: GuardedBroker) -> None:
+    """However long the URL is under which a client of SQS knows its queue."""
+    assert guarded.broker._security is not None
+    guard = guarded.broker._security.guard
+    minted = guarded.mint("*:*")
+    caller = guard.admit(minted.token, "2001:db8:1234:5678:9abc:def0:1234:5678", "sqs")
+    url = f"https://nexo.internal.example.com:9324/000000000000/{'orders-' * 10}.fifo"
+    with guard.tell(caller, "2001:db8:1234:5678:9abc:def0:1234:5678", "sqs", "PurgeQueue", url):
+        pass
+    tab.page.set_viewport_size({"width": 1280, "height": 860})
+    sign_in(tab, minted.token, "/access")
+    page = tab.page
+    assert url in page.locator("table").last.inner_text()
+    for heading in ("Outcome", "Address"):
+        box = page.get_by_role("columnheader", name=heading).bounding_box()
+        around = page.get_by_role("group", name="Audit log").bounding_box()
+        assert box is not None
+        assert around is not None
+        assert box["x"] + box["width"] <= around["x"] + around["width"], f"{heading} is cut off"

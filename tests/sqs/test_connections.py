@@ -7,6 +7,7 @@ import logging
 import socket
 import time
 import weakref
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -198,6 +199,18 @@ def test_an_endless_head_behind_a_long_poll(door: Door) -> None:
 
 
 # -- Memory ---------------------------------------------------------------------------------------
+
+
+def test_an_app_is_not_asked_for_who_has_left() -> None:
+    """As while a node asks others what a page is to show."""
+    left: Any = SimpleNamespace(peer="127.0.0.1", scheme="http")
+    exchange = Exchange(left, "GET", b"/console", "/console", b"", {})
+    exchange.lose()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        raise AssertionError("nobody waits for it")
+
+    exchange.run(app)
 
 
 @pytest.fixture

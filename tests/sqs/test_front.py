@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from nexo.doors.http.front import Front
 from nexo.doors.sqs_http import receive_message
-from nexo.vocabulary.errors import DataCorrupt, NexoError, ReadOnly
+from nexo.vocabulary.errors import DataCorrupt, NexoError, NotReady, ReadOnly
 
 if TYPE_CHECKING:
     import pytest
@@ -88,6 +89,15 @@ def test_health_follows_the_disk() -> None:
         assert (answer.status, told["status"]) == (503, status)
         assert words in told["reason"]
         assert "somewhere" not in str(told)
+
+
+def test_health_names_what_messages_are_written_to() -> None:
+    for store in ("the disk", "PostgreSQL"):
+        refusals = iter([NotReady("late"), ReadOnly("full")])
+        front = Front(Root(), {}, partial(next, refusals), store=store)
+        told = [json.loads(visit(front, "/health").body)["reason"] for _ in range(2)]
+        assert f"no write to {store} has finished" in told[0]
+        assert f"{store} is full or failing" in told[1]
 
 
 def test_standard_queue_has_a_limit_of_messages_in_flight(

@@ -9,7 +9,7 @@ import typer
 
 from nexo.cli.parameters import command_group
 from nexo.cli.session import Session, takes_session
-from nexo.vocabulary.units import count_of
+from nexo.vocabulary.units import count_of, show_duration
 
 if TYPE_CHECKING:
     from nexo.wire.answers import ClusterFigures
@@ -187,6 +187,10 @@ def _print(found: "ClusterFigures") -> None:
         table.add_row(
             escape(node.name), state, f"{node.shards:,}", *(escape(each) for each in told)
         )
+    if found.postgresql_away_s is not None:
+        away = show_duration(round(found.postgresql_away_s) or 1)
+        silence = f"Node {escape(found.told_by)} has had no answer from PostgreSQL for {away}."
+        console().print(f"[red]{silence}[/red] This is what it knew before:")
     console().print(table)
     waiting = sum(shard.transfers_waiting or 0 for shard in found.shards)
     if waiting:

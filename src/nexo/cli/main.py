@@ -24,7 +24,7 @@ from nexo.cli.serve import serve
 from nexo.cli.session import Session, takes_session
 from nexo.cli.sql import sql
 from nexo.cli.worker import worker
-from nexo.vocabulary.errors import InvalidArgument, NexoError, NotReady
+from nexo.vocabulary.errors import InvalidArgument, NexoError, NotReady, Timeout
 
 INTERRUPTED = 130
 
@@ -214,11 +214,13 @@ def status_of(error: NexoError) -> int:
 
 
 def show_failure(error: NexoError, as_json: bool, arguments: Sequence[str] = ()) -> None:
-    message = _as_typed(error.message, arguments)
+    message, hint = _as_typed(error.message, arguments), error.hint
+    if isinstance(error, Timeout):  # how long it waits is an argument of the client, not a flag
+        hint = hint.replace("raise `timeout`", "try again")
     if as_json:
-        _show_json(error.code, message, error.hint, error.retryable)
+        _show_json(error.code, message, hint, error.retryable)
         return
-    hint = f": {error.hint}" if error.hint else ""
+    hint = f": {hint}" if hint else ""
     sys.stderr.write(f"nexo: {_one_line(message + hint)}\n")
 
 

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from nexo.client.address import Address
 
 PAUSE_S_FIRST, PAUSE_S_MAX = 0.05, 2.0
+HUNG_UP_HINT = (
+    "check that this is the RPC port, and use nexos:// for TLS; "
+    "or the load balancer has no healthy node"
+)
 
 _log = logging.getLogger("nexo.client")
 
@@ -124,14 +128,25 @@ def unreachable(address: Address, error: OSError | NexoError) -> NexoError:
     return Unreachable(f"the connection to {address} failed: {reason}")
 
 
+def unanswered(address: Address, cause: NexoError | None, timeout: float) -> NexoError:
+    """The time of a call is over, and there is a connection. `cause` is what the broker said of why
+    it was not ready, if it did."""
+    message = f"the broker at {address} did not answer within {timeout:g} s"
+    if cause is None:
+        return Timeout(message, "the broker or the network is busy: raise `timeout`")
+    return Timeout(f"{message}: {cause.message}", cause.hint or "try again")
+
+
 def overdue(address: Address, failure: NexoError | None, timeout: float) -> NexoError:
-    """The time of a call is over. `failure` is why there is no connection, if there is none."""
+    """The same without a connection; `failure` is why there is none, if that is known."""
     if failure is None:
-        return Timeout(
-            f"the broker at {address} did not answer within {timeout:g} s",
-            "the broker or the network is busy: raise `timeout`",
+        return unanswered(address, None, timeout)
+    if isinstance(failure, NotReady):
+        return Unreachable(
+            f"the broker at {address} was not ready within {timeout:g} s: {failure.message}",
+            failure.hint or "try again",
         )
-    if not isinstance(failure, (Unreachable, NotReady)):
+    if not isinstance(failure, Unreachable):
         return failure
     return Unreachable(
         f"no broker could be reached within {timeout:g} s: {failure.message}",

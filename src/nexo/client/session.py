@@ -284,8 +284,8 @@ class Session(Traffic):
 
 def _reason(arrived: Frame) -> NexoError:
     """Why the broker refused or left."""
-    if not arrived.head:
-        return NotReady("the broker is shutting down", "the client reconnects when it is back")
+    if not arrived.head:  # it stops, or a node hands over a shard that is used here
+        return NotReady("the broker closed the connection", "the client reconnects by itself")
     return error_of(commands.unpack(arrived.head, commands.Refusal))
 
 

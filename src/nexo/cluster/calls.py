@@ -16,8 +16,8 @@ from nexo.cluster.whole import Whole
 from nexo.doors.rpc_tcp.access import operation_of_call, resource_of
 from nexo.doors.rpc_tcp.calls import CALLS, LISTING_CALLS
 from nexo.engine.definitions import Packed
-from nexo.vocabulary.errors import InvalidArgument, NexoError, NotReady
-from nexo.vocabulary.limits import CLUSTER_ROUTE_S
+from nexo.vocabulary.errors import InvalidArgument, NexoError, NotReady, Unreachable
+from nexo.vocabulary.limits import CLUSTER_PATIENCE_S, CLUSTER_ROUTE_S
 from nexo.wire import calls, commands
 from nexo.wire.frame import Frame, FrameReader, Kind, ProtocolError, frame_parts
 
@@ -35,6 +35,8 @@ _OF_TASKS = frozenset({"redrive_progress", "redrive_cancel"})
 _OF_WHOLE = frozenset(
     {"export_definitions", "import_definitions", "list_connections", "close_connection"}
 )
+# Who only looks, and needs other nodes for it, is not to wait as long as who changes something.
+_LOOKS = frozenset({"list_connections", "list_tokens", "audit", "export_definitions"})
 _ASKED = 1  # the correlation of what is asked of another node
 
 
@@ -77,6 +79,24 @@ class Gathering:
         if name is None or self._method.endswith("_token"):
             return HOME
         return self._node.shard_of(name)
+
+    @property
+    def only_looks(self) -> bool:
+        return self._method in _LOOKS
+
+    async def look(self) -> None:
+        """Of what only looks, while this node has no lease: once it has one. That may take long,
+        and the client would ask again and again until its own time is over; `Unreachable` it takes
+        for an answer."""
+        try:
+            await self._node.held(CLUSTER_PATIENCE_S)
+        except NotReady as error:
+            self._switch.refuse(self._received.correlation, Unreachable(error.message, error.hint))
+            return
+        if self.is_for_all:
+            await self.work()
+        else:
+            self._switch.pass_on(self.shard(), self._received)
 
     async def work(self) -> None:
         switch, correlation = self._switch, self._received.correlation

@@ -96,6 +96,7 @@ class HttpSwitch:
             no_other_sites=is_for_this_machine,
             more_health=node.health,
             has_console=True,
+            store="PostgreSQL",
         )
         self._door = HttpDoor(front, tls)
         node.when_closed.append(self._shard_closed)

@@ -12,6 +12,7 @@ then another may have it. What it would write is refused by the fence of each sh
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
@@ -31,6 +32,7 @@ from nexo.telemetry.meters import Meters
 from nexo.vocabulary.errors import Fenced, InvalidArgument, NexoError, NotReady, TopicNotFound
 from nexo.vocabulary.limits import (
     CHUNK_BYTES_MAX,
+    CLUSTER_ASKED_S,
     CLUSTER_HASHES_MAX,
     CLUSTER_JOIN_S,
     CLUSTER_LEASE_S,
@@ -186,11 +188,26 @@ class Node:
     def trouble(self) -> NexoError | None:
         """Why this node is not healthy."""
         if not self.is_held:
-            return NotReady("the node has not renewed its lease in time", "look at PostgreSQL")
+            return self.postgresql_away()
         for engine in self.engines.values():
             if engine.trouble is not None:
                 return engine.trouble
         return None
+
+    @property
+    def postgresql_away_s(self) -> float | None:
+        """How long ago PostgreSQL has answered this node, if it does not any more; else None."""
+        if self.is_held and not self._is_away:
+            return None
+        return self._lease.age_s(self._now_s())
+
+    def postgresql_away(self) -> NotReady:
+        """Why nothing can be done here, once the lease has ended."""
+        seconds = round(self.postgresql_away_s or 0)
+        return NotReady(
+            f"node {self.name!r} has had no answer from PostgreSQL for {seconds} s",
+            "check PostgreSQL and the network; the node connects again by itself",
+        )
 
     @property
     def lease_left_s(self) -> float:
@@ -247,9 +264,9 @@ class Node:
         """Whether a shard is open here, and nobody else's as far as is known."""
         return shard in self.engines and shard not in self._lost and self.is_held
 
-    async def held(self) -> None:
+    async def held(self, within_s: float = CLUSTER_ROUTE_S) -> None:
         """Wait for the lease: without it this node may not know who may do what."""
-        await self._until(lambda: self.is_held, "the node has not renewed its lease in time")
+        await self._until(lambda: self.is_held, "the node has not renewed its lease", within_s)
 
     async def local(self, shard: int) -> Engine:
         """The engine of a shard that another node believes to be here."""
@@ -260,14 +277,18 @@ class Node:
         await self._until(is_here, f"shard {shard} is not at node {self.name!r}")
         return self.engines[shard]
 
-    async def _until(self, is_so: Callable[[], bool], otherwise: str) -> None:
+    async def _until(
+        self, is_so: Callable[[], bool], otherwise: str, within_s: float = CLUSTER_ROUTE_S
+    ) -> None:
         try:
-            async with asyncio.timeout(CLUSTER_ROUTE_S):
+            async with asyncio.timeout(within_s):
                 while not is_so():
                     news = asyncio.get_running_loop().create_future()
                     self._waiting.append(news)
                     await news
         except TimeoutError:
+            if not self.is_held:  # whatever else is so: this is why
+                raise self.postgresql_away() from None
             raise NotReady(otherwise, "see nexo cluster status; try again") from None
 
     def _tell(self) -> None:
@@ -292,7 +313,12 @@ class Node:
         await self._hands.call(lambda tables: tables.set_draining(None, False))
 
     async def epochs(self) -> dict[int, int]:
-        return await self._hands.call(lambda tables: tables.epochs())
+        """How often each shard was opened. Without PostgreSQL, of those that are here."""
+        if self.postgresql_away_s is None:
+            with contextlib.suppress(NexoError, TimeoutError):
+                async with asyncio.timeout(CLUSTER_ASKED_S):
+                    return await self._hands.call(lambda tables: tables.epochs())
+        return {shard: engine.epoch for shard, engine in self.engines.items()}
 
     # -- The lease ----------------------------------------------------------------------------
 
@@ -485,7 +511,7 @@ class Node:
 
 def describe(node: Node, epochs: dict[int, int], backlogs: dict[int, Backlog]) -> ClusterFigures:
     """The cluster as `nexo cluster status` shows it."""
-    state = node.state
+    state, away_s = node.state, node.postgresql_away_s
     held = Counter(state.owners.values())
     return ClusterFigures(
         nodes=[
@@ -504,6 +530,8 @@ def describe(node: Node, epochs: dict[int, int], backlogs: dict[int, Backlog]) -
             ShardFigures(shard, owner, epochs.get(shard, 0), *_waiting(backlogs.get(shard)))
             for shard, owner in sorted(state.owners.items())
         ],
+        told_by=node.name,
+        postgresql_away_s=None if away_s is None else round(away_s, 1),
     )
 
 

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from nexo.vocabulary.errors import NotReady
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -34,7 +32,7 @@ class Others:
         """The answer of another node, as it was packed there. It is given to whoever this node
         admits, so a node that may not know who was shut out asks nothing."""
         if not self._node.is_held:
-            raise NotReady("the node has not renewed its lease in time", "try again")
+            raise self._node.postgresql_away()
         return await self._links.call(node, METHOD, msgspec.msgpack.encode(question))
 
     async def ask_all(self, question: msgspec.Struct) -> dict[str, bytes]:

@@ -164,15 +164,21 @@ class Lease:
     The server counts a lease from when it renews it, the node from when it asked: so the node's
     ends first. `margin_s` is for clocks that do not run alike."""
 
-    __slots__ = ("_lease_s", "_until_s")
+    __slots__ = ("_lease_s", "_renewed_s", "_until_s")
 
     def __init__(self, lease_s: float, margin_s: float) -> None:
         self._lease_s = lease_s - margin_s
+        self._renewed_s: float | None = None
         self._until_s = float("-inf")
 
     def renewed(self, asked_s: float) -> None:
         """The server has renewed it, asked at that time."""
+        self._renewed_s = asked_s
         self._until_s = max(self._until_s, asked_s + self._lease_s)
+
+    def age_s(self, now_s: float) -> float:
+        """How long ago it was renewed; 0 if it never was."""
+        return 0.0 if self._renewed_s is None else now_s - self._renewed_s
 
     def end(self) -> None:
         self._until_s = float("-inf")

@@ -481,7 +481,9 @@ class Switch(asyncio.Protocol):
                 self.pass_on(shard, received)
             return
         gathering = Gathering(self, received, called)
-        if gathering.is_for_all:
+        if gathering.only_looks and not (self.node.is_held or self.is_passed):
+            self.spawn(gathering.look())
+        elif gathering.is_for_all:
             self.spawn(gathering.work())
         else:
             self.pass_on(gathering.shard(), received)

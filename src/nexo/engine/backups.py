@@ -11,8 +11,19 @@ import msgspec
 from nexo.engine.audit import audit
 from nexo.journal.backup import restore as restore_journal
 from nexo.journal.sqlite import JOURNAL_FILE
-from nexo.vocabulary.errors import DataCorrupt, InvalidArgument, NotReady, RateLimited
-from nexo.vocabulary.limits import BACKUP_IDLE_MS, BACKUP_PIECE_BYTES_MAX, BACKUP_SILENCE_MS
+from nexo.vocabulary.errors import (
+    DataCorrupt,
+    InvalidArgument,
+    NexoError,
+    NotReady,
+    RateLimited,
+)
+from nexo.vocabulary.limits import (
+    BACKUP_IDLE_MS,
+    BACKUP_PIECE_BYTES_MAX,
+    BACKUP_SILENCE_MS,
+    JOURNAL_USAGE_S,
+)
 
 if TYPE_CHECKING:
     import os
@@ -29,6 +40,16 @@ class BackupProgress(msgspec.Struct, frozen=True):
     total_bytes: int
     done: bool
     sha256: str = ""  # of the whole, once it is done
+
+
+async def usage_if_known(backups: Backups) -> Usage | None:
+    """The room that the journal takes, for who has more to tell than that; None while it cannot be
+    asked, as a database that is away."""
+    try:
+        async with asyncio.timeout(JOURNAL_USAGE_S):
+            return await backups.usage()
+    except (NexoError, TimeoutError):
+        return None
 
 
 class Backups:

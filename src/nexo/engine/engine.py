@@ -192,8 +192,8 @@ class Engine:
         overdue_ms = self._context.committer.overdue_ms
         if self._context.refusal is None and overdue_ms > COMMIT_OVERDUE_MS:
             return NotReady(
-                f"no write to disk has finished for {overdue_ms // 1000} seconds",
-                "check the disk and the broker's log",
+                f"no write has finished for {overdue_ms // 1000} seconds",
+                "check the disk, or PostgreSQL, and the broker's log",
             )
         return self._context.refusal
 

@@ -102,7 +102,11 @@ class HttpService:
             others=[SnsApi(engine, security.guard, **place)],
         )
         self.front = Front(
-            self._sqs, {}, lambda: engine.trouble, no_other_sites=security.is_for_this_machine
+            self._sqs,
+            {},
+            lambda: engine.trouble,
+            no_other_sites=security.is_for_this_machine,
+            store="the disk" if configuration.journal is None else "PostgreSQL",
         )
         self._door = HttpDoor(self.front, security.tls)
         self._console: LateConsole | None = None

@@ -181,6 +181,7 @@ CLUSTER_FOLLOW_WAIT_MS = 20_000  # that a node waits for news of another, then a
 CLUSTER_FOLLOWED_MAX = 64  # answers of other nodes that a connection keeps for who asks again
 CLUSTER_ROUTE_S = 15.0  # how long a call waits for the shard that it is for to have an owner
 CLUSTER_ASKED_S = 2.0  # for the figures of another node: who looks is not to wait for a dead one
+JOURNAL_USAGE_S = 2.0  # for its size: metrics and pages are told without it while it is away
 CLUSTER_REDIRECT_FRAMES = 32  # of a client, at least, before it is told to go to another node …
 CLUSTER_REDIRECT_SHARE = 0.75  # … if so many of them were for that one …
 CLUSTER_REDIRECT_WINDOW_S = 1.0  # … for so long at least: a burst is no habit

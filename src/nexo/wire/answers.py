@@ -45,8 +45,13 @@ class ShardFigures(msgspec.Struct, frozen=True):
 
 
 class ClusterFigures(msgspec.Struct, frozen=True):
+    """As the node `told_by` knows it. `postgresql_away_s`: PostgreSQL has not answered it for
+    so long, and the rest is as it was then; None: it answers."""
+
     nodes: list[NodeFigures]
     shards: list[ShardFigures]
+    told_by: str = ""
+    postgresql_away_s: float | None = None
 
 
 class ReasonGroup(msgspec.Struct, frozen=True):

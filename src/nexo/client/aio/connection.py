@@ -12,9 +12,19 @@ import random
 import time
 from typing import TYPE_CHECKING, Any, cast
 
-from nexo.client.handshake import Backoff, ConnectionLog, configure, is_final, overdue, unreachable
+from nexo.client.handshake import (
+    HUNG_UP_HINT,
+    Backoff,
+    ConnectionLog,
+    configure,
+    is_final,
+    overdue,
+    unanswered,
+    unreachable,
+)
 from nexo.client.redirects import Greeting, Redirects
-from nexo.client.session import Session, closed
+from nexo.client.session import closed
+from nexo.client.unready import PatientSession
 from nexo.vocabulary.errors import InvalidArgument, NexoError, Unreachable
 from nexo.vocabulary.limits import (
     CLIENT_CLOSE_S,
@@ -50,7 +60,7 @@ class Connection:
         self._redirects = Redirects(address, follow_redirects)
         self._moving: asyncio.Task[None] | None = None
         self._timeout = timeout
-        self.session: Session = Session(
+        self.session: PatientSession = PatientSession(
             time.monotonic,
             name=name,
             producer=os.urandom(8).hex(),
@@ -216,6 +226,7 @@ class Connection:
             return
         self._channel = None
         self._failure = error
+        self.session.note(error)
         self._backoff.lost(time.monotonic())
         self.session.lose()
         channel.abort()
@@ -369,16 +380,19 @@ class Connection:
     def _overdue(self, operation: Operation) -> None:
         if not operation.done:
             self.session.abandon(operation)
-            failure = None
             if self._channel is None:
                 failure = self._failure or Unreachable(f"{self._address} does not answer")
-            operation.fail(overdue(self._address, failure, self._timeout))
+                operation.fail(overdue(self._address, failure, self._timeout))
+            else:
+                operation.fail(
+                    unanswered(self._address, self.session.unready(self._timeout), self._timeout)
+                )
 
 
 class Channel(asyncio.Protocol):
     """One connection to the broker, from its greeting to its end."""
 
-    def __init__(self, owner: Connection, session: Session) -> None:
+    def __init__(self, owner: Connection, session: PatientSession) -> None:
         self._owner = owner
         self._session = session
         self._transport: asyncio.Transport | None = None
@@ -455,7 +469,7 @@ class Channel(asyncio.Protocol):
             self.greeted.set_exception(
                 Unreachable(
                     "the broker closed the connection during the handshake",
-                    "check that this is the RPC port, and use nexos:// for TLS",
+                    HUNG_UP_HINT,
                 )
             )
             self.greeted.exception()  # nobody may be waiting for it any more

@@ -22,9 +22,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from nexo.client.blocking.sockets import Sockets, dial, readable, send_all
 from nexo.client.blocking.threads import Followers, Keeper, wait_at, watch_forks
-from nexo.client.handshake import Backoff, ConnectionLog, is_final, overdue, unreachable
+from nexo.client.handshake import (
+    Backoff,
+    ConnectionLog,
+    is_final,
+    overdue,
+    unanswered,
+    unreachable,
+)
 from nexo.client.redirects import Redirects
-from nexo.client.session import Session, closed
+from nexo.client.session import closed
+from nexo.client.unready import PatientSession
 from nexo.vocabulary.errors import NexoError, Unreachable
 from nexo.vocabulary.limits import (
     CLIENT_BUFFER_BYTES,
@@ -85,7 +93,7 @@ class Connection:
 
     def _begin(self) -> None:
         self.lock: threading.Lock = threading.Lock()  # of session and all fields; not held in I/O
-        self.session: Session = Session(
+        self.session: PatientSession = PatientSession(
             time.monotonic,
             name=self._name,
             producer=os.urandom(8).hex(),
@@ -171,8 +179,10 @@ class Connection:
             if time.monotonic() >= deadline:
                 if patient:
                     return
-                failure = self._failure if self._sockets.current is None else None
-                raise overdue(self._address, failure, self._timeout)
+                if self._sockets.current is None:
+                    raise overdue(self._address, self._failure, self._timeout)
+                cause = self.session.unready(self._timeout)
+                raise unanswered(self._address, cause, self._timeout)
             with self.lock:
                 if operation.done:
                     return
@@ -494,6 +504,7 @@ class Connection:
         if self._sockets.current is sock:
             self._sockets.retire()
             self._failure = failure
+            self.session.note(failure)
             self._backoff.lost(time.monotonic())
             self.session.lose()
             if self.session.closed is None:

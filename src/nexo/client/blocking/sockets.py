@@ -20,7 +20,7 @@ import threading
 from struct import pack
 from typing import TYPE_CHECKING, TypeAlias
 
-from nexo.client.handshake import configure
+from nexo.client.handshake import HUNG_UP_HINT, configure
 from nexo.client.redirects import Greeting
 from nexo.vocabulary.errors import Unreachable
 from nexo.vocabulary.limits import CLIENT_BUFFER_BYTES, CLIENT_RECEIVE_S, CLIENT_RECORD_BYTES
@@ -202,7 +202,7 @@ def dial(address: Address, seconds: float, hello: bytes) -> tuple[Channel, Greet
             if not data:
                 raise Unreachable(
                     f"the broker at {address} closed the connection during the handshake",
-                    "check that this is the RPC port, and use nexos:// for TLS",
+                    HUNG_UP_HINT,
                 )
             greeting.feed(data)
         _make_blocking(plain)

@@ -48,8 +48,13 @@ class ClusterShard(msgspec.Struct, frozen=True):
 
 
 class ClusterFigures(msgspec.Struct, frozen=True):
+    """As the node `told_by` knows it. `postgresql_away_s`: PostgreSQL has not answered it for
+    so long, and the rest is as it was then; null: it answers."""
+
     nodes: list[ClusterNode]
     shards: list[ClusterShard]
+    told_by: str
+    postgresql_away_s: float | None
 
 
 class DrainedNode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

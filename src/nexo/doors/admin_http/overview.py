@@ -9,6 +9,7 @@ import msgspec
 
 from nexo.doors.admin_http.operation import Operation
 from nexo.doors.admin_http.request import Count, Moment, Refusal, moment, refusal_of
+from nexo.engine.backups import usage_if_known
 from nexo.engine.peek import Counts, counts
 from nexo.vocabulary.limits import ADMIN_STEP_QUEUES
 
@@ -25,9 +26,10 @@ class Memory(msgspec.Struct, frozen=True):
 
 
 class Disk(msgspec.Struct, frozen=True):
-    """What the journal takes, and what is left; null: there is no disk."""
+    """What the journal takes, or null while it cannot be asked; and what is left, or null if there
+    is no disk."""
 
-    stored_bytes: Count
+    stored_bytes: Count | None
     free_bytes: int | None
 
 
@@ -60,7 +62,8 @@ class Overview(msgspec.Struct, frozen=True):
 
 async def _overview(call: Call) -> Overview:
     engine, surroundings = call.engine, call.surroundings
-    usage = await engine.backups.usage()
+    usage = await usage_if_known(engine.backups)
+    stored_bytes = None if usage is None else usage.stored_bytes
     sums = await _sums(call)
     refusal = engine.refusal
     return Overview(
@@ -76,7 +79,7 @@ async def _overview(call: Call) -> Overview:
             engine.memory.limit_bytes,
             surroundings.resident_bytes(),
         ),
-        disk=Disk(usage.stored_bytes, surroundings.disk_free_bytes()),
+        disk=Disk(stored_bytes, surroundings.disk_free_bytes()),
         **sums,
     )
 

@@ -106,7 +106,8 @@ def _values(figures: Any) -> dict[str, str]:
 
 
 def _made_of(shown: Cluster, figures: Any) -> str:
-    return made_of([(each.name, each.state, each.version) for each in figures.nodes], shown.silent)
+    nodes = [(each.name, each.state, each.version) for each in figures.nodes]
+    return made_of(nodes, shown.silent, figures.postgresql_away_s is None)
 
 
 async def drain(call: Call) -> Response:

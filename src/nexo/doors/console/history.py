@@ -8,16 +8,15 @@ kept for longer is what the metrics and the `insights` job are for.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from array import array
 from heapq import nsmallest
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from nexo.engine.backups import usage_if_known
 from nexo.engine.listing import steps
 from nexo.engine.peek import traffic
-from nexo.vocabulary.errors import NexoError
 from nexo.vocabulary.limits import (
     CONSOLE_DEEPEST_SHOWN,
     CONSOLE_FRESH_MS,
@@ -286,8 +285,9 @@ class Sampler:
         loop = asyncio.get_running_loop()
         if loop.time() >= self._usage_due_s and self._engine.refusal is None:
             self._usage_due_s = loop.time() + CONSOLE_USAGE_S
-            with contextlib.suppress(NexoError):
-                self.stored_bytes = (await self._engine.backups.usage()).stored_bytes
+            usage = await usage_if_known(self._engine.backups)
+            if usage is not None:
+                self.stored_bytes = usage.stored_bytes
         self.sample(await self.walk())
 
     async def look_idly(self) -> None:

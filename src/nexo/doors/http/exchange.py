@@ -167,7 +167,9 @@ class Exchange:
             self.fail(failure)
 
     def run(self, app: App) -> None:
-        """Let an ASGI app answer."""
+        """Let an ASGI app answer, unless the client has left already."""
+        if self._connection is None:  # as while a node asked others what is to be shown
+            return
         self.spawn(self._finished(app(self._scope(), self.receive, self.send)))
 
     def reply(self, status: int, headers: bytes, body: bytes) -> None:

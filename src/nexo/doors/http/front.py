@@ -40,8 +40,8 @@ App = Callable[[Any, Any, Any], Awaitable[None]]
 # `/health` is open to anyone: paths and the like, which an error may name, stay in the log.
 _IN_THE_LOG = "see the broker's log"
 _REASONS = {
-    "not_ready": f"no write to disk has finished for a while; {_IN_THE_LOG}",
-    "read_only": f"the disk is full or failing, new messages are refused; {_IN_THE_LOG}",
+    "not_ready": f"no write to {{store}} has finished for a while; {_IN_THE_LOG}",
+    "read_only": f"{{store}} is full or failing, new messages are refused; {_IN_THE_LOG}",
 }
 _CONSOLE = "/console"
 _TO_THE_CONSOLE = b"location: /console\r\ncontent-length: 0\r\nvary: accept\r\n"
@@ -70,9 +70,11 @@ class Front:
         no_other_sites: bool = False,
         more_health: Callable[[], dict[str, Any]] | None = None,
         has_console: bool = False,
+        store: str = "the disk",
     ) -> None:
-        """`more_health` is told with the health; `has_console` says that `root` serves it."""
-        self._root = root
+        """`more_health` is told with the health; `has_console` says that `root` serves it; `store`
+        is what messages are written to."""
+        self._root, self._store = root, store
         self._more_health = more_health
         self._has_console = has_console
         self._apps = dict(apps)
@@ -120,7 +122,8 @@ class Front:
         refusal = self._refusal()
         told: dict[str, Any] = {"status": "ok"}
         if refusal is not None:
-            told = {"status": refusal.code, "reason": _REASONS.get(refusal.code, _IN_THE_LOG)}
+            reason = _REASONS.get(refusal.code, _IN_THE_LOG).format(store=self._store)
+            told = {"status": refusal.code, "reason": reason}
         if self._more_health is not None:
             told |= self._more_health()
         body = msgspec.json.encode(told)

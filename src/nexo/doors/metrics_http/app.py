@@ -15,6 +15,7 @@ from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
+from nexo.engine.backups import usage_if_known
 from nexo.engine.peek import counts
 from nexo.telemetry import families as f
 from nexo.telemetry.families import CONTENT_TYPE, escaped, header, histogram, sample
@@ -89,7 +90,7 @@ class MetricsApp:
         if scope["path"] != "/metrics" or scope["method"] not in ("GET", "HEAD"):
             await _refuse(send, 404 if scope["path"] != "/metrics" else 405)
             return
-        usage = await self._engine.backups.usage()
+        usage = await usage_if_known(self._engine.backups)
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         whole = [whole_lines(self._engine, self._surroundings, usage), self._more()]
         for lines in chain(whole, topic_lines(self._engine), queue_lines(self._engine)):
@@ -109,7 +110,8 @@ async def _refuse(send: Send, status: int) -> None:
 # -- The broker as a whole --------------------------------------------------------------------
 
 
-def whole_lines(engine: Engine, surroundings: Surroundings, usage: Usage) -> str:
+def whole_lines(engine: Engine, surroundings: Surroundings, usage: Usage | None) -> str:
+    """Without `usage` the journal cannot be asked: then, too, the rest is wanted."""
     meters, memory = engine.meters, engine.memory
     lines = [
         header(f.BUILD),
@@ -118,9 +120,9 @@ def whole_lines(engine: Engine, surroundings: Surroundings, usage: Usage) -> str
         sample(f.READ_ONLY, engine.refusal is not None),
         header(f.CONNECTIONS),
         *[sample(f.CONNECTIONS, n, door) for door, n in surroundings.connections().items()],
-        header(f.STORED),
-        sample(f.STORED, usage.stored_bytes),
     ]
+    if usage is not None:
+        lines += [header(f.STORED), sample(f.STORED, usage.stored_bytes)]
     free_bytes = surroundings.disk_free_bytes()
     if free_bytes is not None:
         lines += [header(f.DISK_FREE), sample(f.DISK_FREE, free_bytes)]

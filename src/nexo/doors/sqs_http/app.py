@@ -31,6 +31,7 @@ from nexo.doors.sqs_http.call import TAKEN, Call, Door, Later
 from nexo.doors.sqs_http.clients import Clients
 from nexo.doors.sqs_http.delete_message import Deletes
 from nexo.doors.sqs_http.errors import SqsError
+from nexo.doors.sqs_http.move_tasks import source_of
 from nexo.doors.sqs_http.queues import Pauses
 from nexo.doors.sqs_http.receive_message import Receives
 from nexo.doors.sqs_http.sends import Sends
@@ -175,7 +176,7 @@ class SqsApp:
             call.answer_later(result)
 
     async def _audited(self, call: Call, action: Action, wanted: Shape) -> Shape | None:
-        resource = str(getattr(wanted, "queue_url", None) or getattr(wanted, "queue_name", ""))
+        resource = _resource_of(wanted)
         peer = call.exchange.peer
         with self._guard.tell(call.caller.rights, peer, DOOR, action.name, resource):
             result = action.handler(call, wanted)
@@ -275,3 +276,12 @@ def _decode(action: Action, body: bytes) -> Shape:
         raise SqsError("SerializationException", str(error)) from None
     except RecursionError:
         raise SqsError("SerializationException", "The request is nested too deep.") from None
+
+
+def _resource_of(wanted: Shape) -> str:
+    """What an action is done to, as the request names it."""
+    handle = getattr(wanted, "task_handle", None)
+    if handle is not None:
+        return source_of(handle)
+    named = (getattr(wanted, field, None) for field in ("queue_url", "queue_name", "source_arn"))
+    return next((str(name) for name in named if name), "")

@@ -142,6 +142,14 @@ def _handle(call: Call, source: QueueActor, number: int) -> str:
     return b64encode(msgspec.json.encode(told)).decode()
 
 
+def source_of(handle: str) -> str:
+    """The ARN of the queue whose messages a task moves; empty if it is no handle."""
+    try:
+        return _read(handle).source_arn
+    except SqsError:
+        return ""
+
+
 def _read(text: str) -> _Handle:
     try:
         return msgspec.json.decode(b64decode(text, validate=True), type=_Handle)
