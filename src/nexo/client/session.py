@@ -52,6 +52,7 @@ class Session(Traffic):
         self.subscriptions: Subscriptions = Subscriptions(self, self.name)
         self._reader = FrameReader()
         self._heard = self._spoke = clock()
+        self._unready: tuple[NexoError | None, float] = None, 0.0
         self._follows = follows
         self.redirect: str = ""  # where the broker has told the client to go
         self.cluster: str = ""  # what the broker belongs to
@@ -266,6 +267,17 @@ class Session(Traffic):
             due_s = min(due_s, CLIENT_AGAIN_S)
         return self._due_in(max(due_s, 0.01))
 
+    def note(self, error: NexoError) -> None:
+        """A refusal, or why a connection was lost."""
+        if isinstance(error, NotReady):
+            self._unready = error.anew(), self._clock()
+
+    def unready(self, within_s: float) -> NexoError | None:
+        """What the broker has said of why it was not ready, if that is no longer ago. A call is
+        tried again for it until its time is over, and is to name it then."""
+        error, said = self._unready
+        return error if self._clock() - said <= within_s else None
+
     # -- Inside -------------------------------------------------------------------------------
 
     def _refuse(self, arrived: Frame) -> None:
@@ -273,6 +285,7 @@ class Session(Traffic):
         if exchange is None:
             return
         error = _reason(arrived)
+        self.note(error)
         if isinstance(error, NotReady):
             self._set_back()
             self.postpone(exchange)

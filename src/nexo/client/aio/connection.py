@@ -23,8 +23,7 @@ from nexo.client.handshake import (
     unreachable,
 )
 from nexo.client.redirects import Greeting, Redirects
-from nexo.client.session import closed
-from nexo.client.unready import PatientSession
+from nexo.client.session import Session, closed
 from nexo.vocabulary.errors import InvalidArgument, NexoError, Unreachable
 from nexo.vocabulary.limits import (
     CLIENT_CLOSE_S,
@@ -60,7 +59,7 @@ class Connection:
         self._redirects = Redirects(address, follow_redirects)
         self._moving: asyncio.Task[None] | None = None
         self._timeout = timeout
-        self.session: PatientSession = PatientSession(
+        self.session: Session = Session(
             time.monotonic,
             name=name,
             producer=os.urandom(8).hex(),
@@ -392,7 +391,7 @@ class Connection:
 class Channel(asyncio.Protocol):
     """One connection to the broker, from its greeting to its end."""
 
-    def __init__(self, owner: Connection, session: PatientSession) -> None:
+    def __init__(self, owner: Connection, session: Session) -> None:
         self._owner = owner
         self._session = session
         self._transport: asyncio.Transport | None = None

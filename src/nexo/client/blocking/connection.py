@@ -31,8 +31,7 @@ from nexo.client.handshake import (
     unreachable,
 )
 from nexo.client.redirects import Redirects
-from nexo.client.session import closed
-from nexo.client.unready import PatientSession
+from nexo.client.session import Session, closed
 from nexo.vocabulary.errors import NexoError, Unreachable
 from nexo.vocabulary.limits import (
     CLIENT_BUFFER_BYTES,
@@ -93,7 +92,7 @@ class Connection:
 
     def _begin(self) -> None:
         self.lock: threading.Lock = threading.Lock()  # of session and all fields; not held in I/O
-        self.session: PatientSession = PatientSession(
+        self.session: Session = Session(
             time.monotonic,
             name=self._name,
             producer=os.urandom(8).hex(),
