@@ -77,5 +77,24 @@ def test_what_no_other_node_could_connect_to_is_refused(host):
     with pytest.raises(InvalidArgument, match="--advertise does not take") as refused:
         configure({"advertise": host}, {})
     assert "\n" not in refused.value.message
-    if host:
-        assert "--rpc-port" in refused.value.hint
+    assert "--rpc-port" in refused.value.hint
+
+
+@pytest.mark.parametrize("name", ["a", "7", "_a", ".a", "a-b.c_d", "a" * 63])
+def test_names_of_nodes(name):
+    assert configure({"node": name}, {}).node == name
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "wanted"),
+    [
+        *(("node", wrong, "1 to 63 letters") for wrong in ("", "-", "-a", "a b", "a\n", "a" * 64)),
+        *(("account", wrong, "12 digits") for wrong in ("", "1", "000000000000\n")),
+        *(("region", wrong, "lower-case letters") for wrong in ("", "EU", "us-east-1\n")),
+    ],
+)
+def test_what_to_write_is_said_in_plain_words(name, wrong, wanted):
+    with pytest.raises(InvalidArgument, match=f"--{name} does not take") as refused:
+        configure({name: wrong}, {})
+    assert wanted in refused.value.hint
+    assert "regex" not in refused.value.hint

@@ -42,6 +42,13 @@ ADVERTISE_HINT = (
     "write the host name or IP address at which other nodes reach this one, without a port: "
     "the ports are those of --rpc-port and --http-port"
 )
+# What to write instead of a text that is refused: msgspec would show a regular expression.
+_WANTED = {
+    "node": "write 1 to 63 letters, digits, '.', '_' or '-', and the first not '-'",
+    "advertise": ADVERTISE_HINT,
+    "account": "write 12 digits",
+    "region": "write 1 to 32 lower-case letters, digits or '-'",
+}
 
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 PREFIX = "NEXO_"
@@ -63,7 +70,7 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ),
     ] = None
     node: Annotated[
-        Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,63}$")] | None,
+        Annotated[str, Meta(pattern=r"\A(?!-)[A-Za-z0-9._-]{1,63}\Z")] | None,
         Meta(description="run a node of the cluster in that database, under this name"),
     ] = None
     advertise: Annotated[
@@ -84,11 +91,11 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     udp: Annotated[Literal["on", "off"], Meta(description="JSON over UDP, `on` or `off`")] = "on"
     account: Annotated[
         str,
-        Meta(pattern=r"^\d{12}$", description="AWS account ID used in queue URLs and ARNs"),
+        Meta(pattern=r"\A[0-9]{12}\Z", description="AWS account ID used in queue URLs and ARNs"),
     ] = "000000000000"
     region: Annotated[
         str,
-        Meta(pattern=r"^[a-z0-9-]{1,32}$", description="AWS region used in ARNs"),
+        Meta(pattern=r"\A[a-z0-9-]{1,32}\Z", description="AWS region used in ARNs"),
     ] = "us-east-1"
     aws_pauses: Annotated[
         Literal["on", "off"],
@@ -234,6 +241,7 @@ def _convert(name: str, value: Any, where: str) -> Any:
     except msgspec.ValidationError as error:
         choices = choices_of(_FIELDS[name])
         wanted = f"choose {' or '.join(choices)}" if choices else _plain(str(error))
+        wanted = _WANTED.get(name, wanted)
         if name in SIZES:
             wanted = _NUMBER.sub(lambda found: show_size(int(found[0])), wanted)
         raise InvalidArgument(f"{where} does not take {value!r:.80}", wanted) from None
