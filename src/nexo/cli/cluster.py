@@ -49,7 +49,7 @@ def create(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Create a cluster in an empty PostgreSQL database.
+    """Create a cluster in an empty PostgreSQL database, or one that holds only tokens.
 
     \b
     Examples
@@ -62,17 +62,19 @@ def create(
     from nexo.server.broker import journal_of
 
     journal_of("", journal)  # a URL, and psycopg is installed
-    from nexo.journal.postgresql_cluster import create_cluster, has_cluster
+    from nexo.journal.postgresql_cluster import has_cluster
     from nexo.journal.postgresql_connection import shown_url
+    from nexo.server.offline import create_cluster
 
     where = shown_url(journal)
     if if_missing and has_cluster(journal):
         Session("", None, as_json).answer({"journal": where}, f"There is a cluster at {where}")
         return
-    create_cluster(journal, shards)
+    tokens = create_cluster(journal, shards)
+    kept = f". It has the {count_of(tokens, 'token')} that the database held" if tokens else ""
     Session("", None, as_json).answer(
-        {"journal": where, "shards": shards},
-        f"Created a cluster of {shards:,} {'shard' if shards == 1 else 'shards'} at {where}",
+        {"journal": where, "shards": shards, "tokens": tokens},
+        f"Created a cluster of {count_of(shards, 'shard')} at {where}{kept}",
     )
 
 
