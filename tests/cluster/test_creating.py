@@ -57,6 +57,10 @@ def test_tokens_that_were_made_first_are_those_of_the_cluster(journal: str, tmp_
     created = run("cluster", "create", "--journal", journal, "--shards", "4")
     assert "a cluster of 4 shards" in created.out
     assert "the 2 tokens" in created.out
+    assert [each["name"] for each in run("token", "list", "--data", journal, "--json").json()] == [
+        "admin",
+        "other",
+    ]
     node = ("--journal", journal, "--node", "a", "--access", "required")
     with client_of(tmp_path, *node, token=made["token"]) as admin:
         assert [each.name for each in admin.tokens()] == ["admin", "other"]
@@ -101,6 +105,24 @@ def test_who_is_refused_leaves_nothing_behind(journal: str, tmp_path: Path) -> N
     assert "there is no cluster" in refused.err
     many = run("cluster", "create", "--journal", journal, "--shards", "0", status=2)
     assert "1 to 4,096 shards" in many.err
+    nothing = run("token", "list", "--data", journal, status=2)
+    assert "there is no broker or cluster" in nothing.err
     assert schemas(journal) == []
     run("cluster", "create", "--journal", journal, "--if-missing", "--shards", "4")
     assert schemas(journal) == ["nexo"]
+
+
+def test_the_token_of_the_guide_is_a_file(journal: str, tmp_path: Path) -> None:
+    """What `token create` prints is the token and no more, so that `> admin.token` makes a file
+    for `--token @admin.token`."""
+    run = Nexo(tmp_path)
+    run("cluster", "create", "--journal", journal, "--shards", "4")
+    made = run("token", "create", "admin", "--allow", "*:*", "--data", journal)
+    (tmp_path / "admin.token").write_text(made.out)
+    broker = BrokerProcess(tmp_path, "--journal", journal, "--node", "a", "--access", "required")
+    broker.start()
+    try:
+        status = run("cluster", "status", "--url", broker.url, "--token", "@admin.token")
+        assert "up" in status.out
+    finally:
+        broker.stop()
