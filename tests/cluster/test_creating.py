@@ -110,6 +110,18 @@ def test_who_is_refused_leaves_nothing_behind(journal: str, tmp_path: Path) -> N
     assert schemas(journal) == []
     run("cluster", "create", "--journal", journal, "--if-missing", "--shards", "4")
     assert schemas(journal) == ["nexo"]
+    other = run("cluster", "create", "--journal", journal, "--if-missing", "--shards", "7")
+    assert "There is a cluster of 4 shards" in other.out
+
+
+def test_a_server_that_is_away(tmp_path: Path) -> None:
+    """There is no broker that could connect again."""
+    for more in ((), ("--if-missing",)):
+        nowhere = ("--journal", "postgresql://x@127.0.0.1:1/x", *more)
+        told = Nexo(tmp_path)("cluster", "create", *nowhere, status=1).err
+        assert "cannot reach PostgreSQL at 127.0.0.1:1/x" in told
+        assert "check the URL" in told
+        assert "by itself" not in told
 
 
 def test_the_token_of_the_guide_is_a_file(journal: str, tmp_path: Path) -> None:

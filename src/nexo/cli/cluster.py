@@ -62,13 +62,17 @@ def create(
     from nexo.server.broker import journal_of
 
     journal_of("", journal)  # a URL, and psycopg is installed
-    from nexo.journal.postgresql_cluster import has_cluster
+    from nexo.journal.postgresql_cluster import shards_of
     from nexo.journal.postgresql_connection import shown_url
     from nexo.server.offline import create_cluster
 
     where = shown_url(journal)
-    if if_missing and has_cluster(journal):
-        Session("", None, as_json).answer({"journal": where}, f"There is a cluster at {where}")
+    there = shards_of(journal) if if_missing else None
+    if there is not None:
+        Session("", None, as_json).answer(
+            {"journal": where, "shards": there},
+            f"There is a cluster of {count_of(there, 'shard')} at {where}",
+        )
         return
     tokens = create_cluster(journal, shards)
     kept = f". It has the {count_of(tokens, 'token')} that the database held" if tokens else ""
@@ -158,7 +162,14 @@ def drain(
     """
     with session.client() as client:
         client.drain_node(node)
-    session.answer({"node": node, "draining": True}, f"Draining node {node}")
+        found = client.cluster()
+    others = [each for each in found.nodes if each.name != node]
+    has_takers = any(each.state not in ("down", "draining") for each in others)
+    kept = "" if has_takers else ". No other node takes shards, so it keeps its own until one does"
+    session.answer(
+        {"node": node, "draining": True, "keeps_shards": not has_takers},
+        f"Draining node {node}{kept}",
+    )
 
 
 @app.command()

@@ -46,6 +46,8 @@ VERSION_MIN = 140_000  # the oldest PostgreSQL that its makers still maintain
 MIGRATIONS: dict[int, str] = {}
 
 AWAY_HINT = "the broker connects again by itself; look at PostgreSQL and at the network"
+# For who connects: a command, a broker that starts, and one that tries again.
+UNREACHED_HINT = "check the URL, and whether PostgreSQL runs and this machine can reach it"
 FULL_HINT = "free some space: pushes are accepted again by themselves when there is room"
 
 
@@ -277,7 +279,7 @@ def _unreachable(error: psycopg.OperationalError, given: dict[str, Any]) -> Nexo
         return InvalidArgument(
             f"PostgreSQL at {place}: {_plain(error)}", "create the database, or check the URL"
         )
-    return NotReady(f"cannot reach PostgreSQL at {place}: {_plain(error)}", AWAY_HINT)
+    return NotReady(f"cannot reach PostgreSQL at {place}: {_plain(error)}", UNREACHED_HINT)
 
 
 def _plain(error: psycopg.Error) -> str:
