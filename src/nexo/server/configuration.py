@@ -22,6 +22,7 @@ from nexo.vocabulary.limits import (
     CHUNK_BYTES_MAX,
     EVENTS_RETENTION_BYTES,
     EVENTS_RETENTION_MS,
+    HOST_NAME_CHARS_MAX,
     MEMORY_LIMIT_BYTES,
     RETENTION_MS_MAX,
 )
@@ -37,7 +38,6 @@ _NUMBER = re.compile(r"\d+")
 SIZES = frozenset({"memory_limit", "events_retention_bytes"})  # may be written as 512MB
 DURATIONS = frozenset({"events_retention"})  # may be written as 24h
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
-_HOST_NAME_CHARS_MAX = 253
 ADVERTISE_HINT = (
     "write the host name or IP address at which other nodes reach this one, without a port: "
     "the ports are those of --rpc-port and --http-port"
@@ -262,7 +262,7 @@ def can_be_reached_at(host: str) -> bool:
         labels = host.removesuffix(".").split(".")
         # A name that ends in a number is read as an IPv4 address, and this one is not.
         return (
-            len(host) <= _HOST_NAME_CHARS_MAX
+            len(host) <= HOST_NAME_CHARS_MAX
             and all(map(_LABEL.fullmatch, labels))
             and not labels[-1].isdigit()
         )

@@ -64,7 +64,7 @@ def revoke_token(data: str, name: str) -> None:
 
 def create_cluster(url: str, shards: int) -> int:
     """Make a cluster in a database. Returns how many tokens it has from the start."""
-    from nexo.cluster.creating import create
+    from nexo.cluster.creation import create
 
     return create(url, shards)
 

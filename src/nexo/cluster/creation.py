@@ -6,21 +6,13 @@ there is no cluster yet. Its tokens become those of the cluster.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import msgspec
-
 from nexo.cluster.tokens import encode_tokens
 from nexo.engine.transplant import Source
 from nexo.journal.postgresql import PostgresqlJournal
 from nexo.journal.postgresql_cluster import KeptTokens, check_shards, create_cluster, holds_broker
 from nexo.journal.postgresql_connection import shown_url
-from nexo.machine.catalog import CatalogImage
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.units import count_of
-
-if TYPE_CHECKING:
-    from nexo.vocabulary.changes import TokenDefined
 
 
 def create(url: str, shards: int) -> int:
@@ -31,24 +23,23 @@ def create(url: str, shards: int) -> int:
         return 0
     journal = PostgresqlJournal(url)  # open to the end: no broker can start on it meanwhile
     try:
-        tokens = _tokens_alone(Source(journal), url)
-        catalog = msgspec.msgpack.encode(CatalogImage(tokens=tokens))
-        create_cluster(url, shards, KeptTokens(catalog, encode_tokens(tokens)))
+        source = Source(journal)
+        _check(source, url)
+        tokens = source.catalog.tokens
+        create_cluster(url, shards, KeptTokens(source.tokens_alone(), encode_tokens(tokens)))
         return len(tokens)
     finally:
         journal.close()
 
 
-def _tokens_alone(source: Source, url: str) -> dict[str, TokenDefined]:
-    """The tokens of a broker; refuses one that has queues or topics. Its events tell of messages
-    that are gone."""
-    catalog, named = source.catalog, source.names()
+def _check(source: Source, url: str) -> None:
+    """Refuse a broker that has queues or topics. Its events tell of messages that are gone."""
+    named = source.names()
     if named:
-        queues = len(catalog.queues)
+        queues = len(source.catalog.queues)
         raise InvalidArgument(
             f"the database at {shown_url(url)} holds {count_of(queues, 'queue')} and "
             f"{count_of(len(named) - queues, 'topic')} of a broker that is no cluster",
             "give the cluster a database of its own; or, if nobody needs them, delete them in psql "
             "with DROP SCHEMA nexo CASCADE",
         )
-    return dict(catalog.tokens)

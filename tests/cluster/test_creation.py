@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(120)  # brokers and nodes start
 
 @pytest.fixture
 def journal(postgresql: PostgresqlServer) -> Iterator[str]:
-    with postgresql.database("cluster_creating") as url:
+    with postgresql.database("cluster_creation") as url:
         yield url
 
 
