@@ -201,6 +201,9 @@ def _print(found: "ClusterFigures") -> None:
             escape(node.name), state, f"{node.shards:,}", *(escape(each) for each in told)
         )
     console().print(table)
+    for node in found.nodes:
+        if node.reason:
+            console().print(f"[red]{escape(node.reason)}[/red]. Check its --advertise")
     waiting = sum(shard.transfers_waiting or 0 for shard in found.shards)
     if waiting:
         oldest_s = max(shard.transfers_oldest_s or 0 for shard in found.shards)
