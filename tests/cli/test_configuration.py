@@ -53,3 +53,48 @@ def test_what_is_wrong_is_refused_with_its_place(environment, told):
 def test_misspelt_variables_are_found():
     environment = ["NEXO_DATA", "NEXO_URL", "NEXO_TOKEN", "NEXO_CONFIG", "NEXO_PORT", "HOME"]
     assert unknown_variables(environment) == ["NEXO_PORT"]
+
+
+REACHED = [
+    *("host-a", "a", "host-a.example.com", "host-a.example.com.", "10.0.0.7", "3com.example"),
+    *("fd00::2", "[fd00::2]", "::1", "localhost", "a" * 63, ".".join(["a" * 49] * 5)),
+]
+NOT_REACHED = [
+    *("", " ", "a b", "http://x", "x:99", "x:y", "[fd00::2", "fd00::2]", "::::", "x\n", "\n", "*"),
+    *("0.0.0.0", "::", "[::]", "::ffff:0.0.0.0", "255.255.255.255", "224.0.0.1", "ff02::1"),
+    *("a" * 64, "a" * 3_000, ".".join(["a" * 50] * 5), "-a", "a-", "a..b", ".", ".a", "a_b"),
+    *("[10.0.0.7]", "10.0.0.256", "10.0.0", "0", "fe80::1%eth0", "b\u00fccher.example", "[]"),
+]
+
+
+@pytest.mark.parametrize("host", REACHED)
+def test_what_a_node_may_advertise(host):
+    assert configure({"advertise": host}, {}).advertise == host
+
+
+@pytest.mark.parametrize("host", NOT_REACHED)
+def test_what_no_other_node_could_connect_to_is_refused(host):
+    with pytest.raises(InvalidArgument, match="--advertise does not take") as refused:
+        configure({"advertise": host}, {})
+    assert "\n" not in refused.value.message
+    assert "--rpc-port" in refused.value.hint
+
+
+@pytest.mark.parametrize("name", ["a", "7", "_a", ".a", "a-b.c_d", "a" * 63])
+def test_names_of_nodes(name):
+    assert configure({"node": name}, {}).node == name
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "wanted"),
+    [
+        *(("node", wrong, "1 to 63 letters") for wrong in ("", "-", "-a", "a b", "a\n", "a" * 64)),
+        *(("account", wrong, "12 digits") for wrong in ("", "1", "000000000000\n")),
+        *(("region", wrong, "lower-case letters") for wrong in ("", "EU", "us-east-1\n")),
+    ],
+)
+def test_what_to_write_is_said_in_plain_words(name, wrong, wanted):
+    with pytest.raises(InvalidArgument, match=f"--{name} does not take") as refused:
+        configure({name: wrong}, {})
+    assert wanted in refused.value.hint
+    assert "regex" not in refused.value.hint

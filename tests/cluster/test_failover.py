@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING
 import nexo
 from nexo.vocabulary.errors import StaleReceipt
 from nexo.vocabulary.limits import CLUSTER_LEASE_S
+from tests.cli.commands import Nexo
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.cluster.nodes import Nodes
 
 QUEUES = [f"queue{each}" for each in range(12)]
@@ -76,6 +79,15 @@ def test_a_drained_node_has_no_shards_and_takes_calls(moving: Nodes) -> None:
     with nexo.connect(moving["b"].url) as client:
         client.rebalance()
     moving.wait_until(lambda found: {shard.node for shard in found.shards} == {"a", "b"})
+
+
+def test_the_last_node_keeps_its_shards(moving: Nodes, tmp_path: Path) -> None:
+    drain = Nexo(tmp_path, moving["a"].url)
+    assert drain("cluster", "drain", "a").out == "Draining node a\n"
+    moving.wait_until(lambda found: found.nodes[0].state == "draining")
+    last = drain("cluster", "drain", "b")
+    assert "No other node takes shards, so it keeps its own" in last.out
+    assert drain("cluster", "drain", "b", "--json").json()["keeps_shards"] is True
 
 
 def test_a_node_that_slept_gives_out_nothing_of_what_it_lost(moving: Nodes) -> None:

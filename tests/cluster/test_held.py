@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,6 +11,7 @@ import pytest
 
 from nexo.cluster import legs
 from nexo.cluster.legs import NodeLeg
+from nexo.cluster.node import Node, Unreached
 from nexo.cluster.rpc import Switch
 from nexo.vocabulary.errors import NotReady
 from nexo.vocabulary.limits import RPC_UNREAD_BYTES_MAX
@@ -25,7 +27,11 @@ class Door:
         self.node = self
         self.door = SimpleNamespace(peer_tls=None)
         self.held = 0
-        self.unreached: set[str] = set()
+        self.unreached: dict[str, Unreached] = {}
+        self._now_s = time.monotonic
+
+    def note_reached(self, node: Any, error: NotReady | None = None) -> None:
+        Node.note_reached(cast("Node", self), node, error)
 
     def hold(self, count: int) -> None:
         self.held += count

@@ -49,7 +49,7 @@ def create(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Create a cluster in an empty PostgreSQL database.
+    """Create a cluster in an empty PostgreSQL database, or one that holds only tokens.
 
     \b
     Examples
@@ -62,17 +62,23 @@ def create(
     from nexo.server.broker import journal_of
 
     journal_of("", journal)  # a URL, and psycopg is installed
-    from nexo.journal.postgresql_cluster import create_cluster, has_cluster
+    from nexo.journal.postgresql_cluster import shards_of
     from nexo.journal.postgresql_connection import shown_url
+    from nexo.server.offline import create_cluster
 
     where = shown_url(journal)
-    if if_missing and has_cluster(journal):
-        Session("", None, as_json).answer({"journal": where}, f"There is a cluster at {where}")
+    there = shards_of(journal) if if_missing else None
+    if there is not None:
+        Session("", None, as_json).answer(
+            {"journal": where, "shards": there},
+            f"There is a cluster of {count_of(there, 'shard')} at {where}",
+        )
         return
-    create_cluster(journal, shards)
+    tokens = create_cluster(journal, shards)
+    kept = f". It has the {count_of(tokens, 'token')} that the database held" if tokens else ""
     Session("", None, as_json).answer(
-        {"journal": where, "shards": shards},
-        f"Created a cluster of {shards:,} {'shard' if shards == 1 else 'shards'} at {where}",
+        {"journal": where, "shards": shards, "tokens": tokens},
+        f"Created a cluster of {count_of(shards, 'shard')} at {where}{kept}",
     )
 
 
@@ -156,7 +162,14 @@ def drain(
     """
     with session.client() as client:
         client.drain_node(node)
-    session.answer({"node": node, "draining": True}, f"Draining node {node}")
+        found = client.cluster()
+    others = [each for each in found.nodes if each.name != node]
+    has_takers = any(each.state not in ("down", "draining") for each in others)
+    kept = "" if has_takers else ". No other node takes shards, so it keeps its own until one does"
+    session.answer(
+        {"node": node, "draining": True, "keeps_shards": not has_takers},
+        f"Draining node {node}{kept}",
+    )
 
 
 @app.command()
@@ -192,6 +205,9 @@ def _print(found: "ClusterFigures") -> None:
         silence = f"Node {escape(found.told_by)} has had no answer from PostgreSQL for {away}."
         console().print(f"[red]{silence}[/red] This is what it knew before:")
     console().print(table)
+    for node in found.nodes:
+        if node.reason:
+            console().print(f"[red]{escape(node.reason)}[/red]. Check its --advertise")
     waiting = sum(shard.transfers_waiting or 0 for shard in found.shards)
     if waiting:
         oldest_s = max(shard.transfers_oldest_s or 0 for shard in found.shards)

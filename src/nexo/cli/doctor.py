@@ -282,6 +282,21 @@ class Checkup:
             hint = "upgrade the older of the two"
             yield Finding(NOTE, "broker", f"{found} answers, this command is {ours}", hint)
         yield from _parted("the broker's queues", welcome.clock_ahead_ms)
+        if welcome.cluster:
+            yield from self._reached()
+
+    def _reached(self) -> Iterator[Finding]:
+        """Whether the node that answers can reach the others."""
+        try:
+            with self._session.client() as client:
+                found = client.cluster()
+        except NexoError as error:  # for one, the token may not ask
+            yield Finding(NOTE, "cluster", f"the nodes cannot be listed: {error.message}")
+            return
+        for node in found.nodes:
+            if node.state == "unreachable":
+                hint = "check its --advertise, and the network between the nodes"
+                yield Finding(WARNING, "cluster", node.reason, hint)
 
     def _java(self) -> Iterator[Finding]:
         from nexo.spark.java import JAVA_MIN, find_java

@@ -1,6 +1,5 @@
 """`nexo token …`: who may do what. Secrets are shown once, when they are made."""
 
-import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -29,8 +28,9 @@ Data = Annotated[
     str | None,
     typer.Option(
         "--data",
-        metavar="DIR",
-        help="Data directory of a stopped broker. Default: ask the running broker.",
+        metavar="DIR|URL",
+        help="Data directory of a stopped broker, or the URL of its PostgreSQL database or that of "
+        "a stopped cluster. Default: ask the running broker.",
     ),
 ]
 
@@ -69,11 +69,13 @@ def create(
       nexo token create admin --allow '*:*' --data nexo-data
       nexo token create shop --allow 'orders.*:push' --allow 'news:pop' --expires 30d
       nexo token create lambda --allow 'orders:pop' --aws
+      nexo token create admin --allow '*:*' --data postgresql://nexo@db/nexo > admin.token
 
-    Before the first start, name the data directory with --data. Later, ask the
-    running broker with a token that has the permission admin. Programs read
-    their token from $NEXO_TOKEN, or from a file with NEXO_TOKEN=@FILE. Prefer
-    --token @FILE to --token: other users can see options in the process list.
+    Before the first start, name the data directory with --data, or the
+    PostgreSQL database of the broker or cluster. Later, ask the running broker
+    with a token that has the permission admin. Programs read their token from
+    $NEXO_TOKEN, or from a file with NEXO_TOKEN=@FILE. Prefer --token @FILE to
+    --token: other users can see options in the process list.
     """
     if data is not None:
         from nexo.client.tokens import new_token
@@ -152,11 +154,20 @@ def _existing(data: str) -> str:
     """To look must not create."""
     from pathlib import Path
 
+    from nexo.server.broker import is_postgresql, journal_of
     from nexo.vocabulary.errors import InvalidArgument
 
-    if not Path(data).is_dir():
+    if is_postgresql(data):
+        journal_of("", data)  # psycopg is installed
+        from nexo.journal.postgresql_cluster import has_cluster, holds_broker
+        from nexo.journal.postgresql_connection import shown_url
+
+        if not has_cluster(data) and not holds_broker(data):
+            where = shown_url(data)
+            raise InvalidArgument(f"there is no broker or cluster at {where}", "check --data")
+    elif not Path(data).is_dir():
         raise InvalidArgument(f"the data directory {data} does not exist", "check --data")
-    return os.fspath(data)
+    return data
 
 
 def _show(session: Session, made: "NewToken") -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nexo.access.operations import Named, check, operation_of
+from nexo.cluster.legs import unreachable
 from nexo.cluster.node import describe
 from nexo.cluster.tokens import TOKENS_SHARD
 from nexo.cluster.whole import Whole
@@ -17,7 +18,7 @@ from nexo.doors.rpc_tcp.access import operation_of_call, resource_of
 from nexo.doors.rpc_tcp.calls import CALLS, LISTING_CALLS
 from nexo.engine.definitions import Packed
 from nexo.vocabulary.errors import InvalidArgument, NexoError, NotReady, Unreachable
-from nexo.vocabulary.limits import CLUSTER_PATIENCE_S, CLUSTER_ROUTE_S
+from nexo.vocabulary.limits import CLUSTER_CONNECT_S, CLUSTER_PATIENCE_S, CLUSTER_ROUTE_S
 from nexo.wire import calls, commands
 from nexo.wire.frame import Frame, FrameReader, Kind, ProtocolError, frame_parts
 
@@ -161,9 +162,14 @@ class Gathering:
 
     async def _ask(self, node: NodeState) -> Frame:
         """The same call, of another node."""
-        switch = self._switch
+        switch, tls = self._switch, self._switch.door.peer_tls
         asked = frame_parts(Kind.CALL, _ASKED, self._received.head, [self._received.body])
-        answer = await ask(node, [switch.passed_hello, *asked], switch.door.peer_tls)
+        try:
+            answer = await ask(self._node, node, [switch.passed_hello, *asked], tls)
+        except NotReady as error:
+            if self._node.is_cut_off(node):  # clients would ask again until their time is over
+                raise Unreachable(error.message, error.hint) from None
+            raise
         if answer.kind is Kind.ERROR or answer.kind is Kind.GOODBYE:
             refusal: commands.Refusal = commands.unpack(answer.head, commands.Refusal)
             raise NotReady(f"node {node.name!r}: {refusal.message}", refusal.hint)
@@ -210,12 +216,19 @@ def _entries(body: bytes) -> list[tuple[str, msgspec.Raw]]:
     return [(msgspec.msgpack.decode(raw, type=_Listed).name, raw) for raw in raws]
 
 
-async def ask(node: NodeState, pieces: list[bytes | memoryview], tls: Any) -> Frame:
+async def ask(own: Node, node: NodeState, pieces: list[bytes | memoryview], tls: Any) -> Frame:
     """Send a greeting and one request to another node, and return its answer."""
     host, _, port = node.rpc.rpartition(":")
     try:
-        async with asyncio.timeout(CLUSTER_ROUTE_S):
+        async with asyncio.timeout(CLUSTER_CONNECT_S):
             reader, writer = await asyncio.open_connection(host.strip("[]"), int(port), ssl=tls)
+    except (OSError, TimeoutError) as error:
+        away = unreachable(node, error, CLUSTER_CONNECT_S)
+        own.note_reached(node, away)
+        raise away from None
+    own.note_reached(node)
+    try:
+        async with asyncio.timeout(CLUSTER_ROUTE_S):
             try:
                 writer.writelines(pieces)
                 frames = FrameReader()

@@ -163,22 +163,14 @@ class NodeLeg(asyncio.Protocol):
         while not self._is_lost:
             try:
                 await connect_to(node, lambda: self, self._switch.door.peer_tls)
-                self._switch.node.unreached.discard(node.name)
+                self._switch.node.note_reached(node)
                 return
             except NotReady as error:
-                self._note(node, error)
+                self._switch.node.note_reached(node, error)
                 known = self._switch.node.state.nodes.get(node.name)
                 if known is None or not known.is_living or loop.time() > until_s:
                     raise
             await asyncio.sleep(_AGAIN_S)
-
-    def _note(self, node: NodeState, error: NotReady) -> None:
-        """In the log, once: a wrong certificate or address looks like a call that takes long."""
-        unreached = self._switch.node.unreached
-        if node.name not in unreached:
-            unreached.add(node.name)
-            extra = {"node": node.name, "reason": error.message, "hint": error.hint}
-            logger.warning("another node cannot be reached", extra=extra)
 
     def write(self, pieces: list[bytes | memoryview]) -> None:
         if self._transport is None:
@@ -264,16 +256,24 @@ class FrameCutter:
 
 
 async def connect_to(
-    node: NodeState, protocol: Any, tls: ssl.SSLContext | None
+    node: NodeState,
+    protocol: Any,
+    tls: ssl.SSLContext | None,
+    within_s: float = RPC_GREETING_MS / 1000,
 ) -> tuple[asyncio.Transport, Any]:
     """A connection to the RPC port of another node."""
     host, _, port = node.rpc.rpartition(":")
     loop = asyncio.get_running_loop()
     try:
-        async with asyncio.timeout(RPC_GREETING_MS / 1000):
+        async with asyncio.timeout(within_s):
             return await loop.create_connection(protocol, host.strip("[]"), int(port), ssl=tls)
     except (OSError, TimeoutError) as error:
-        raise NotReady(
-            f"node {node.name!r} at {node.rpc} cannot be reached: {error}",
-            "nodes must reach each other at what they --advertise",
-        ) from None
+        raise unreachable(node, error, within_s) from None
+
+
+def unreachable(node: NodeState, error: OSError | TimeoutError, within_s: float) -> NotReady:
+    why = str(error) or f"no connection within {within_s:g} s"  # a timeout says nothing
+    return NotReady(
+        f"node {node.name!r} at {node.rpc} cannot be reached: {why}",
+        "nodes must reach each other at what they --advertise",
+    )

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from nexo.cluster.calls import NODE
+from nexo.cluster.legs import unreachable
 from nexo.vocabulary import errors
 from nexo.vocabulary.errors import NexoError, NotReady
-from nexo.vocabulary.limits import CLUSTER_ROUTE_S
+from nexo.vocabulary.limits import CLUSTER_CONNECT_S, CLUSTER_ROUTE_S
 from nexo.wire import commands
 from nexo.wire.frame import FrameReader, Kind, ProtocolError, frame, frame_parts
 
@@ -42,14 +43,17 @@ class Links:
         link = self._links.get(node.rpc)
         if link is None or link.is_lost:
             hello = commands.Hello(commands.MAGIC, _VERSIONS, NODE, passed=self._node.secret)
-            link = self._links[node.rpc] = _Link(node, commands.pack(hello), self._tls)
+            link = self._links[node.rpc] = _Link(self._node, node, commands.pack(hello), self._tls)
         # The shard may be on its way to that node.
         try:
             async with asyncio.timeout(2 * CLUSTER_ROUTE_S):
                 answer = await link.ask(commands.pack((method, msgspec.Raw(params or b"\x80"))))
         except TimeoutError:
-            link.lose(NotReady(f"node {node.name!r} at {node.rpc} does not answer", "try again"))
-            raise NotReady(f"node {node.name!r} at {node.rpc} does not answer") from None
+            silent = NotReady(f"node {node.name!r} at {node.rpc} does not answer", "try again")
+            link.lose(silent)
+            self._node.note_reached(node, silent)
+            raise silent.anew() from None
+        self._node.note_reached(node)
         if answer.kind is not Kind.OK:
             told: commands.Refusal = commands.unpack(answer.head, commands.Refusal)
             raise _KINDS.get(told.code, NotReady)(told.message, told.hint)
@@ -65,8 +69,10 @@ class _Link:
     """One connection, made when something is asked first. One that is idle for long ends, and the
     next who asks makes another."""
 
-    def __init__(self, node: NodeState, hello: bytes, tls: ssl.SSLContext | None) -> None:
-        self._node, self._hello, self._tls = node, hello, tls
+    def __init__(
+        self, own: Node, node: NodeState, hello: bytes, tls: ssl.SSLContext | None
+    ) -> None:
+        self._own, self._node, self._hello, self._tls = own, node, hello, tls
         self._numbers = count(1)
         self._asked: dict[int, asyncio.Future[Frame]] = {}
         self._writer: asyncio.StreamWriter | None = None
@@ -107,10 +113,18 @@ class _Link:
     async def _live(self) -> None:
         host, _, port = self._node.rpc.rpartition(":")
         try:
-            async with asyncio.timeout(CLUSTER_ROUTE_S):
-                reader, writer = await asyncio.open_connection(
-                    host.strip("[]"), int(port), ssl=self._tls
-                )
+            try:
+                async with asyncio.timeout(CLUSTER_CONNECT_S):
+                    reader, writer = await asyncio.open_connection(
+                        host.strip("[]"), int(port), ssl=self._tls
+                    )
+            except (OSError, TimeoutError) as error:
+                # Who asked may not have waited so long: it is noted here.
+                away = unreachable(self._node, error, CLUSTER_CONNECT_S)
+                self._own.note_reached(self._node, away)
+                self.lose(away)
+                return
+            self._own.note_reached(self._node)
             self._writer = writer
             writer.write(frame(Kind.HELLO, 0, self._hello))
             self._connected.set_result(None)

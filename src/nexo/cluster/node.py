@@ -76,6 +76,13 @@ class Moved(msgspec.Struct, frozen=True):
     after: str | None
 
 
+class Unreached(msgspec.Struct, frozen=True):
+    """Why this node could not reach another one the last time, and since when."""
+
+    reason: str
+    since_s: float
+
+
 class Node:
     def __init__(
         self,
@@ -116,7 +123,7 @@ class Node:
         self.moves: deque[Moved] = deque(maxlen=CLUSTER_MOVES_KEPT)  # the latest last
         self.moved_count = 0
         self.passed_frames = 0  # of clients: they cost a hop
-        self.unreached: set[str] = set()  # other nodes, as the log says already
+        self.unreached: dict[str, Unreached] = {}  # other nodes, by name
         self.redirects = 0  # clients that were told to go to another node
         self.when_opened: list[Callable[[int], None]] = []
         self.when_closed: list[Callable[[int], None]] = []  # told before a shard is closed
@@ -230,6 +237,25 @@ class Node:
         if not self.is_held:
             told["reason"] = "the node has not renewed its lease in PostgreSQL in time"
         return told
+
+    def note_reached(self, node: NodeState, error: NexoError | None = None) -> None:
+        """Whether another node answered this one the last time. In the log once: a wrong
+        certificate or address looks like a call that takes long."""
+        if error is None:
+            self.unreached.pop(node.name, None)
+            return
+        known = self.unreached.get(node.name)
+        if known is None:
+            extra = {"node": node.name, "reason": error.message, "hint": error.hint}
+            logger.warning("another node cannot be reached", extra=extra)
+        since_s = self._now_s() if known is None else known.since_s
+        self.unreached[node.name] = Unreached(error.message, since_s)
+
+    def is_cut_off(self, node: NodeState) -> bool:
+        """Whether another node lives and yet could not be reached for longer than the lease of one
+        that was killed: nobody will take over its shards, and to wait helps nobody."""
+        found = self.unreached.get(node.name)
+        return found is not None and self._now_s() - found.since_s > CLUSTER_LEASE_S
 
     # -- Who has what -------------------------------------------------------------------------
 
@@ -357,6 +383,9 @@ class Node:
                 owners[shard] = self.state.owners.get(shard)
         self._touched = {each: at_s for each, at_s in self._touched.items() if at_s >= asked_s}
         before, self.state = self.state.owners, ClusterState(nodes, owners)
+        if self.unreached:  # of one that died nothing is known once it is back
+            living = set(self.state.living())
+            self.unreached = {name: each for name, each in self.unreached.items() if name in living}
         # Before the lease counts again: what was lost meanwhile must not be given out.
         # What was lost once stays so until it was opened again, whoever owns it by now.
         # Another may have had it while the lease had ended, and given it back: the epoch tells.
@@ -517,12 +546,13 @@ def describe(node: Node, epochs: dict[int, int], backlogs: dict[int, Backlog]) -
         nodes=[
             NodeFigures(
                 name=each.name,
-                state=_state_of(each),
+                state=_state_of(each, node.unreached),
                 shards=held[each.name],
                 rpc=each.rpc,
                 http=each.http,
                 version=each.version,
                 lease_s=round(max(0.0, each.left_s), 1),
+                reason=_reason_of(each, node.unreached),
             )
             for each in sorted(state.nodes.values(), key=lambda each: each.name)
         ],
@@ -541,7 +571,13 @@ def _waiting(backlog: Backlog | None) -> tuple[int | None, float | None]:
     return backlog.messages, backlog.oldest_ms / 1000
 
 
-def _state_of(node: NodeState) -> str:
+def _reason_of(node: NodeState, unreached: dict[str, Unreached]) -> str:
+    return unreached[node.name].reason if node.is_living and node.name in unreached else ""
+
+
+def _state_of(node: NodeState, unreached: dict[str, Unreached]) -> str:
     if not node.is_living:
         return "down"
+    if node.name in unreached:
+        return "unreachable"
     return "draining" if node.is_draining else "up"

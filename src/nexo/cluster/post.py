@@ -29,6 +29,7 @@ Result = TypeVar("Result")
 
 _TRANSFER, _TARGET, _BACKLOGS = "transfer", "transfer_target", "transfer_backlogs"
 METHODS = frozenset({_TRANSFER, _TARGET, _BACKLOGS, KNOWN})
+_REACH_HINT = "nodes must reach each other at what they --advertise"
 
 
 class Peers(Protocol):
@@ -91,9 +92,10 @@ class Post:
         """What waits in each shard, of all nodes that answer soon."""
         known = self._own_backlogs()
         state = self._node.state
-        owners = {each for each in state.owners.values() if each} - {self._node.name}
-        others = [state.nodes[name] for name in owners if name in state.nodes]
-        asked = [self._backlogs_of(node) for node in others if node.is_living]
+        # Those without shards too: who looks wants to know whether they can be reached. A command
+        # that works on the tables has no address.
+        others = [each for each in state.nodes.values() if each.name != self._node.name]
+        asked = [self._backlogs_of(each) for each in others if each.is_living and each.rpc]
         for told in await asyncio.gather(*asked):
             known |= told
         return known
@@ -102,7 +104,11 @@ class Post:
         try:
             async with asyncio.timeout(CLUSTER_ASKED_S):
                 return _unpacked(await self.call(node, _BACKLOGS, b""), dict[int, Backlog])
-        except (NexoError, TimeoutError):
+        except TimeoutError:
+            told = f"node {node.name!r} at {node.rpc} has not answered within {CLUSTER_ASKED_S:g} s"
+            self._node.note_reached(node, NotReady(told, _REACH_HINT))
+            return {}
+        except NexoError:
             return {}
 
     async def _ask(self, shard: int, node: NodeState, method: str, params: bytes) -> bytes:

@@ -21,6 +21,7 @@ import msgspec
 from nexo.engine.recovery import Recovered, recover, rows_of
 from nexo.engine.transfers import TRANSFER_SETTINGS, bound_name
 from nexo.journal.port import CATALOG, Commit, Write
+from nexo.machine.catalog import CatalogImage
 from nexo.machine.chunk import PackedRows
 from nexo.machine.snapshot import QueueSnapshot, TopicSnapshot
 from nexo.machine.topic import Topic
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from nexo.journal.port import Journal
-    from nexo.machine.catalog import Catalog, CatalogImage
+    from nexo.machine.catalog import Catalog
     from nexo.machine.queue import Queue
     from nexo.vocabulary.batch import Batch
     from nexo.vocabulary.changes import Bound, TokenDefined, TopicDefined
@@ -64,6 +65,10 @@ class Source:
         """Of all that moves. What was told of the life of messages does not: it is another's."""
         catalog = self.catalog
         return [*catalog.queues, *(name for name in catalog.topics if not is_events(name))]
+
+    def tokens_alone(self) -> bytes:
+        """A snapshot of a catalog with the same tokens and nothing else."""
+        return msgspec.msgpack.encode(CatalogImage(tokens=dict(self.catalog.tokens)))
 
     def check(self) -> None:
         """Refuse what would be forgotten on the way."""

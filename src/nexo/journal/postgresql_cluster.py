@@ -16,16 +16,19 @@ import psycopg
 from psycopg import errors as postgresql
 from psycopg import sql
 
+from nexo.journal.port import CATALOG
 from nexo.journal.postgresql_connection import (
     Connection,
     abandon,
     connect,
     connect_node,
     end_transactions,
+    no_cluster,
     shown_url,
     stored_version,
     translate,
 )
+from nexo.journal.rows import snapshot_checksum
 from nexo.vocabulary.errors import Fenced, InvalidArgument, NexoError, NotReady
 from nexo.vocabulary.limits import CLUSTER_LEASE_S, CLUSTER_SHARDS_MAX
 
@@ -103,33 +106,48 @@ class Tables(NamedTuple):
     until_us: int = 0  # of the lease that was renewed with it, by the server's clock
 
 
-def create_cluster(url: str, shards: int, *, schema: str = "nexo") -> None:
-    """Make the tables of a new cluster, in one transaction."""
+class KeptTokens(NamedTuple):
+    """What the broker that was alone in a database leaves to the cluster: a snapshot of its
+    catalog, with its tokens alone, and the same tokens for the nodes."""
+
+    catalog: bytes
+    tokens: bytes
+
+
+def check_shards(shards: int) -> None:
     if not 1 <= shards <= CLUSTER_SHARDS_MAX:
         raise InvalidArgument(
             f"a cluster has 1 to {CLUSTER_SHARDS_MAX:,} shards, not {shards:,}",
             "64 is a good number",
         )
+
+
+def create_cluster(
+    url: str, shards: int, kept: KeptTokens | None = None, *, schema: str = "nexo"
+) -> None:
+    """Make the tables of a new cluster, in one transaction. With `kept`, nothing else stays of the
+    broker that was there."""
+    check_shards(shards)
     connection = connect(url, schema)
     try:
         with connection.transaction():
-            if _one(connection, "SELECT to_regclass('cluster')")[0] is not None:
+            if _one(connection, _FIND_CLUSTER)[0] is not None:
                 raise InvalidArgument(
                     f"there is a cluster at {shown_url(url)} already",
                     "start a node: nexo serve --journal URL --node NAME --advertise HOST",
                 )
-            if _one(connection, "SELECT EXISTS (SELECT FROM shard)")[0]:
+            if kept is None and _one(connection, "SELECT EXISTS (SELECT FROM shard)")[0]:
                 raise InvalidArgument(
                     f"the database at {shown_url(url)} holds the messages of a broker",
                     "give the cluster a database of its own",
                 )
             connection.execute(_TABLES.encode(), prepare=False)
+            if kept is not None:
+                _keep(connection, kept)
             connection.execute(
                 "INSERT INTO cluster VALUES (%s, %s)", (shards, secrets.token_urlsafe(32))
             )
-            connection.execute(
-                "INSERT INTO shard SELECT n, 0, 0 FROM generate_series(0, %s) n", (shards - 1,)
-            )
+            connection.execute(_MAKE_SHARDS, (shards - 1,))
             connection.execute(
                 "INSERT INTO owner SELECT n FROM generate_series(0, %s) n", (shards - 1,)
             )
@@ -139,11 +157,54 @@ def create_cluster(url: str, shards: int, *, schema: str = "nexo") -> None:
         abandon(connection)
 
 
-def has_cluster(url: str, *, schema: str = "nexo") -> bool:
-    """Whether the database is that of a cluster."""
-    connection = connect(url, schema)
+_FIND_CLUSTER = "SELECT to_regclass('cluster')"
+# That of a broker alone stays as it is: epochs and numbers of rows only grow.
+_MAKE_SHARDS = """
+    INSERT INTO shard SELECT n, 0, 0 FROM generate_series(0, %s) n ON CONFLICT (id) DO NOTHING
+"""
+
+
+def _keep(connection: Connection, kept: KeptTokens) -> None:
+    """The catalog of shard 0, the one that holds the tokens of a cluster and all of a broker."""
+    for table in ("payload", "record", "snapshot"):
+        connection.execute(sql.SQL("DELETE FROM {}").format(sql.Identifier(table)))
+    checksum = snapshot_checksum(CATALOG, 0, kept.catalog)
+    connection.execute(
+        "INSERT INTO snapshot VALUES (0, %s, 0, %s, %s)", (CATALOG, checksum, kept.catalog)
+    )
+    connection.execute("UPDATE tokens SET version = version + 1, data = %s", (kept.tokens,))
+
+
+def shards_of(url: str, *, schema: str = "nexo") -> int | None:
+    """How many shards the cluster in a database has; None: there is none. Nothing is changed."""
+    connection = connect(url, schema, only_looks=True)
     try:
-        return _one(connection, "SELECT to_regclass('cluster')")[0] is not None
+        if _one(connection, _FIND_CLUSTER)[0] is None:
+            return None
+        (shards,) = _one(connection, "SELECT shards FROM cluster")
+        return int(shards)
+    except psycopg.Error as error:
+        raise translate(error, "reading") from error
+    finally:
+        abandon(connection)
+
+
+def has_cluster(url: str, *, schema: str = "nexo") -> bool:
+    """Whether the database is that of a cluster. Nothing is changed."""
+    return shards_of(url, schema=schema) is not None
+
+
+def holds_broker(url: str, *, schema: str = "nexo") -> bool:
+    """Whether a broker that is alone has stored something there. Nothing is changed."""
+    connection = connect(url, schema, only_looks=True)
+    try:
+        return (
+            stored_version(connection, schema) > 0
+            and _one(connection, _FIND_CLUSTER)[0] is None
+            and bool(_one(connection, "SELECT EXISTS (SELECT FROM shard)")[0])
+        )
+    except psycopg.Error as error:
+        raise translate(error, "reading") from error
     finally:
         abandon(connection)
 
@@ -169,7 +230,7 @@ def look(url: str, *, schema: str = "nexo") -> Look:
             "SELECT current_setting('server_version'), extract(epoch FROM clock_timestamp())",
         )
         ahead_s = float(now_s) - (before_s + time.time()) / 2
-        has_one = version and _one(connection, "SELECT to_regclass('cluster')")[0] is not None
+        has_one = version and _one(connection, _FIND_CLUSTER)[0] is not None
         return Look(server, version, ahead_s, _read(connection) if has_one else None)
     except psycopg.Error as error:
         raise translate(error, "reading") from error
@@ -197,11 +258,8 @@ class ClusterTables:
         """How many shards it has, and its secret. Raises if there is no cluster."""
 
         def read(connection: Connection) -> tuple[int, str]:
-            if _one(connection, "SELECT to_regclass('cluster')")[0] is None:
-                raise InvalidArgument(
-                    f"there is no cluster at {shown_url(self._url)}",
-                    "create it: nexo cluster create --journal URL",
-                )
+            if _one(connection, _FIND_CLUSTER)[0] is None:
+                raise no_cluster(self._url)
             shards, secret = _one(connection, "SELECT shards, secret FROM cluster")
             return shards, secret
 
@@ -375,10 +433,7 @@ class ClusterTables:
                 self._connection.execute(listen)
             return work(self._connection)
         except postgresql.UndefinedTable:
-            raise InvalidArgument(
-                f"there is no cluster at {shown_url(self._url)}",
-                "create it: nexo cluster create --journal URL",
-            ) from None
+            raise no_cluster(self._url) from None
         except psycopg.Error as error:
             self.close()
             found: NexoError = translate(error, "reading")

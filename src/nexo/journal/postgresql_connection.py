@@ -46,12 +46,16 @@ VERSION_MIN = 140_000  # the oldest PostgreSQL that its makers still maintain
 MIGRATIONS: dict[int, str] = {}
 
 AWAY_HINT = "the broker connects again by itself; look at PostgreSQL and at the network"
+# For who connects: a command, a broker that starts, and one that tries again.
+UNREACHED_HINT = "check the URL, and whether PostgreSQL runs and this machine can reach it"
 FULL_HINT = "free some space: pushes are accepted again by themselves when there is room"
 
 
-def connect(url: str, schema: str, *, only_looks: bool = False) -> Connection:
+def connect(
+    url: str, schema: str, *, only_looks: bool = False, is_node: bool = False
+) -> Connection:
     """Connect to the server that takes writes, and make or check the tables, unless who asks
-    `only_looks`."""
+    `only_looks`. A node makes none: those of its cluster are there, or there is no cluster."""
     given = _parse(url)
     try:
         connection = psycopg.connect(make_conninfo(**(_DEFAULTS | given)), autocommit=True)
@@ -65,7 +69,7 @@ def connect(url: str, schema: str, *, only_looks: bool = False) -> Connection:
     try:
         _settle_session(connection, schema)
         if not only_looks:
-            _bring_up(connection, schema)
+            _bring_up(connection, schema, no_cluster(url) if is_node else None)
         connection.prepare_threshold = 0  # a commit has the same few statements, always
     except BaseException as error:
         abandon(connection)
@@ -80,7 +84,7 @@ def connect_node(url: str, schema: str, node: str, run: int) -> Connection:
     keep its locks: whoever takes over its shards would wait for them. The server ends a transaction
     that waits for its next statement. One that waits for the rest of a statement is ended by who
     takes over (`end_transactions`), who knows it by the name that is set here."""
-    connection = connect(url, schema)
+    connection = connect(url, schema, is_node=True)
     try:
         for name, value in (
             ("idle_in_transaction_session_timeout", POSTGRESQL_IDLE_MS),
@@ -186,8 +190,14 @@ _WANTED: tuple[tuple[str, Any], ...] = (
 )
 
 
-def _bring_up(connection: Connection, schema: str) -> None:
-    """Create the tables, or check and migrate them; in one transaction."""
+def no_cluster(url: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"there is no cluster at {shown_url(url)}", "create it: nexo cluster create --journal URL"
+    )
+
+
+def _bring_up(connection: Connection, schema: str, without: NexoError | None) -> None:
+    """Create the tables, or raise `without`; or check and migrate them; in one transaction."""
     with connection.transaction():
         # Two that start at once: the second waits, and finds the tables.
         connection.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (f"nexo {schema}",))
@@ -199,6 +209,8 @@ def _bring_up(connection: Connection, schema: str) -> None:
                 f"this Nexo reads up to {FORMAT_VERSION}",
                 "start the newer Nexo that wrote it, or restore a backup from before the upgrade",
             )
+        if version == 0 and without is not None:
+            raise without
         if version == 0:
             connection.execute(SCHEMA.encode())
             connection.execute("INSERT INTO format VALUES (%s)", (FORMAT_VERSION,))
@@ -267,7 +279,7 @@ def _unreachable(error: psycopg.OperationalError, given: dict[str, Any]) -> Nexo
         return InvalidArgument(
             f"PostgreSQL at {place}: {_plain(error)}", "create the database, or check the URL"
         )
-    return NotReady(f"cannot reach PostgreSQL at {place}: {_plain(error)}", AWAY_HINT)
+    return NotReady(f"cannot reach PostgreSQL at {place}: {_plain(error)}", UNREACHED_HINT)
 
 
 def _plain(error: psycopg.Error) -> str:

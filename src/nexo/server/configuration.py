@@ -9,6 +9,7 @@ changed.
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -21,6 +22,7 @@ from nexo.vocabulary.limits import (
     CHUNK_BYTES_MAX,
     EVENTS_RETENTION_BYTES,
     EVENTS_RETENTION_MS,
+    HOST_NAME_CHARS_MAX,
     MEMORY_LIMIT_BYTES,
     RETENTION_MS_MAX,
 )
@@ -35,6 +37,18 @@ CONFIGURATION_FILE = "nexo.toml"
 _NUMBER = re.compile(r"\d+")
 SIZES = frozenset({"memory_limit", "events_retention_bytes"})  # may be written as 512MB
 DURATIONS = frozenset({"events_retention"})  # may be written as 24h
+_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
+ADVERTISE_HINT = (
+    "write the host name or IP address at which other nodes reach this one, without a port: "
+    "the ports are those of --rpc-port and --http-port"
+)
+# What to write instead of a text that is refused: msgspec would show a regular expression.
+_WANTED = {
+    "node": "write 1 to 63 letters, digits, '.', '_' or '-', and the first not '-'",
+    "advertise": ADVERTISE_HINT,
+    "account": "write 12 digits",
+    "region": "write 1 to 32 lower-case letters, digits or '-'",
+}
 
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 PREFIX = "NEXO_"
@@ -56,7 +70,7 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ),
     ] = None
     node: Annotated[
-        Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,63}$")] | None,
+        Annotated[str, Meta(pattern=r"\A(?!-)[A-Za-z0-9._-]{1,63}\Z")] | None,
         Meta(description="run a node of the cluster in that database, under this name"),
     ] = None
     advertise: Annotated[
@@ -77,11 +91,11 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     udp: Annotated[Literal["on", "off"], Meta(description="JSON over UDP, `on` or `off`")] = "on"
     account: Annotated[
         str,
-        Meta(pattern=r"^\d{12}$", description="AWS account ID used in queue URLs and ARNs"),
+        Meta(pattern=r"\A[0-9]{12}\Z", description="AWS account ID used in queue URLs and ARNs"),
     ] = "000000000000"
     region: Annotated[
         str,
-        Meta(pattern=r"^[a-z0-9-]{1,32}$", description="AWS region used in ARNs"),
+        Meta(pattern=r"\A[a-z0-9-]{1,32}\Z", description="AWS region used in ARNs"),
     ] = "us-east-1"
     aws_pauses: Annotated[
         Literal["on", "off"],
@@ -223,15 +237,42 @@ def _convert(name: str, value: Any, where: str) -> Any:
             value = parse_size(value)
         elif name in DURATIONS and isinstance(value, str):
             value = parse_duration(value)
-        return msgspec.convert(value, _FIELDS[name].type, strict=False)
+        made = msgspec.convert(value, _FIELDS[name].type, strict=False)
     except msgspec.ValidationError as error:
         choices = choices_of(_FIELDS[name])
         wanted = f"choose {' or '.join(choices)}" if choices else _plain(str(error))
+        wanted = _WANTED.get(name, wanted)
         if name in SIZES:
             wanted = _NUMBER.sub(lambda found: show_size(int(found[0])), wanted)
         raise InvalidArgument(f"{where} does not take {value!r:.80}", wanted) from None
     except InvalidArgument as error:
         raise InvalidArgument(f"{where}: {error.message}", error.hint) from None
+    if name == "advertise" and not can_be_reached_at(made):
+        raise InvalidArgument(f"{where} does not take {value!r:.80}", ADVERTISE_HINT)
+    return made
+
+
+def can_be_reached_at(host: str) -> bool:
+    """Whether another machine could connect to it: a host name (RFC 1123), or the address of one
+    machine. A zone (`fe80::1%eth0`) means something on its own machine only."""
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    try:
+        address = ipaddress.ip_address(bare)
+    except ValueError:
+        labels = host.removesuffix(".").split(".")
+        # A name that ends in a number is read as an IPv4 address, and this one is not.
+        return (
+            len(host) <= HOST_NAME_CHARS_MAX
+            and all(map(_LABEL.fullmatch, labels))
+            and not labels[-1].isdigit()
+        )
+    if isinstance(address, ipaddress.IPv4Address):
+        return bare == host and _is_of_one_machine(address)
+    return "%" not in bare and _is_of_one_machine(address.ipv4_mapped or address)
+
+
+def _is_of_one_machine(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    return not (address.is_unspecified or address.is_multicast or str(address) == "255.255.255.255")
 
 
 def _plain(complaint: str) -> str:

@@ -33,6 +33,7 @@ from nexo.server.broker import (
     journal_of,
     say_goodbye,
 )
+from nexo.server.configuration import can_be_reached_at
 from nexo.server.http import LateConsole
 from nexo.server.security import Security, check_exposure
 from nexo.telemetry.meters import LagTimer
@@ -44,8 +45,6 @@ if TYPE_CHECKING:
     from nexo.engine.engine import Engine
     from nexo.server.configuration import Configuration
     from nexo.vocabulary.errors import NexoError
-
-_EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - compared, not listened on
 
 
 class NodeBroker(Broker):
@@ -179,9 +178,9 @@ def _console(
 
 
 def _check(configuration: Configuration) -> None:
-    if configuration.host in _EVERYWHERE and configuration.advertise is None:
+    if configuration.advertise is None and not can_be_reached_at(configuration.host):
         raise InvalidArgument(
-            f"other nodes cannot reach this one at {configuration.host or 'no address'}",
+            f"other nodes cannot reach this one at {configuration.host!r:.80}",
             "give --advertise HOST",
         )
 

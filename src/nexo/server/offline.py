@@ -62,6 +62,13 @@ def revoke_token(data: str, name: str) -> None:
     run(revoke())
 
 
+def create_cluster(url: str, shards: int) -> int:
+    """Make a cluster in a database. Returns how many tokens it has from the start."""
+    from nexo.cluster.creation import create
+
+    return create(url, shards)
+
+
 def move_into_cluster(url: str, data: Path, told: Callable[[int, int], None]) -> MovedIn:
     """Bring all that a data directory holds into the cluster of a database; `told` hears how many
     rows of payloads are copied, of how many."""

@@ -20,8 +20,9 @@ class Found(msgspec.Struct, frozen=True):
 
 
 class NodeFigures(msgspec.Struct, frozen=True):
-    """A node of a cluster. `state`: `up`, `draining` (its shards go to others) or `down`; `lease_s`
-    is what is left of its lease."""
+    """A node of a cluster. `state`: `up`, `draining` (its shards go to others), `unreachable` (it
+    lives, but does not answer the node that was asked, for this `reason`) or `down`; `lease_s` is
+    what is left of its lease."""
 
     name: str
     state: str
@@ -30,6 +31,7 @@ class NodeFigures(msgspec.Struct, frozen=True):
     http: str
     version: str
     lease_s: float
+    reason: str = ""
 
 
 class ShardFigures(msgspec.Struct, frozen=True):
