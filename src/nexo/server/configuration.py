@@ -37,7 +37,8 @@ CONFIGURATION_FILE = "nexo.toml"
 _NUMBER = re.compile(r"\d+")
 SIZES = frozenset({"memory_limit", "events_retention_bytes"})  # may be written as 512MB
 DURATIONS = frozenset({"events_retention"})  # may be written as 24h
-_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
+# An underscore is no part of a host name by the book, but container engines name hosts so.
+_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 ADVERTISE_HINT = (
     "write the host name or IP address at which other nodes reach this one, without a port: "
     "the ports are those of --rpc-port and --http-port"
