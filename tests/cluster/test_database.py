@@ -56,7 +56,8 @@ def _once_back(client: nexo.Client, name: str) -> None:
 async def consume(queue: nexo.AsyncQueue, got: asyncio.Queue[str]) -> None:
     async for message in queue.subscribe(prefetch=1):
         async with message:
-            got.put_nowait(message.text)
+            pass
+        got.put_nowait(message.text)  # its ack is confirmed
 
 
 @pytest.mark.timeout(120)
@@ -82,6 +83,8 @@ def test_consumers_go_on_after_an_outage(tmp_path: Path) -> None:
             async with asyncio.timeout(40):
                 while early.qsize() + late.qsize() < 21 or not (early.qsize() and late.qsize()):
                     await asyncio.sleep(0.05)
+                    for task in tasks:
+                        assert not task.done() or task.result()  # that it is over tells why
                     if not await queue.peek(1):  # all of it, and one of them got nothing yet
                         await queue.push_batch(["more", "and more"])
             for task in tasks:
