@@ -200,6 +200,15 @@ def test_an_ack_that_the_broker_was_not_ready_for_is_not_taken_as_done(
 def _subscribed(
     session: Session, prefetch: int, *, auto_received: bool = True, auto_extend: bool = False
 ) -> SubscriptionState:
+    subscribed, sent = _subscribing(session, prefetch, auto_received, auto_extend)
+    session.receive(frame(Kind.OK, sent.correlation))
+    return subscribed
+
+
+def _subscribing(
+    session: Session, prefetch: int, auto_received: bool = True, auto_extend: bool = False
+) -> tuple[SubscriptionState, Any]:
+    """What was sent has no answer yet."""
     subscribed = SubscriptionState(
         session.subscriptions,
         "q",
@@ -211,8 +220,7 @@ def _subscribed(
     )
     session.subscriptions.open(subscribed)
     (sent,) = _written(session)
-    session.receive(frame(Kind.OK, sent.correlation))
-    return subscribed
+    return subscribed, sent
 
 
 def _not_ready(session: Session, kind: str, sent: Any, subscribed: SubscriptionState) -> None:
@@ -225,27 +233,12 @@ def _not_ready(session: Session, kind: str, sent: Any, subscribed: SubscriptionS
         session.receive(frame(Kind.ENDED, 0, c.pack(c.Ended(subscribed.number, refusal))))
 
 
-def _subscribing(session: Session) -> tuple[SubscriptionState, Any]:
-    subscribed = SubscriptionState(
-        session.subscriptions,
-        "q",
-        10,
-        auto_received=True,
-        auto_extend=False,
-        visibility_ms=None,
-        wake=lambda: None,
-    )
-    session.subscriptions.open(subscribed)
-    (sent,) = _written(session)
-    return subscribed, sent
-
-
 @pytest.mark.parametrize("kind", ["refused", "ended"])
 def test_a_subscription_that_the_broker_is_not_ready_for_is_opened_again(kind: str) -> None:
     """On the same connection: a broker that comes back has never closed it."""
     clock = Clock()
     session = _session(clock)
-    subscribed, sent = _subscribing(session)
+    subscribed, sent = _subscribing(session, 10)
     for _ in range(3):
         _not_ready(session, kind, sent, subscribed)
         assert session.due <= clock.now + CLIENT_AGAIN_S
@@ -267,7 +260,7 @@ def test_a_subscription_that_the_broker_is_not_ready_for_is_opened_again(kind: s
 def test_it_is_opened_once_whatever_happens_meanwhile(kind: str, meanwhile: str) -> None:
     clock = Clock()
     session = _session(clock)
-    subscribed, sent = _subscribing(session)
+    subscribed, sent = _subscribing(session, 10)
     _not_ready(session, kind, sent, subscribed)
     if meanwhile == "closed":
         session.subscriptions.close(subscribed)

@@ -18,7 +18,7 @@ from nexo.vocabulary.limits import TRACK_SHARDS_MIN
 from tests.journal.writing import HELD_UP, execute, numbered, write
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from nexo.journal.port import Commit
     from tests.postgresql import PostgresqlServer
@@ -235,13 +235,23 @@ def many(url: str) -> Iterator[list[PostgresqlJournal]]:
         each.close()
 
 
-async def tracks_open(writer: Writer, journals: list[PostgresqlJournal]) -> None:
-    """Both have their connection, which takes a thread."""
-    waiting = [Waiting(journal, 1) for journal in journals]
+def come(writer: Writer, journals: Iterable[PostgresqlJournal], row: int) -> list[Waiting]:
+    """All of them have something to write."""
+    waiting = [Waiting(journal, row) for journal in journals]
     for each in waiting:
         writer.soon(each)
+    return waiting
+
+
+async def all_told(waiting: Iterable[Waiting]) -> None:
+    """It is stored."""
     for each in waiting:
         assert await each.end is None
+
+
+async def tracks_open(writer: Writer, journals: list[PostgresqlJournal]) -> None:
+    """Both have their connection, which takes a thread."""
+    await all_told(come(writer, journals, 1))
     assert writer.transactions == 2
 
 
@@ -250,20 +260,13 @@ def test_many_go_in_two_halves_at_once(
 ) -> None:
     async def work() -> None:
         await tracks_open(writer, many)
-        waiting = [Waiting(journal, 2) for journal in many]
         with held(url, "id = 0"):
-            for each in waiting:
-                writer.soon(each)
-            for each in waiting[TRACK_SHARDS_MIN:]:
-                assert await each.end is None
+            waiting = come(writer, many, 2)
+            await all_told(waiting[TRACK_SHARDS_MIN:])
             assert not any(each.end.done() for each in waiting[:TRACK_SHARDS_MIN])
-            again = [Waiting(journal, 3) for journal in many[TRACK_SHARDS_MIN:]]
-            for each in again:  # as many as make it worth while: beside those that wait
-                writer.soon(each)
-            for each in again:
-                assert await each.end is None
-        for each in waiting[:TRACK_SHARDS_MIN]:
-            assert await each.end is None
+            # As many as make it worth while go beside those that wait.
+            await all_told(come(writer, many[TRACK_SHARDS_MIN:], 3))
+        await all_told(waiting[:TRACK_SHARDS_MIN])
         assert writer.transactions == 5
 
     asyncio.run(asyncio.wait_for(work(), 30))
@@ -275,19 +278,13 @@ def test_few_wait_for_those_before_them_and_go_together(
 ) -> None:
     async def work() -> None:
         await tracks_open(writer, many)
-        waiting = [Waiting(journal, 2) for journal in many]
         with held(url, "id = 0"):
-            for each in waiting:
-                writer.soon(each)
-            for each in waiting[TRACK_SHARDS_MIN:]:
-                assert await each.end is None
-            few = [Waiting(journal, 3) for journal in many[TRACK_SHARDS_MIN + 1 :]]
-            for each in few:
-                writer.soon(each)
+            waiting = come(writer, many, 2)
+            await all_told(waiting[TRACK_SHARDS_MIN:])
+            few = come(writer, many[TRACK_SHARDS_MIN + 1 :], 3)
             await asyncio.sleep(0.05)
             assert not any(each.end.done() for each in few)
-        for each in waiting + few:
-            assert await each.end is None
+        await all_told(waiting + few)
         assert writer.transactions == 5
 
     asyncio.run(asyncio.wait_for(work(), 30))
@@ -319,12 +316,8 @@ def test_while_the_server_is_slow_all_go_together(
 ) -> None:
     async def work() -> None:
         await tracks_open(writer, many)
-        waiting = [Waiting(journal, 2) for journal in many]
         monkeypatch.setattr(postgresql_writer, "TRACK_QUICK_MS", 0.0)
-        for each in waiting:
-            writer.soon(each)
-        for each in waiting:
-            assert await each.end is None
+        await all_told(come(writer, many, 2))
         assert writer.transactions == 3
 
     asyncio.run(asyncio.wait_for(work(), 30))
@@ -339,11 +332,7 @@ def test_the_writer_learns_that_the_server_is_slow(
             writer.soon(slow := Waiting(many[0], 2))
             await asyncio.sleep(0.1)
         assert await slow.end is None
-        waiting = [Waiting(journal, 3) for journal in many]
-        for each in waiting:
-            writer.soon(each)
-        for each in waiting:
-            assert await each.end is None
+        await all_told(come(writer, many, 3))
         assert writer.transactions == 4
 
     asyncio.run(asyncio.wait_for(work(), 30))
@@ -355,9 +344,7 @@ def test_an_overtaken_shard_is_taken_out_of_those_who_go_together(
     async def work() -> None:
         await write(writer, journals[0], numbered(1), long=False)
         execute(url, "UPDATE nexo.shard SET epoch = epoch + 1 WHERE id = 1")
-        waiting = [Waiting(journal, 2) for journal in journals]
-        for each in waiting:
-            writer.soon(each)
+        waiting = come(writer, journals, 2)
         ends = [type(await each.end) for each in waiting]
         assert ends == [type(None), Fenced, type(None)]
 
