@@ -255,6 +255,9 @@ class FrameCutter:
         return data[:at]
 
 
+REACH_HINT = "nodes must reach each other at what they --advertise"
+
+
 async def connect_to(
     node: NodeState,
     protocol: Any,
@@ -275,5 +278,5 @@ def unreachable(node: NodeState, error: OSError | TimeoutError, within_s: float)
     why = str(error) or f"no connection within {within_s:g} s"  # a timeout says nothing
     return NotReady(
         f"node {node.name!r} at {node.rpc} cannot be reached: {why}",
-        "nodes must reach each other at what they --advertise",
+        REACH_HINT,
     )

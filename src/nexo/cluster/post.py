@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
+from nexo.cluster.legs import REACH_HINT
 from nexo.cluster.placement import NodeState
 from nexo.cluster.tokens import KNOWN
 from nexo.engine.transfers import Backlog, Found, Transfer
@@ -29,7 +30,6 @@ Result = TypeVar("Result")
 
 _TRANSFER, _TARGET, _BACKLOGS = "transfer", "transfer_target", "transfer_backlogs"
 METHODS = frozenset({_TRANSFER, _TARGET, _BACKLOGS, KNOWN})
-_REACH_HINT = "nodes must reach each other at what they --advertise"
 
 
 class Peers(Protocol):
@@ -106,7 +106,7 @@ class Post:
                 return _unpacked(await self.call(node, _BACKLOGS, b""), dict[int, Backlog])
         except TimeoutError:
             told = f"node {node.name!r} at {node.rpc} has not answered within {CLUSTER_ASKED_S:g} s"
-            self._node.note_reached(node, NotReady(told, _REACH_HINT))
+            self._node.note_reached(node, NotReady(told, REACH_HINT))
             return {}
         except NexoError:
             return {}
