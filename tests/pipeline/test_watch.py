@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -77,3 +78,45 @@ def test_any_other_failure_ends_the_job(run: Callable[[list[Query]], int], looks
 def test_not_for_ever(run: Callable[[list[Query]], int]) -> None:
     with pytest.raises(RuntimeError, match=TOO_LATE):
         run([Query(1, TOO_LATE) for _ in range(watch.RESTARTS_MAX + 1)])
+
+
+class Stopping(Query):
+    """Its session is gone before its stop is answered."""
+
+    def stop(self) -> None:
+        super().stop()
+        raise ConnectionError("the session has ended")
+
+
+def watching(active: Any) -> watch.Watch:
+    streams = SimpleNamespace(addListener=lambda _: None, active=active)
+    session: Any = SimpleNamespace(streams=streams)
+    return watch.Watch(session, Teller("job.py", None))
+
+
+def interrupted(active: Any, *, is_over: bool = False) -> bool:
+    """Whether who waits is interrupted when it is told to stop."""
+    watched = watching(active)
+    if is_over:
+        watched.work_ended()
+    try:
+        watched.stop_soon()
+        time.sleep(0.5)
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
+def test_who_runs_no_query_is_interrupted() -> None:
+    assert interrupted([])
+
+
+def test_who_has_ended_is_not() -> None:
+    assert not interrupted([], is_over=True)
+
+
+def test_who_runs_a_query_is_not() -> None:
+    query = Query(100)
+    assert not interrupted([query])
+    assert not query.isActive
+    assert not interrupted([Stopping(100)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -128,6 +129,33 @@ def test_a_queue_that_is_not_there_is_told_before_spark_starts(
     flags = ["--url", place.url, "--lake", str(place.directory)]
     assert run(["pipeline", "run", *arguments, *flags]) == 1
     assert missing in capsys.readouterr().err
+
+
+TOLD_TO_STOP = "import signal\nsignal.raise_signal(signal.SIGTERM)\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "code"),
+    [
+        (TOLD_TO_STOP + "import time\ntime.sleep(60)", 0),
+        (TOLD_TO_STOP + "import threading\nthreading.Event().wait(60)", 0),
+        (TOLD_TO_STOP, 0),
+        (TOLD_TO_STOP + "raise SystemExit(3)", 3),
+    ],
+)
+def test_a_file_without_queries_is_interrupted(
+    spark: SparkSession, place: Place, monkeypatch: pytest.MonkeyPatch, file: str, code: int
+) -> None:
+    """But not in what is done after it, and its own exit code stays."""
+    monkeypatch.setattr(Work, "spark_session", lambda work, name: spark)
+    monkeypatch.setattr("nexo.cli.pipeline_work._stop", lambda _: time.sleep(0.2))
+    monkeypatch.setenv("NEXO_URL", "")
+    job = place.directory / "job.py"
+    job.write_text(file)
+    lake = str(place.directory / "lake")
+    began = time.monotonic()
+    assert run(["pipeline", "run", str(job), "--url", place.url, "--lake", lake]) == code
+    assert time.monotonic() - began < 30
 
 
 def test_a_mistake_in_a_file_is_one_line(

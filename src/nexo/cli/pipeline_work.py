@@ -259,11 +259,14 @@ def run_file(work: Work, file: str, arguments: list[str]) -> int:
     status: int | None = None
     with Ending(watch.stop_soon) as ending:
         try:
-            status = _as_python_does(file, arguments)
+            try:
+                status = _as_python_does(file, arguments)
+            finally:
+                watch.work_ended()
         except KeyboardInterrupt:
             if not ending.is_near:
                 raise
-            status = 0
+            status = status or 0
         except SPARK_ERRORS as error:
             is_broken = isinstance(error, BROKEN_CONNECTION)
             if not is_ours(error) and not is_broken and not ending.is_near:

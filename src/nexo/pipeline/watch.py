@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import _thread
 import contextlib
 import json
+import signal
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -47,6 +47,7 @@ class Watch(StreamingQueryListener):
         self._names: dict[str, str] = {}
         self._lock = threading.Lock()
         self._ended = 0
+        self._may_interrupt = True
         self._changed = threading.Condition(self._lock)
         spark.streams.addListener(self)
 
@@ -93,14 +94,29 @@ class Watch(StreamingQueryListener):
         middle of a call to Spark. If there are none, the main thread is interrupted."""
 
         def stop() -> None:
-            with contextlib.suppress(*SPARK_ERRORS):
+            active: list[StreamingQuery] = []
+            with contextlib.suppress(*SPARK_ERRORS):  # Java is gone, and its queries with it
                 active = list(self._spark.streams.active)
-                if active:
+            if active:
+                # Whoever waited for a query may end the session while its stop is answered.
+                with contextlib.suppress(*SPARK_ERRORS):
                     _stop_calmly(active)
-                    return
-            _thread.interrupt_main()
+            else:
+                self._interrupt()
 
         threading.Thread(target=stop, name="nexo-stop", daemon=True).start()
+
+    def work_ended(self) -> None:
+        """The main thread has done what it may be interrupted in."""
+        with self._lock:
+            self._may_interrupt = False
+
+    def _interrupt(self) -> None:
+        with self._lock:
+            if self._may_interrupt:
+                main = threading.main_thread().ident
+                assert main is not None
+                signal.pthread_kill(main, signal.SIGINT)  # unlike interrupt_main, ends a sleep too
 
     def close(self) -> None:
         """Others have started queries, and are done: those that still run are stopped, and all of
