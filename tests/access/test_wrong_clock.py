@@ -95,6 +95,11 @@ def test_it_is_told(broker: GuardedBroker, tmp_path: Path) -> None:
 
 def test_it_is_logged(data: Path) -> None:
     running = BrokerProcess(data.parent).start()
+    assert running.process is not None
+    assert running.process.stdout is not None
+    for line in running.process.stdout:
+        if line.startswith("ready"):
+            break  # from here on it looks at its clock before it takes a signal
     status, _, log = running.stop()
     assert status == 0
     warnings = [

@@ -58,7 +58,8 @@ def test_create_takes_every_setting(nexo, queue):
 
 def test_create_again(nexo, queue):
     assert nexo("queue", "create", queue).lines == [f"Created queue {queue}"]
-    nexo("queue", "create", queue)
+    again = nexo("queue", "create", queue)
+    assert again.lines == [f"Queue {queue} exists already, with these settings"]
     refused = nexo("queue", "create", queue, "--max-attempts", "9", status=1)
     assert queue in refused.err
     assert (

@@ -35,7 +35,8 @@ def test_create_list_info_delete(nexo, topic):
         "tags": {},
         "aws": {},
     }
-    assert nexo("topic", "create", topic, *flags).lines == [f"Created topic {topic}"]
+    again = nexo("topic", "create", topic, *flags)
+    assert again.lines == [f"Topic {topic} exists already, with these settings"]
     assert "topic_exists" in nexo("topic", "create", topic, "--json", status=1).err
     shown = nexo("topic", "list").out
     assert topic in shown
@@ -46,6 +47,7 @@ def test_create_list_info_delete(nexo, topic):
     assert "add --yes" in nexo("topic", "delete", topic, status=2).err
     assert nexo("topic", "delete", topic, "--yes").lines == [f"Deleted topic {topic}"]
     assert "create it" in nexo("topic", "info", topic, status=1).err
+    assert nexo("topic", "create", topic).lines == [f"Created topic {topic}"]
 
 
 def test_publish_and_tail(nexo, topic):

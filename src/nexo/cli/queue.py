@@ -18,7 +18,7 @@ from nexo.cli.parameters import (
     takes_queue_settings,
 )
 from nexo.cli.progress import progress_bar, show_rate
-from nexo.cli.session import Ending, Session, takes_session
+from nexo.cli.session import Ending, Session, created, is_there, takes_session
 from nexo.vocabulary.errors import InvalidArgument
 from nexo.vocabulary.units import count_of
 
@@ -50,8 +50,9 @@ def create(session: Session, settings: dict[str, Any], name: Queue) -> None:
       nexo queue create mails --backoff-initial 1 --backoff-max 10m --max-receive-rate 50
     """
     with session.client() as client:
+        was_there = is_there(client.queue(name).info)
         client.create_queue(name, **settings)
-        session.answer(client.queue(name).info(), f"Created queue {name}")
+        session.answer(client.queue(name).info(), created("queue", name, was_there))
 
 
 @app.command("list")

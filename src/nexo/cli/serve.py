@@ -101,6 +101,7 @@ def _announce(configuration: Configuration, broker: "Broker", ports: "Ports") ->
     messages = sum(info.depth for info in infos)
     sys.stdout.write(
         f"nexo {__version__}\n"
+        f"{_node_line(configuration)}"
         f"  data    {data}\n"
         f"  holds   {count_of(messages)} in {count_of(len(infos), 'queue')}\n"
         f"  memory  {show_size(configuration.memory_limit)} for messages\n"
@@ -156,6 +157,13 @@ def _url(configuration: Configuration, ports: "Ports") -> str:
 def _http(configuration: Configuration, ports: "Ports") -> str:
     scheme = "http" if configuration.tls_cert is None else "https"
     return f"{scheme}://{_host(configuration)}:{ports.http}"
+
+
+def _node_line(configuration: Configuration) -> str:
+    if configuration.node is None:
+        return ""
+    address = configuration.advertise or configuration.host
+    return f"  node    {configuration.node}, which others reach at {address}\n"
 
 
 def _udp_line(configuration: Configuration, ports: "Ports") -> str:

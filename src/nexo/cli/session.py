@@ -166,6 +166,23 @@ class Session:
         typer.confirm(question, abort=True, err=True)
 
 
+def is_there(info: Callable[[], object]) -> bool:
+    """Whether the queue or topic whose `info` this is exists."""
+    from nexo.vocabulary.errors import QueueNotFound, TopicNotFound
+
+    try:
+        info()
+    except (QueueNotFound, TopicNotFound):
+        return False
+    return True
+
+
+def created(noun: str, name: str, was_there: bool) -> str:
+    if was_there:
+        return f"{noun.capitalize()} {name} exists already, with these settings"
+    return f"Created {noun} {name}"
+
+
 def suggestion(refusal: str, names: list[str], noun: str, told: str = "") -> str:
     """What to do when the queue or topic that the refusal names is not there. `told` is what the
     command itself can do about it, if it mentions its own flag."""

@@ -17,7 +17,7 @@ from nexo.cli.parameters import (
     takes_topic_settings,
     topic_argument,
 )
-from nexo.cli.session import Ending, Session, suggestion, takes_session
+from nexo.cli.session import Ending, Session, created, is_there, suggestion, takes_session
 from nexo.vocabulary.errors import InvalidArgument, TopicExists
 from nexo.vocabulary.names import is_events
 from nexo.vocabulary.patterns import is_pattern
@@ -56,8 +56,9 @@ def create(session: Session, settings: dict[str, Any], name: Topic) -> None:
       nexo topic create fleet.7.position --retention-seconds 1h --retention-bytes 64MB
     """
     with session.client() as client:
+        was_there = is_there(client.topic(name).info)
         topic = client.create_topic(name, **settings)
-        session.answer(_document(topic.info()), f"Created topic {name}")
+        session.answer(_document(topic.info()), created("topic", name, was_there))
 
 
 @app.command("list")
