@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import threading
 import time
@@ -16,6 +17,7 @@ from nexo.vocabulary import errors
 from nexo.wire import commands
 from nexo.wire.commands import Refusal
 from nexo.wire.frame import FrameReader, Kind, frame
+from tests.client.eventually import eventually
 from tests.client.stub import WELCOME, Stub
 
 if TYPE_CHECKING:
@@ -84,6 +86,20 @@ def test_of_several_nodes_the_next_is_tried(twin: Any, broker: RunningBroker) ->
     client = twin.connect(url, timeout=25)
     client.create_queue("orders").push(b"hello")
     assert client.queue("orders").info().depth == 1
+
+
+def test_one_that_hangs_is_not_tried_again_before_the_others(
+    twin: Any, broker: RunningBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It would take the connection, and not answer."""
+    caplog.set_level(logging.INFO, "nexo.client")
+    with Stub(lambda each: WELCOME if each.kind is Kind.HELLO else b"") as hanging:
+        client = twin.connect(f"{hanging.url},127.0.0.1:{broker.port}", timeout=25)
+        client.create_queue("orders").push(b"hello")
+        assert hanging.connections == 1
+    eventually(lambda: "reconnected" in caplog.text)
+    assert f"lost the connection to {hanging.url.removeprefix('nexo://')}" in caplog.text
+    assert f"reconnected to 127.0.0.1:{broker.port}" in caplog.text
 
 
 def test_nothing_listens(twin: Any) -> None:

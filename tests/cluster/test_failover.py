@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING
 
 import nexo
 from nexo.vocabulary.errors import StaleReceipt
-from nexo.vocabulary.limits import CLUSTER_LEASE_S
+from nexo.vocabulary.limits import CLUSTER_LEASE_S, HEARTBEATS_MISSED_MAX
+from nexo.wire import commands
+from nexo.wire.frame import Kind
 from tests.cli.commands import Nexo
+from tests.cluster.speaker import HELLO, Speaker
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -116,3 +119,16 @@ def test_a_node_that_slept_gives_out_nothing_of_what_it_lost(moving: Nodes) -> N
                 message.ack()
                 break
         subscription.close()
+
+
+def test_a_node_beats_often_and_waits_for_a_client_that_does_not(moving: Nodes) -> None:
+    """So clients know of a node that hangs soon after its lease has ended."""
+    asked_ms = 5_000
+    hello = (*HELLO, None, asked_ms)
+    with Speaker(moving["a"].url, hello) as client:
+        welcome = client.until(lambda each: each.kind is Kind.WELCOME)
+        told: commands.Welcome = commands.unpack(welcome.head, commands.Welcome)
+        silence_s = told.heartbeat_ms / 1000 * HEARTBEATS_MISSED_MAX
+        assert CLUSTER_LEASE_S < silence_s < 2 * CLUSTER_LEASE_S
+        client.look(lambda _: False, silence_s + 2.5)  # in which it is not hung up on
+        assert Kind.HEARTBEAT in {each.kind for each in client.frames}

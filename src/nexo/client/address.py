@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from nexo.vocabulary.errors import InvalidArgument, Unreachable
+from nexo.vocabulary.errors import InvalidArgument, NexoError, Unreachable
 
 if TYPE_CHECKING:
     import ssl
@@ -36,6 +36,10 @@ class Tls(NamedTuple):
         return _context(self)
 
 
+class Silent(Unreachable):
+    """Nothing was heard of the broker for too long."""
+
+
 class Address(NamedTuple):
     host: str
     port: int
@@ -48,6 +52,11 @@ class Address(NamedTuple):
             return self
         (host, port), *rest = self.others
         return Address(host, port, self.tls, (*rest, (self.host, self.port)))
+
+    def after(self, failure: NexoError) -> Address:
+        """Where to connect when a connection to this one is over. Often it is back at once; but
+        one that hangs still takes connections, and answers none."""
+        return self.next() if isinstance(failure, Silent) else self
 
     def led_by(self, place: tuple[str, int]) -> Address:
         """The same, with a node to try before all of these."""

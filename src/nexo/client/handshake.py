@@ -73,19 +73,18 @@ class ConnectionLog:
     """Says when the connection of a client is lost, and when it is back. Handlers of a log may do
     anything, such as push to this very broker: never call it with a lock."""
 
-    def __init__(self, address: Address) -> None:
-        self._address = address
+    def __init__(self) -> None:
         self._lost_at: float | None = None
 
-    def lost(self, failure: NexoError, now: float) -> None:
+    def lost(self, address: Address, failure: NexoError, now: float) -> None:
         self._lost_at = now
-        _log.warning("lost the connection to %s: %s", self._address, failure.message)
+        _log.warning("lost the connection to %s: %s", address, failure.message)
 
-    def connected(self, now: float) -> None:
+    def connected(self, address: Address, now: float) -> None:
         lost_at, self._lost_at = self._lost_at, None
         if lost_at is not None:
             seconds = now - lost_at
-            _log.info("reconnected to %s after %.1f s", self._address, seconds)
+            _log.info("reconnected to %s after %.1f s", address, seconds)
 
 
 def configure(sock: socket.socket) -> None:

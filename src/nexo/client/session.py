@@ -13,12 +13,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nexo import __version__
+from nexo.client.address import Silent
 from nexo.client.operation import Request, Traffic, error_of
 from nexo.client.pushes import Push, PushBatch, Pushes
 from nexo.client.receipts import Receipts, Settling
 from nexo.client.redirects import Goodbye, Greeting, Leaving
 from nexo.client.subscriptions import Subscriptions
-from nexo.vocabulary.errors import InvalidArgument, NexoError, NotReady, Unreachable
+from nexo.vocabulary.errors import InvalidArgument, NexoError, NotReady
 from nexo.vocabulary.limits import CLIENT_AGAIN_S, CONSUMER_CHARS_MAX, HEARTBEATS_MISSED_MAX
 from nexo.wire import commands
 from nexo.wire.frame import Frame, FrameReader, Kind, ProtocolError, frame
@@ -257,7 +258,7 @@ class Session(Traffic):
             self._heard = now  # it was this process that slept: what came meanwhile is not read yet
         silence = self.heartbeat_s * HEARTBEATS_MISSED_MAX
         if now - self._heard > silence:
-            raise Unreachable(f"no answer from the broker for {silence:.1f} s")
+            raise Silent(f"no answer from the broker for {silence:.1f} s")
         if now - self._spoke >= self.heartbeat_s:
             self._out.append(frame(Kind.HEARTBEAT, 0))
         due_s = self.heartbeat_s / 2

@@ -44,6 +44,7 @@ from nexo.vocabulary.errors import (
     VersionMismatch,
 )
 from nexo.vocabulary.limits import (
+    CLUSTER_HEARTBEAT_MS,
     HEARTBEATS_MISSED_MAX,
     RPC_CLOSING_MS,
     RPC_CONNECTIONS_MAX,
@@ -176,6 +177,7 @@ class Switch(asyncio.Protocol):
         self._is_reading = self._is_writable = True
         self._held_bytes = 0
         self._heartbeat_s = RPC_GREETING_MS / 1000
+        self._patience_s = self._heartbeat_s * HEARTBEATS_MISSED_MAX
         self._heard = self._spoke = self._beat_due = self._loop.time()
         self._pulse: asyncio.TimerHandle | None = None
 
@@ -389,8 +391,12 @@ class Switch(asyncio.Protocol):
             hello, passed=self.node.secret, number=self.number, address=self.peer
         )
         self.passed_hello = frame(Kind.HELLO, 0, commands.pack(passed))
-        beat_ms = min(max(hello.heartbeat_ms, HEARTBEAT_MS_MIN), HEARTBEAT_MS_MAX)
+        asked_ms = min(max(hello.heartbeat_ms, HEARTBEAT_MS_MIN), HEARTBEAT_MS_MAX)
+        # A node that hangs has lost its shards when its lease ends, and its clients are to know
+        # soon after. A client that hangs has as much time as it asked for.
+        beat_ms = min(asked_ms, CLUSTER_HEARTBEAT_MS)
         self._heartbeat_s = beat_ms / 1000
+        self._patience_s = asked_ms / 1000 * HEARTBEATS_MISSED_MAX
         if self._pulse is not None:
             self._pulse.cancel()
         self._beat_later()
@@ -569,9 +575,8 @@ class Switch(asyncio.Protocol):
             return
         if now - self._beat_due > self._heartbeat_s:
             self._heard = now  # it was the broker that slept: what came meanwhile is not read yet
-        silence = self._heartbeat_s * HEARTBEATS_MISSED_MAX
-        if self._is_reading and now - self._heard > silence:
-            self.end(ProtocolError(f"nothing was heard for {silence:.0f} s"))
+        if self._is_reading and now - self._heard > self._patience_s:
+            self.end(ProtocolError(f"nothing was heard for {self._patience_s:.0f} s"))
             return
         for leg in self._all_legs():
             leg.write([_HEARTBEAT])  # for each of them the client may have been silent

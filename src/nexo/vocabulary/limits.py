@@ -175,6 +175,7 @@ CLUSTER_LEASE_S = 5  # a node that was not heard of for so long has lost its sha
 CLUSTER_MARGIN_S = 0.5  # by which a node believes less than that: clocks do not run alike
 CLUSTER_RENEW_S = 1.0  # how often it is heard of
 CLUSTER_SPREAD_S = 6.0  # for all nodes to know a new token: more than the lease of a silent one
+CLUSTER_HEARTBEAT_MS = 2_000  # of a node, at most: silent for three of them, its lease is over
 CLUSTER_JOIN_S = 8.0  # for the lease of a node of the same name to end, which was killed
 TRANSPLANT_ROWS = 64  # rows of a stopped broker that are read at once to go into a cluster …
 TRANSPLANT_BYTES = 8 * 1024 * 1024  # … and the payload of a commit there

@@ -78,7 +78,7 @@ class Connection:
         self._pulse: asyncio.TimerHandle | None = None
         self._pulse_at = 0.0
         self._backoff = Backoff(random.random, timeout)
-        self._log = ConnectionLog(address)
+        self._log = ConnectionLog()
         self._failure: NexoError | None = None
 
     # -- Callers ------------------------------------------------------------------------------
@@ -231,7 +231,8 @@ class Connection:
         channel.abort()
         if self._pulse is not None:
             self._pulse.cancel()
-        self._log.lost(error, time.monotonic())
+        self._log.lost(self._address, error, time.monotonic())
+        self._address = self._address.after(error)
         if self._deadlines or self._waiting or len(self.session.subscriptions):
             self.begin()
 
@@ -276,7 +277,7 @@ class Connection:
         self._channel = channel
         self._failure = None
         self._backoff.connected(time.monotonic())
-        self._log.connected(time.monotonic())
+        self._log.connected(self._address, time.monotonic())
         self._take_over(channel)
         self._tick()
 
@@ -342,7 +343,7 @@ class Connection:
         await asyncio.wait([answered], timeout=CLIENT_LEAVE_S)
         if not session.is_leaving or self._channel is not left:
             return False
-        self._channel, self._address, self._log = channel, to, ConnectionLog(to)
+        self._channel, self._address = channel, to
         self._backoff.connected(time.monotonic())
         session.move(channel.greeting)
         self._take_over(channel)

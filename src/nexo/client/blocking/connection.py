@@ -110,8 +110,9 @@ class Connection:
         self._followers = Followers()
         self._backoff = Backoff(random.random, self._timeout)
         self._failure: NexoError | None = None  # why there is no connection
-        self._log = ConnectionLog(self._address)
-        self._changes: deque[NexoError | None] = deque()  # losses and connections, to be logged
+        self._log = ConnectionLog()
+        # Losses and connections, to be logged.
+        self._changes: deque[tuple[Address, NexoError | None]] = deque()
         self._quiet_at = 0.0
         self._moving = False
         self._closing = threading.Event()
@@ -424,7 +425,7 @@ class Connection:
                 raise
             self._failure = None
             self._backoff.connected(time.monotonic())
-            self._changes.append(None)
+            self._changes.append((self._address, None))
             self.keeper.stir()
 
     def _consider_moving(self) -> None:
@@ -479,7 +480,7 @@ class Connection:
             if not self.session.is_leaving or self._sockets.current is not left:
                 return False
             self._sockets.replace(sock)
-            self._address, self._log = to, ConnectionLog(to)
+            self._address = to
             self._backoff.connected(time.monotonic())
             self.session.move(greeting)
             try:
@@ -492,11 +493,11 @@ class Connection:
     def _log_changes(self) -> None:
         """By the keeper alone: it holds no lock, and nobody waits for it to read."""
         while self._changes:
-            failure = self._changes.popleft()
+            address, failure = self._changes.popleft()
             if failure is None:
-                self._log.connected(time.monotonic())
+                self._log.connected(address, time.monotonic())
             else:
-                self._log.lost(failure, time.monotonic())
+                self._log.lost(address, failure, time.monotonic())
 
     def _lose(self, sock: Channel, failure: NexoError) -> None:
         """Under the lock: a connection is over."""
@@ -507,8 +508,9 @@ class Connection:
             self._backoff.lost(time.monotonic())
             self.session.lose()
             if self.session.closed is None:
-                self._changes.append(failure)
+                self._changes.append((self._address, failure))
                 self.keeper.stir()
+            self._address = self._address.after(failure)
 
     # -- The keeper's side --------------------------------------------------------------------
 
