@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
-from typing import Any
+import time
+from typing import TYPE_CHECKING, Any
 
 import nexo
+from nexo.client.blocking import connection
+from nexo.client.blocking.sockets import send_all
+from tests.client.eventually import eventually
+
+if TYPE_CHECKING:
+    import pytest
+
+    from tests.client.running import RunningBroker
 
 
 def test_sixteen_threads_on_one_client(broker: Any) -> None:
@@ -96,3 +106,32 @@ def test_handles_outlive_their_client_object(broker: Any) -> None:
     message = queue.pop()
     assert message is not None
     message.ack()
+
+
+def test_closing_waits_for_what_another_thread_writes(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Often that is the word of a message that it was received, and the keeper writes it."""
+    honest, begun = send_all, threading.Event()
+
+    def slow(sock: Any, data: bytes) -> Any:
+        begun.set()
+        time.sleep(0.3)
+        return honest(sock, data)
+
+    with nexo.connect(broker.url) as other:
+        orders = other.create_queue("orders")
+        client = nexo.connect(broker.url)
+        client.queue("orders").info()
+        monkeypatch.setattr(connection, "send_all", slow)
+
+        def push() -> None:
+            with contextlib.suppress(nexo.NexoError):  # the client is closed before the answer
+                client.queue("orders").push("in time")
+
+        pushing = threading.Thread(target=push)
+        pushing.start()
+        assert begun.wait(20)
+        client.close()
+        pushing.join(20)
+        eventually(lambda: orders.info().depth == 1)

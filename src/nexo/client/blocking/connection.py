@@ -35,6 +35,7 @@ from nexo.client.session import Session, closed
 from nexo.vocabulary.errors import NexoError, Unreachable
 from nexo.vocabulary.limits import (
     CLIENT_BUFFER_BYTES,
+    CLIENT_CLOSE_S,
     CLIENT_CONNECT_S,
     CLIENT_HOT_S,
     CLIENT_IDLE_READ_S,
@@ -214,14 +215,14 @@ class Connection:
 
     def close(self) -> None:
         """Give back what is held, say so, and wake everybody."""
-        self.write()
+        self._write_out()
         with self.lock:
             if self.session.closed is not None:
                 return
             for ahead in list(self.aheads.values()):
                 ahead.give_back()
             self.session.close(closed())
-        self.write()
+        self._write_out()
         self._closing.set()
         self.keeper.stir()
         with self.lock:
@@ -299,6 +300,14 @@ class Connection:
             lock.release()
         if self.session.closed is not None:
             self._tidy()
+
+    def _write_out(self) -> None:
+        """Write all that waits, also what another thread has taken along: the socket is about to be
+        closed."""
+        self.write()
+        give_up = time.monotonic() + CLIENT_CLOSE_S
+        while self._writing and time.monotonic() < give_up:
+            time.sleep(0.001)
 
     def written_later(self) -> None:
         """Receptions are in no hurry: in a busy loop the ack that follows takes them along."""
