@@ -505,7 +505,9 @@ WORKER_CONCURRENCY_MAX = 1_000  # subscriptions of one connection; a FIFO queue 
 WORKER_TIMEOUT_S = 900.0  # the longest that Lambda lets a function take
 CLIENT_CONNECT_S = 5.0  # one try to connect
 CLIENT_STEADY_S = 1.0  # a connection that lasted this long was a good one
-CLIENT_LEAVE_S = 1.0  # for answers of the node that it leaves; calls are held back meanwhile
+# For answers of the node that it leaves; calls are held back meanwhile. What a pop brings later is
+# seen by nobody until its visibility timeout.
+CLIENT_LEAVE_S = 3.0
 CLIENT_MOVES_S = 10.0  # between two changes of the node: a client that uses two stays put
 CLIENT_UNREACHED_S = 600.0  # a node that could not be reached is not tried again for this long
 CLIENT_UNACKED_MS = 20_000  # bytes that are not confirmed for this long: the other side is gone
