@@ -19,13 +19,15 @@ SEEN_WITHIN_S = 1.0
 MACHINE_S = 1.0  # what a machine that runs other tests may add
 
 
-def test_the_empty_state_teaches_and_gives_way_to_figures(looking: Looking, client: Client) -> None:
-    page = looking.live("")
+def test_the_empty_state_teaches_and_gives_way_to_figures(
+    own_looking: Looking, own_client: Client
+) -> None:
+    page = own_looking.live("")
     assert "nexo push hello" in page.locator(".lesson").inner_text()
-    assert looking.findings() == []
-    client.queue("hello", create=True).push("Hello, world")
+    assert own_looking.findings() == []
+    own_client.queue("hello", create=True).push("Hello, world")
     page.locator(".lesson").wait_for(state="detached")
-    looking.wait_for_text("depth", "1")  # the queue is there before its message
+    own_looking.wait_for_text("depth", "1")  # the queue is there before its message
 
 
 def test_a_changed_depth_shows_within_a_second(looking: Looking, client: Client) -> None:
@@ -79,7 +81,8 @@ def test_the_table_is_sorted_anew_but_not_under_a_hand(looking: Looking, client:
     assert "sort=-depth" in page.url, "the order is forgotten by filtering"
 
 
-def test_lists_follow_what_is_in_them(looking: Looking, client: Client) -> None:
+def test_lists_follow_what_is_in_them(own_looking: Looking, own_client: Client) -> None:
+    looking, client = own_looking, own_client  # else others may be deeper
     queue = client.create_queue("filling", max_attempts=1)
     page = looking.live("/queues/filling")
     assert "The queue is empty" in page.locator("#glimpses").inner_text()
