@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +23,13 @@ def steps_of(work: Callable[[], object]) -> int:
             steps += 1
         return traced
 
-    before = sys.gettrace()
+    before, is_collecting = sys.gettrace(), gc.isenabled()
+    gc.disable()  # else a search that happens to fall into it counts what other tests have left
     sys.settrace(traced)
     try:
         work()
     finally:
         sys.settrace(before)
+        if is_collecting:
+            gc.enable()
     return steps

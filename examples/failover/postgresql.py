@@ -119,6 +119,10 @@ class PostgresqlServer:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, 9)
         self._process.wait()
+        # A server does not start while one of them still has the memory that they share.
+        until_s = time.monotonic() + START_S
+        while any(map(_lives, pids)) and time.monotonic() < until_s:
+            time.sleep(0.01)
         (self._data / "postmaster.pid").unlink(missing_ok=True)
 
     def stop(self) -> None:
@@ -170,6 +174,13 @@ def free_port() -> int:
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
+
+
+def _lives(pid: int) -> bool:
+    """Whether it runs: one that is gone may still be in the list, as nobody has asked for it."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    return False
 
 
 def _user() -> dict[str, Any]:

@@ -19,6 +19,7 @@ from tests.console.world import fill
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from playwright.sync_api import Browser
 
@@ -57,4 +58,26 @@ def looking(browser: Browser, broker: ServedBroker) -> Iterator[Looking]:
     """A tab on the broker. Whatever a page says is wrong fails the test."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     with Looking(context, broker.endpoint) as tab:
+        yield tab
+
+
+# -- A broker that no other test has put anything on: in which order they come is chance ----------
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[ServedBroker]:
+    served = ServedBroker(tmp_path).start()
+    yield served
+    served.stop()
+
+
+@pytest.fixture
+def own_client(own_broker: ServedBroker) -> Iterator[Client]:
+    with nexo.connect(own_broker.native_url) as connected:
+        yield connected
+
+
+@pytest.fixture
+def own_looking(browser: Browser, own_broker: ServedBroker) -> Iterator[Looking]:
+    with Looking(browser.new_context(), own_broker.endpoint) as tab:
         yield tab

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from playwright.sync_api import BrowserContext, Page, Request, Response
+    from playwright.sync_api import BrowserContext, Locator, Page, Request, Response
 
+WAIT_MS = 20_000  # a browser beside other tests may take long for anything
 LINES_BYTES_MAX = 60_000  # of the lines of a page that has been looked at for long
 AXE = (Path(__file__).with_name("vendor") / "axe.min.js").read_text(encoding="utf-8")
 # What WCAG 2.2 AA asks for, and what axe thinks good practice beyond it.
@@ -22,11 +23,18 @@ _RUN = """async (runOnly) => {
 }"""
 
 
+def follow(what: Locator) -> None:
+    """Click what leads to a page, and wait until that is there with its scripts. A click itself
+    waits for its first bytes: what is read then may be a part, and buttons may do nothing yet."""
+    with what.page.expect_navigation():
+        what.click()
+
+
 class Looking:
     def __init__(self, context: BrowserContext, endpoint: str) -> None:
         self.context = context
         self.endpoint = endpoint
-        context.set_default_timeout(8_000)
+        context.set_default_timeout(WAIT_MS)
         self.page: Page = context.new_page()
         self.wrong: list[str] = []
         self.bytes = 0
@@ -52,19 +60,18 @@ class Looking:
     def live(self, address: str) -> Page:
         """The same, once the page is live."""
         page = self.at(address)
-        page.locator('#pulse[data-state="live"]').wait_for(timeout=10_000)
+        page.locator('#pulse[data-state="live"]').wait_for()
         return page
 
     def text(self, key: str) -> str:
         """What the page shows under a key."""
         return self.page.locator(f'[data-k="{key}"]').first.inner_text().strip()
 
-    def wait_for_text(self, key: str, text: str, timeout_ms: float = 10_000) -> None:
+    def wait_for_text(self, key: str, text: str) -> None:
         self.page.wait_for_function(
             """([key, text]) => [...document.querySelectorAll("[data-k]")]
             .some((each) => each.dataset.k === key && each.textContent.trim() === text)""",
             arg=[key, text],
-            timeout=timeout_ms,
         )
 
     def findings(self, only_colours: bool = False) -> list[str]:

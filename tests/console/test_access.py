@@ -15,7 +15,7 @@ from nexo.vocabulary.batch import batch_of
 from nexo.vocabulary.settings import queue_settings_of
 from nexo.vocabulary.user_settings import GivenQueueSettings
 from tests.access.guarded import GuardedBroker
-from tests.console.looking import Looking
+from tests.console.looking import Looking, follow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,7 @@ def tab(browser: Browser, guarded: GuardedBroker) -> Iterator[Looking]:
 def sign_in(tab: Looking, token: str, address: str = "") -> None:
     tab.at(address)
     tab.page.get_by_label("Token").fill(token)
-    tab.page.get_by_role("button", name="Sign in").click()
+    follow(tab.page.get_by_role("button", name="Sign in"))
 
 
 def test_a_token_is_asked_for_and_kept_where_no_script_reads_it(
@@ -51,7 +51,7 @@ def test_a_token_is_asked_for_and_kept_where_no_script_reads_it(
     assert page.url.startswith(f"{guarded.http}/console/login?next=")
     assert tab.findings() == []
     page.get_by_label("Token").fill("nexo_wrong")
-    page.get_by_role("button", name="Sign in").click()
+    follow(page.get_by_role("button", name="Sign in"))
     assert "not valid" in page.locator(".alert").inner_text()
     sign_in(tab, guarded.token("*:*"), "/queues/orders?peek=5")
     assert page.url == f"{guarded.http}/console/queues/orders?peek=5"
@@ -59,7 +59,7 @@ def test_a_token_is_asked_for_and_kept_where_no_script_reads_it(
     assert (cookie.get("httpOnly"), cookie.get("sameSite")) == (True, "Strict")
     assert cookie.get("path") == "/console"
     assert page.evaluate("document.cookie") == ""
-    page.get_by_role("button", name="Sign out").click()
+    follow(page.get_by_role("button", name="Sign out"))
     assert tab.context.cookies() == []
     tab.at("")
     assert "/login" in page.url
@@ -83,7 +83,7 @@ def test_a_token_sees_what_it_may_and_nothing_else(tab: Looking, guarded: Guarde
     tab.at("")
     assert page.url == f"{guarded.http}/console/queues", "a sign-in leads to what can be seen"
     tab.at("/access")
-    page.get_by_role("button", name="Sign out").click()
+    follow(page.get_by_role("button", name="Sign out"))
     assert "/login" in page.url
     sign_in(tab, guarded.token("orders:peek"), "/queues/orders")
     assert page.get_by_role("button", name="Purge").count() == 0
@@ -156,15 +156,15 @@ def test_a_token_of_few_rights_does_what_it_may(tab: Looking, guarded: GuardedBr
     dead_letter(guarded, "failing", "failures")
     sign_in(tab, guarded.token("failing_dlq:peek,manage"), "/dead-letters")
     page = tab.page
-    page.get_by_role("link", name="failing_dlq").click()
+    follow(page.get_by_role("link", name="failing_dlq"))
     page.locator("#letters tbody input").first.check()
-    page.get_by_role("button", name="Redrive 1 selected").click()
+    follow(page.get_by_role("button", name="Redrive 1 selected"))
     assert page.locator(".notice").inner_text() == "Redrove 1 of 1 message."
     assert guarded.run(lambda: guarded.engine.queue("failing").info().depth) == 1
     tab.at("/queues/failing_dlq")
     assert page.locator("#send").count() == 0, "it may not push"
     page.locator("#settings input[name=dead_letter]").fill("secret")
-    page.locator("#settings").get_by_role("button", name="Save").click()
+    follow(page.locator("#settings").get_by_role("button", name="Save"))
     assert "lacks the permission push on 'secret'" in page.locator(".alert").inner_text()
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.console.looking import LINES_BYTES_MAX, Looking
+from tests.console.looking import LINES_BYTES_MAX, Looking, follow
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -107,22 +107,31 @@ def test_figures_are_those_of_the_engine(looking: Looking, client: Client) -> No
 
 def test_from_a_dead_letter_to_its_source_and_back(looking: Looking) -> None:
     page = looking.at("/dead-letters")
-    page.get_by_role("link", name="payments_dlq").click()
-    page.locator("#letters tbody th a").first.click()
+    follow(page.get_by_role("link", name="payments_dlq"))
+    follow(page.locator("#letters tbody th a").first)
     assert "no stock" in page.locator(".reason").inner_text()
-    page.locator(".why").get_by_role("link", name="payments").click()
+    follow(page.locator(".why").get_by_role("link", name="payments"))
     assert page.locator("h1").inner_text().startswith("payments")
-    page.get_by_role("link", name="payments_dlq").click()
+    follow(page.get_by_role("link", name="payments_dlq"))
     assert page.locator("h1").inner_text() == "payments_dlq"
+
+
+def history(looking: Looking, address: str, count: int) -> list[str]:
+    """What the page of a message tells. Events may come a few milliseconds late: it is looked at
+    until there are so many."""
+    told: list[str] = []
+    give_up = time.monotonic() + 10
+    while len(told) < count and time.monotonic() < give_up:
+        told = looking.at(address).locator(".timeline li strong").all_inner_texts()
+    return told
 
 
 def test_why_a_message_failed_attempt_by_attempt(looking: Looking, client: Client) -> None:
     letter = client.queue("payments_dlq").peek(1)[0]
-    page = looking.at(f"/queues/payments_dlq/messages/{letter.id}")
-    told = page.locator(".timeline li strong").all_inner_texts()
     attempt = ["delivered", "received", "nacked"]
-    assert told == ["pushed", *attempt, *attempt, "dead-lettered", "pushed"]
-    nacked = page.locator(".timeline li.nacked").all_inner_texts()
+    life = ["pushed", *attempt, *attempt, "dead-lettered", "pushed"]
+    assert history(looking, f"/queues/payments_dlq/messages/{letter.id}", len(life)) == life
+    nacked = looking.page.locator(".timeline li.nacked").all_inner_texts()
     assert ["attempt 1" in nacked[0], "attempt 2" in nacked[1]] == [True, True]
     assert all("no stock" in text for text in nacked)
 
@@ -133,13 +142,9 @@ def test_the_life_of_a_message_that_is_gone(looking: Looking, client: Client) ->
     message = queue.pop()
     assert message is not None
     message.ack()
-    told: list[str] = []
-    give_up = time.monotonic() + 10
-    while len(told) < 4 and time.monotonic() < give_up:  # events may come a few milliseconds late
-        page = looking.at(f"/queues/brief/messages/{id_text}")
-        assert "is no longer in" in page.locator(".empty").inner_text()
-        told = page.locator(".timeline li strong").all_inner_texts()
-    assert told == ["pushed", "delivered", "received", "acked"]
+    life = ["pushed", "delivered", "received", "acked"]
+    assert history(looking, f"/queues/brief/messages/{id_text}", len(life)) == life
+    assert "is no longer in" in looking.page.locator(".empty").inner_text()
 
 
 def test_spark_shows_who_holds_which_batch(looking: Looking) -> None:
@@ -150,6 +155,7 @@ def test_spark_shows_who_holds_which_batch(looking: Looking) -> None:
     assert looking.text("spark.lake-feed.orders-to-lake.age") != "\N{EN DASH}"
     assert looking.text("spark.lake-feed.orders-to-lake.batches") == "2"
     done = page.locator("section").nth(1).locator("tbody tr").first.locator("td")
+    done.nth(2).filter(has_text="40").wait_for()  # it may be told of a moment later
     assert done.all_inner_texts()[2] == "40"
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from nexo.doors.console.routes import LOGIN, ROUTES, operation_of
 from nexo.vocabulary.batch import batch_of
+from nexo.vocabulary.settings import QueueSettings, TopicSettings
 from tests.access.guarded import GuardedBroker
 
 if TYPE_CHECKING:
@@ -123,8 +124,10 @@ class Pages:
             if "orders" not in engine.queues:
                 await engine.create_queue("orders")
             await engine.create_queue("spare")
+            await engine.edit_queue("orders", QueueSettings())  # else it cannot be created again
             if "news" not in engine.topics:
                 await engine.create_topic("news")
+            await engine.edit_topic("news", TopicSettings())
             if "made" not in {each.name for each in engine.tokens.all()}:
                 await engine.tokens.create("made", ["x:push"])
             actor = engine.queue("orders")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
+import time
 from http.cookies import _unquote
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from nexo.doors.http.body import decoded as decode
 from nexo.vocabulary.limits import (
     CONSOLE_FORM_BYTES_MAX,
     CONSOLE_LOGIN_BYTES_MAX,
+    CONSOLE_REST_TICKS,
     HTTP_HEAD_BYTES_MAX,
     MESSAGE_BYTES_CEILING,
 )
@@ -236,3 +238,36 @@ def test_pages_look_one_after_the_other() -> None:
 
     asyncio.run(look())
     assert len(looked_in) == len(set(looked_in)) == 50
+
+
+@pytest.mark.parametrize("is_work", [False, True])
+def test_pages_rest_for_their_work_and_not_for_that_of_others(
+    monkeypatch: pytest.MonkeyPatch, is_work: bool
+) -> None:
+    """A machine that others keep busy for a second must not stop all pages for ten."""
+    rests: list[float] = []
+    sleep = asyncio.sleep
+    sampler: Any = SimpleNamespace(look=lambda: sleep(0))
+
+    async def noted(delay: float) -> None:
+        rests.append(delay)
+        await sleep(0)
+
+    def frame() -> Frame:
+        until_s = time.thread_time() + 0.2
+        while is_work and time.thread_time() < until_s:
+            pass
+        time.sleep(0.2)
+        return Frame({"a": str(len(rests))})
+
+    async def look() -> None:
+        pulse = Pulse(sampler)
+        page = pulse.stream(ANYONE, frame)
+        for _ in range(3):
+            await anext(page)
+        pulse.close()
+        await page.aclose()  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(asyncio, "sleep", noted)
+    asyncio.run(look())
+    assert (max(rests) >= 0.2 * CONSOLE_REST_TICKS) is is_work, rests

@@ -39,7 +39,8 @@ def _shop(client: Client) -> None:
         queue.push_batch([json.dumps({"job": name, "number": n}) for n in range(count + 30)])
         for message in queue.pop_batch(30):
             message.ack()
-    orders = client.create_queue("orders", max_attempts=3, visibility_timeout=60)
+    # Longer than anybody looks at it: what is in flight stays so.
+    orders = client.create_queue("orders", max_attempts=3, visibility_timeout=600)
     bodies = [
         json.dumps({"order": 1_000 + n, "items": [{"sku": f"A-{n}", "count": n % 5 + 1}]})
         for n in range(200)

@@ -257,7 +257,8 @@ def test_any_encoding_of_the_database_will_do(url: str, encoding: str) -> None:
             journal.open()
             journal.close()
     finally:
-        execute(url, "DROP DATABASE other")
+        # Who has left may still be on his way.
+        execute(url, "DROP DATABASE other WITH (FORCE)")
 
 
 def create_if_missing(url: str) -> None:

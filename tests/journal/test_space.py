@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 from nexo.journal.port import Write
@@ -26,16 +25,13 @@ def test_a_drained_backlog_gives_its_space_back_in_short_steps(tmp_path: Path) -
     journal.commit(change(Write(1, b"", b"empty"), dropped_rows=list(range(1, 61))))
     full = journal.usage()
     assert full.free_bytes > 50 * MEGABYTE
-    steps, step_ms = 0, []
-    while True:
-        began = perf_counter()
-        more = journal.tidy()
-        step_ms.append((perf_counter() - began) * 1e3)
-        steps += 1
-        if not more:
-            break
-    assert steps > 10
-    assert sorted(step_ms)[steps // 2] < 50  # a few on an idle machine; this one may be loaded
+    given_back, has_more = [], True
+    while has_more:
+        free_bytes = journal.usage().free_bytes
+        has_more = journal.tidy()
+        given_back.append(free_bytes - journal.usage().free_bytes)
+    assert len(given_back) > 10
+    assert max(given_back) <= MEGABYTE  # counted, not timed: the machine may be loaded
     assert file.stat().st_size < 8 * MEGABYTE
     assert journal.usage().free_bytes < 8 * MEGABYTE
     assert journal.last_row() == 60

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import socket
 import struct
 from collections.abc import Callable, Coroutine
@@ -23,7 +24,7 @@ from nexo.journal.postgresql_writer import Writer
 from nexo.vocabulary.errors import Fenced, NotReady
 from nexo.vocabulary.limits import INLINE_COMMIT_BYTES
 from tests.journal.places import bodies, change
-from tests.journal.writing import END_OTHERS, HELD_UP, execute, numbered, write
+from tests.journal.writing import END_OTHERS, execute, held_up, numbered, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -120,9 +121,7 @@ def test_who_raises_the_epoch_waits_for_a_commit_that_is_under_way(
         with psycopg.connect(url) as other:
             other.execute("LOCK TABLE nexo.payload IN ACCESS EXCLUSIVE MODE")
             task = asyncio.create_task(write(writer, journal, numbered(2), long=False))
-            async with asyncio.timeout(30):
-                while not execute(url, HELD_UP):  # noqa: ASYNC110 - the server has no event
-                    await asyncio.sleep(0.01)
+            await held_up(url)
             with pytest.raises(psycopg.errors.LockNotAvailable):
                 execute(url, "SET lock_timeout TO 100; UPDATE nexo.shard SET epoch = epoch + 1")
             other.rollback()
@@ -143,7 +142,7 @@ def test_a_server_that_ends_the_connection_in_the_middle(
         with psycopg.connect(url) as other:
             other.execute("LOCK TABLE nexo.payload IN ACCESS EXCLUSIVE MODE")
             task = asyncio.create_task(write(writer, journal, numbered(2), long=False))
-            await asyncio.sleep(0.2)
+            await held_up(url)
             assert not task.done()
             execute(
                 url,
@@ -262,6 +261,9 @@ def test_a_socket_with_something_behind_the_answer_is_watched_anew(
             theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         theirs.send(b"x")
         theirs.close()
+        arrived = select.poll()  # it may be on its way for a moment, and has to come with the byte
+        arrived.register(ours, select.POLLRDHUP)
+        assert arrived.poll(10_000)
         assert isinstance(await ended, psycopg.Error | None)
         assert not watch.is_of(loop)
         ours.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -15,7 +16,7 @@ from nexo.journal.postgresql_connection import connect
 from nexo.journal.postgresql_writer import Writer
 from nexo.vocabulary.errors import Fenced
 from nexo.vocabulary.limits import TRACK_SHARDS_MIN
-from tests.journal.writing import HELD_UP, execute, numbered, write
+from tests.journal.writing import execute, held_up, numbered, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -152,13 +153,6 @@ def held(url: str, shards: str) -> Iterator[None]:
         other.rollback()
 
 
-async def began(url: str, transactions: int = 1) -> None:
-    """Until that many wait for a lock."""
-    async with asyncio.timeout(30):
-        while len(execute(url, HELD_UP)) < transactions:  # noqa: ASYNC110 - the server has no event
-            await asyncio.sleep(0.01)
-
-
 def test_what_is_long_keeps_nobody_waiting(
     writer: Writer, journals: list[PostgresqlJournal], url: str
 ) -> None:
@@ -166,7 +160,7 @@ def test_what_is_long_keeps_nobody_waiting(
         await write(writer, journals[0], numbered(1), long=False)
         with held(url, "id = 0"):
             long = asyncio.create_task(write(writer, journals[0], numbered(2), long=True))
-            await began(url)
+            await held_up(url)
             for row in range(1, 4):
                 writer.soon(waiting := Waiting(journals[1], row))
                 assert await waiting.end is None
@@ -185,7 +179,7 @@ def test_what_is_long_leaves_a_track_to_the_others(
     async def work() -> None:
         with held(url, "id = 0"):
             first = asyncio.create_task(write(writer, journals[0], numbered(1), long=True))
-            await began(url)
+            await held_up(url)
             second = asyncio.create_task(write(writer, journals[1], numbered(1), long=True))
             await write(writer, journals[2], numbered(1), long=False)
             assert not first.done()
@@ -256,8 +250,11 @@ async def tracks_open(writer: Writer, journals: list[PostgresqlJournal]) -> None
 
 
 def test_many_go_in_two_halves_at_once(
-    writer: Writer, many: list[PostgresqlJournal], url: str
+    writer: Writer, many: list[PostgresqlJournal], url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # A moment's pause of the machine would make the server slow, and all would go together.
+    monkeypatch.setattr(postgresql_writer, "TRACK_QUICK_MS", math.inf)
+
     async def work() -> None:
         await tracks_open(writer, many)
         with held(url, "id = 0"):
@@ -330,6 +327,7 @@ def test_the_writer_learns_that_the_server_is_slow(
         await tracks_open(writer, many)
         with held(url, "id = 0"):
             writer.soon(slow := Waiting(many[0], 2))
+            await held_up(url)
             await asyncio.sleep(0.1)
         assert await slow.end is None
         await all_told(come(writer, many, 3))

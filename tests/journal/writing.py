@@ -40,6 +40,13 @@ async def write(writer: Writer, journal: PostgresqlJournal, commit: Commit, *, l
     await end
 
 
+async def held_up(url: str, transactions: int = 1) -> None:
+    """Until that many wait for a lock."""
+    async with asyncio.timeout(30):
+        while len(execute(url, HELD_UP)) < transactions:  # noqa: ASYNC110 - the server has no event
+            await asyncio.sleep(0.01)
+
+
 def numbered(row: int, size: int = 1) -> Commit:
     return change(Write(1, b"%d" % row), rows={row: batch_of([bytes([row]) * size])})
 

@@ -14,6 +14,7 @@ from nexo.simulation.seeds import run_large
 if TYPE_CHECKING:
     from nexo.simulation.large.shape import Shape
 
+pytestmark = pytest.mark.timeout(180)  # every line is counted, which takes long
 SOAKED_ROUNDS = 3  # of all shapes, each with other draws
 SOAKED_SCALE = 2.0
 

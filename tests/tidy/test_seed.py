@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 CONFTEST = Path(__file__).resolve().parents[1] / "conftest.py"
 DRAWS = """
 from hypothesis import given, settings, strategies
@@ -40,6 +42,7 @@ def run(root: Path, *options: str) -> tuple[int, set[str], set[str]]:
     return int(printed[1]), {worker for worker, _ in lines}, {drawn for _, drawn in lines}
 
 
+@pytest.mark.timeout(240)  # six processes, each of which loads what all tests need
 def test_printed_seed_repeats_the_run(tmp_path: Path) -> None:
     shutil.copy(CONFTEST, tmp_path)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
