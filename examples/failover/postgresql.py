@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-import random
+import secrets
 import shutil
 import socket
 import subprocess
@@ -170,7 +170,7 @@ def free_port() -> int:
     """A port to listen on again after a while: none of those that systems give to outgoing
     connections, which would be taken by one of them meanwhile."""
     while True:
-        port = random.randrange(10_000, 32_768)  # noqa: S311  (no secret)
+        port = 10_000 + secrets.randbelow(22_768)  # by chance, also if `random` was given a seed
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
