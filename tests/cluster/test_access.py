@@ -19,8 +19,9 @@ import nexo
 from nexo.cluster.placement import shard_of
 from nexo.vocabulary.errors import Forbidden, Unauthorized
 from tests.cli.commands import BrokerProcess, Nexo
+from tests.client.eventually import eventually
 from tests.cluster.network import Network
-from tests.cluster.nodes import SHARDS
+from tests.cluster.nodes import SHARDS, is_spread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,7 +68,7 @@ def test_tokens(journal: str, tmp_path: Path) -> None:
                 nexo.connect(node.url, token=watch.token) as client,
                 client.topic("*.told").subscribe(start="earliest") as told,
             ):
-                found = [told.get(timeout=5), told.get(timeout=0.5)]
+                found = [told.get(timeout=20), told.get(timeout=0.5)]
                 assert [each and each.topic for each in found] == ["queue3.told", None]
             with nexo.connect(node.url, token=shop.token) as client:
                 for queue in queues:
@@ -103,7 +104,7 @@ def _see_events(url: str, token: str | None) -> None:
         nexo.connect(url, token=token) as client,
         client.topic("nexo.events").subscribe(start="earliest") as events,
     ):
-        first = events.get(timeout=5)
+        first = events.get(timeout=20)
         assert first is not None
         assert first.topic.startswith("nexo.events.")
 
@@ -344,6 +345,8 @@ def _guarded(
     try:
         for node in nodes:
             node.start()
+        with nexo.connect(nodes[0].url, token=made["token"]) as admin:
+            eventually(lambda: is_spread(admin.cluster(), "abc"), 30)
         yield nodes, made["token"]
     finally:
         for node in nodes:
