@@ -52,8 +52,9 @@ def test_tokens(journal: str, tmp_path: Path) -> None:
         refused = run("token", "create", "x", "--allow", "*:*", "--data", journal, status=1)
         assert "is running" in refused.err
         with pytest.raises(Unauthorized):
-            nexo.connect(nodes[1].url, timeout=5).__enter__()
+            nexo.connect(nodes[1].url, timeout=20).__enter__()
         with nexo.connect(nodes[1].url, token=made["token"]) as admin:
+            eventually(lambda: is_spread(admin.cluster(), "ab"), 30)
             queues = [f"queue{each}" for each in range(8)]  # of both nodes, as good as certainly
             for queue in queues:
                 admin.create_queue(queue)
@@ -92,7 +93,7 @@ def test_tokens(journal: str, tmp_path: Path) -> None:
             admin.revoke_token("shop")
         for node in nodes:
             with pytest.raises(Unauthorized):
-                nexo.connect(node.url, token=shop.token, timeout=5).__enter__()
+                nexo.connect(node.url, token=shop.token, timeout=20).__enter__()
         _see_events(nodes[1].url, watch.token)
     finally:
         for node in nodes:
@@ -154,7 +155,7 @@ def test_at_once(journal: str, tmp_path: Path) -> None:
             for node in nodes:
                 with nexo.connect(node.url, token=token) as client:
                     client.create_queue("q")
-            with nexo.connect(there.url, token=token, timeout=5) as client:
+            with nexo.connect(there.url, token=token, timeout=20) as client:
                 client.queue("q").push(b"x")
                 admins[(turn + 2) % 3].revoke_token(f"t{turn}")
                 with pytest.raises(Unauthorized):
@@ -162,7 +163,7 @@ def test_at_once(journal: str, tmp_path: Path) -> None:
             if turn < 3:  # after ten failures an address is told another error
                 for node in nodes:
                     with pytest.raises(Unauthorized):
-                        nexo.connect(node.url, token=token, timeout=5).__enter__()
+                        nexo.connect(node.url, token=token, timeout=20).__enter__()
 
         token = admins[0].create_token("last", ["*:*"]).token
         owner = next(at for at in (0, 1, 2) if _has_tokens(nodes[at], admin_token))
