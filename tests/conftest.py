@@ -34,6 +34,8 @@ BEGIN_WITH = (
     ("simulation", "property", "tidy", "console"),
 )
 SPARK_TIMEOUT_S = 240  # a session takes seconds to start, and many more on a busy machine
+NODES_TIMEOUT_S = 180  # so do PostgreSQL and nodes; and what they wait for may be a failover
+TIMEOUTS_S = {**dict.fromkeys(WITH_SPARK, SPARK_TIMEOUT_S), "cluster": NODES_TIMEOUT_S}
 
 # A loaded machine must not fail a test for being slow: the time limit of pytest watches for hangs.
 settings.register_profile("nexo", deadline=None, print_blob=True)
@@ -80,8 +82,8 @@ def untraced() -> Iterator[None]:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        if _folder(item) in WITH_SPARK and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(SPARK_TIMEOUT_S))
+        if _folder(item) in TIMEOUTS_S and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TIMEOUTS_S[_folder(item)]))
     items[:] = _in_shares(items, getattr(config, "workerinput", {}).get("workercount", 1))
 
 

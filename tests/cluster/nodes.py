@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import time
+import urllib.error
+import urllib.request
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import nexo
 from tests.cli.commands import BrokerProcess, Nexo
+from tests.client.eventually import eventually
 from tests.postgresql import free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from nexo.wire.answers import ClusterFigures
@@ -54,8 +59,21 @@ class Nodes:
         self.settle()
 
     def settle(self) -> None:
-        """Wait until every node that was started has its shards."""
-        self.wait_until(lambda found: self._is_spread(found))
+        """Wait until every node that was started knows who has which shard, and its own are open:
+        each learns it in its own time."""
+        for name in self.processes:
+            found = self.wait_until(self._is_spread, name)
+            count = sum(shard.node == name for shard in found.shards)
+            eventually(partial(self._has_open, name, count), 30)
+
+    def _has_open(self, name: str, count: int) -> bool:
+        url = f"http://127.0.0.1:{self.processes[name].http_port}/health"
+        try:
+            with urllib.request.urlopen(url) as answer:
+                return bool(json.loads(answer.read())["shards"] == count)
+        except urllib.error.HTTPError as error:  # it has no lease at this moment
+            error.close()
+            return False
 
     def log(self, name: str) -> str:
         return (self._folder / name / "log").read_text()
@@ -126,12 +144,17 @@ class Nodes:
         return next(each for each in self.processes if each != name)
 
     def _is_spread(self, found: ClusterFigures) -> bool:
-        from nexo.cluster.placement import wanted_owner
+        return is_spread(found, self.processes)
 
-        up = [node.name for node in found.nodes if node.state == "up"]
-        return set(up) == set(self.processes) and all(
-            shard.node == wanted_owner(shard.shard, up) for shard in found.shards
-        )
+
+def is_spread(found: ClusterFigures, names: Iterable[str]) -> bool:
+    """Whether these nodes are up, and each shard is where it stays as long as they are."""
+    from nexo.cluster.placement import wanted_owner
+
+    up = [node.name for node in found.nodes if node.state == "up"]
+    return set(up) == set(names) and all(
+        shard.node == wanted_owner(shard.shard, up) for shard in found.shards
+    )
 
 
 @contextlib.contextmanager

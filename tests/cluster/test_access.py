@@ -19,8 +19,9 @@ import nexo
 from nexo.cluster.placement import shard_of
 from nexo.vocabulary.errors import Forbidden, Unauthorized
 from tests.cli.commands import BrokerProcess, Nexo
+from tests.client.eventually import eventually
 from tests.cluster.network import Network
-from tests.cluster.nodes import SHARDS
+from tests.cluster.nodes import SHARDS, is_spread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,8 +52,9 @@ def test_tokens(journal: str, tmp_path: Path) -> None:
         refused = run("token", "create", "x", "--allow", "*:*", "--data", journal, status=1)
         assert "is running" in refused.err
         with pytest.raises(Unauthorized):
-            nexo.connect(nodes[1].url, timeout=5).__enter__()
+            nexo.connect(nodes[1].url, timeout=20).__enter__()
         with nexo.connect(nodes[1].url, token=made["token"]) as admin:
+            eventually(lambda: is_spread(admin.cluster(), "ab"), 30)
             queues = [f"queue{each}" for each in range(8)]  # of both nodes, as good as certainly
             for queue in queues:
                 admin.create_queue(queue)
@@ -67,7 +69,7 @@ def test_tokens(journal: str, tmp_path: Path) -> None:
                 nexo.connect(node.url, token=watch.token) as client,
                 client.topic("*.told").subscribe(start="earliest") as told,
             ):
-                found = [told.get(timeout=5), told.get(timeout=0.5)]
+                found = [told.get(timeout=20), told.get(timeout=0.5)]
                 assert [each and each.topic for each in found] == ["queue3.told", None]
             with nexo.connect(node.url, token=shop.token) as client:
                 for queue in queues:
@@ -91,7 +93,7 @@ def test_tokens(journal: str, tmp_path: Path) -> None:
             admin.revoke_token("shop")
         for node in nodes:
             with pytest.raises(Unauthorized):
-                nexo.connect(node.url, token=shop.token, timeout=5).__enter__()
+                nexo.connect(node.url, token=shop.token, timeout=20).__enter__()
         _see_events(nodes[1].url, watch.token)
     finally:
         for node in nodes:
@@ -103,7 +105,7 @@ def _see_events(url: str, token: str | None) -> None:
         nexo.connect(url, token=token) as client,
         client.topic("nexo.events").subscribe(start="earliest") as events,
     ):
-        first = events.get(timeout=5)
+        first = events.get(timeout=20)
         assert first is not None
         assert first.topic.startswith("nexo.events.")
 
@@ -153,7 +155,7 @@ def test_at_once(journal: str, tmp_path: Path) -> None:
             for node in nodes:
                 with nexo.connect(node.url, token=token) as client:
                     client.create_queue("q")
-            with nexo.connect(there.url, token=token, timeout=5) as client:
+            with nexo.connect(there.url, token=token, timeout=20) as client:
                 client.queue("q").push(b"x")
                 admins[(turn + 2) % 3].revoke_token(f"t{turn}")
                 with pytest.raises(Unauthorized):
@@ -161,7 +163,7 @@ def test_at_once(journal: str, tmp_path: Path) -> None:
             if turn < 3:  # after ten failures an address is told another error
                 for node in nodes:
                     with pytest.raises(Unauthorized):
-                        nexo.connect(node.url, token=token, timeout=5).__enter__()
+                        nexo.connect(node.url, token=token, timeout=20).__enter__()
 
         token = admins[0].create_token("last", ["*:*"]).token
         owner = next(at for at in (0, 1, 2) if _has_tokens(nodes[at], admin_token))
@@ -344,6 +346,8 @@ def _guarded(
     try:
         for node in nodes:
             node.start()
+        with nexo.connect(nodes[0].url, token=made["token"]) as admin:
+            eventually(lambda: is_spread(admin.cluster(), "abc"), 30)
         yield nodes, made["token"]
     finally:
         for node in nodes:

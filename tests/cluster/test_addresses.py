@@ -17,7 +17,7 @@ import nexo
 from nexo.client.address import Untrusted
 from nexo.cluster.placement import shard_of
 from tests.cli.commands import BrokerProcess, Nexo
-from tests.cluster.nodes import SHARDS
+from tests.cluster.nodes import SHARDS, is_spread
 from tests.cluster.test_redirects import NAMES, place, until
 
 if TYPE_CHECKING:
@@ -57,12 +57,12 @@ def started(
 
 
 def queues_of(client: nexo.Client, count: int) -> dict[str, str]:
-    """The name of a queue of each node, once each has its shards."""
+    """The name of a queue of each node, once each has the shards that it keeps: what is on its
+    way from one to the next would be somewhere else a moment later."""
     ends = time.monotonic() + 30
     while True:
         figures = client.cluster()
-        owners = {each.node for each in figures.shards}
-        if None not in owners and len(owners) == count:
+        if is_spread(figures, "abc"[:count]):
             return {str(figures.shards[shard_of(name, SHARDS)].node): name for name in NAMES}
         assert time.monotonic() < ends, figures
         time.sleep(0.05)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 QUEUES = [f"queue{each}" for each in range(6)]
+SOON_S = CLUSTER_ROUTE_S - 3  # who waits for PostgreSQL waits for longer
 
 
 class Away:
@@ -124,7 +125,7 @@ def test_the_status_of_the_cluster_is_told_at_once(away: Away, tmp_path: Path) -
     told = run("cluster", "status")
     assert "Node b has had no answer from PostgreSQL for " in told.out.replace("\n", " ")
     figures = run("cluster", "status", "--json").json()
-    assert time.monotonic() - began < 6
+    assert time.monotonic() - began < SOON_S
     assert figures["told_by"] == "b"
     assert figures["postgresql_away_s"] > 4
     assert {node["name"] for node in figures["nodes"]} == {"a", "b"}
@@ -139,7 +140,7 @@ def test_what_only_looks_fails_soon_and_names_the_cause(
 ) -> None:
     began = time.monotonic()
     told = Nexo(tmp_path, away.nodes["a"].url)(*command.split(), status=3)
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < SOON_S
     assert "node 'a' has had no answer from PostgreSQL for " in told.err, told.err
 
 
@@ -155,7 +156,7 @@ def test_a_call_whose_time_is_over_names_the_cause(away: Away) -> None:
 
     def push(url: str, queue: str) -> None:
         began = time.monotonic()
-        client = nexo.Client(url, timeout=CLUSTER_ROUTE_S + 2)
+        client = nexo.Client(url, timeout=CLUSTER_ROUTE_S + 6)  # so that it hears of the cause
         with client, pytest.raises(nexo.NexoError) as raised:
             client.queue(queue).push(b"during")
         failed.append((time.monotonic() - began, raised.value))

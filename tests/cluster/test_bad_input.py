@@ -101,11 +101,13 @@ def test_a_full_database(tmp_path: Path, journal: str) -> None:
 
 
 def _ack_one(queue: nexo.Queue) -> None:
-    """Just after the refusal, everything is taken back to what is stored."""
+    """Just after the refusal, everything is taken back to what is stored; and a node whose lease
+    is late gives out nothing."""
     until = time.monotonic() + 20
     while True:
         try:
-            if queue.ack_batch(queue.pop_batch(1)) == []:
+            taken = queue.pop_batch(1)
+            if taken and queue.ack_batch(taken) == []:
                 return
         except ReadOnly:
             pass

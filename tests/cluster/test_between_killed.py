@@ -14,6 +14,7 @@ import pytest
 
 import nexo
 from nexo.cluster.placement import shard_of, wanted_owner
+from tests.client.eventually import eventually
 from tests.cluster.nodes import SHARDS, running
 from tests.cluster.test_rounds import NAMES, closing_network, one_round
 
@@ -104,15 +105,16 @@ def test_a_node_is_killed(tmp_path: Path, postgresql: PostgresqlServer) -> None:
         both = flows(nodes["c"].url)
         for flow in both:
             flow.begin()
-        time.sleep(0.7)
+        eventually(lambda: min(flow.count for flow in both) > 0, 40)  # they are under way
+        time.sleep(0.3)
         nodes.kill("b")
         time.sleep(2)
         for flow in both:
             flow.end()
         for flow in both:
             flow.check()
-        assert waiting(nodes) == 0
-        assert min(flow.count for flow in both) > 0
+        # What has arrived is confirmed to where it came from a moment later.
+        eventually(lambda: waiting(nodes) == 0)
 
 
 @pytest.mark.soak
@@ -139,4 +141,4 @@ def test_twenty_rounds(tmp_path: Path, postgresql: PostgresqlServer) -> None:
         logger.info("seed %d: %s", seed, told)
         for flow in both:
             flow.check()
-        assert waiting(nodes) == 0
+        eventually(lambda: waiting(nodes) == 0)

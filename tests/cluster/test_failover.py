@@ -99,7 +99,7 @@ def test_a_node_that_slept_gives_out_nothing_of_what_it_lost(moving: Nodes) -> N
     queue = next(each for each in QUEUES if moving.owner_of(each) == "b")
     with nexo.connect(moving["b"].url) as sleeping:
         orders = sleeping.create_queue(queue, visibility_timeout=60.0)
-        orders.push_batch([b"due"] * 5, delay=2.0)
+        orders.push_batch([b"due"] * 5, delay=6.0)  # about when its lease has ended
         subscription = orders.subscribe(prefetch=10)  # waits at the node that is about to sleep
         assert orders.info().scheduled == 5
         moving.send("b", signal.SIGSTOP)

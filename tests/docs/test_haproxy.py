@@ -72,6 +72,9 @@ def balanced(folder: Path, nodes: dict[str, dict[str, Port]]) -> Iterator[dict[s
     for name, node in nodes.items():
         text = re.sub(rf"(server {name} .* port )9324", rf"\g<1>{node['http'].number}", text)
     assert "host-" not in text
+    # However slow this machine is, no health check notices before the connections are made.
+    assert text.count("inter 1s") == 6
+    text = text.replace("inter 1s", "inter 600s")
     file = folder / "haproxy.cfg"
     file.write_text(text)
     assert HAPROXY is not None
@@ -95,10 +98,8 @@ def test_no_connection_fails_when_a_node_was_killed(tmp_path: Path) -> None:
             assert time.monotonic() < give_up
         for port in nodes["b"].values():
             port.close()
-        began = time.monotonic()
         for kind in ("rpc", "http"):  # before a health check could notice
             assert {answered(ports[kind]) for _ in range(12)} == {"a", "c"}, kind
-        assert time.monotonic() - began < 2
     for node in nodes.values():
         for port in node.values():
             with contextlib.suppress(OSError):

@@ -119,9 +119,9 @@ def test_a_broker_that_slept_gives_nothing_out(
     give_up = time.monotonic() + 20
     while health(broker)[0] == 200 and time.monotonic() < give_up:
         time.sleep(0.05)
-    with nexo.connect(broker.url, timeout=2.0) as client, pytest.raises(nexo.NexoError):
+    with pytest.raises(nexo.NexoError), nexo.connect(broker.url, timeout=2.0) as client:
         client.queue("orders").pop()
-    with nexo.connect(broker.url, timeout=2.0) as client, pytest.raises(nexo.NexoError):
+    with pytest.raises(nexo.NexoError), nexo.connect(broker.url, timeout=2.0) as client:
         client.queue("orders").push("late")
     second.stop()
     with nexo.connect(broker.url, timeout=50.0) as client:  # the first takes it over again

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import boto3
 
 from tests.client.eventually import eventually
+from tests.postgresql import free_port
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,9 +22,7 @@ REGION = "us-east-1"
 
 class ObjectStore:
     def __init__(self, folder: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         self._port = port
         with (folder / "moto.log").open("w") as log:

@@ -50,7 +50,7 @@ def kill_the_archive(spark: SparkSession, place: Place, random: Random) -> None:
         place.directory,
         place.url,
         *("archive", "--once", "--topic", topic.name, "--lake", place.lake.uri),
-        *("--batch-messages", "25"),
+        *("--batch-messages", "10"),  # it has long to go when it is killed
     )
 
     def is_under_way() -> bool:

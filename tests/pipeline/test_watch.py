@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -95,20 +96,29 @@ def watching(active: Any) -> watch.Watch:
 
 
 def interrupted(active: Any, *, is_over: bool = False) -> bool:
-    """Whether who waits is interrupted when it is told to stop."""
+    """Whether who waits is interrupted until the thread that stops the queries has ended."""
     watched = watching(active)
     if is_over:
         watched.work_ended()
     try:
         watched.stop_soon()
-        time.sleep(0.5)
+        for each in threading.enumerate():
+            if each.name == "nexo-stop":
+                each.join(40)
     except KeyboardInterrupt:
         return True
     return False
 
 
+def sleep_while_it_stops(watched: watch.Watch) -> None:
+    watched.stop_soon()
+    time.sleep(50)
+
+
 def test_who_runs_no_query_is_interrupted() -> None:
-    assert interrupted([])
+    """Also if it sleeps, however late the thread is that sees to it."""
+    with pytest.raises(KeyboardInterrupt):
+        sleep_while_it_stops(watching([]))
 
 
 def test_who_has_ended_is_not() -> None:

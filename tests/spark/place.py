@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     import nexo
     from nexo import Client, Queue
 
+# For a query to do its work: the first one of a session takes 40 s on a machine that is busy. The
+# time limit of pytest watches for those that hang.
+PATIENCE_S = 150
+
 
 class Place:
     def __init__(self, url: str, client: Client, name: str, directory: Path) -> None:
@@ -52,7 +56,7 @@ class Place:
 
     def drain(self, rows: DataFrame, where: str = "") -> StreamingQuery:
         running = self.start(rows, where)
-        assert running.awaitTermination(50), "it does not end"
+        assert running.awaitTermination(PATIENCE_S), "it does not end"
         return running
 
     def written(self, spark: SparkSession, where: str = "") -> Counter[str]:

@@ -3,6 +3,7 @@ see what a crash between two of them does."""
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -260,8 +261,9 @@ def test_an_available_now_run_waits_for_what_a_dead_driver_had_claimed(
     monkeypatch.setattr(claims, "CLAIM_TIMEOUT_MS", 1_000)
     monkeypatch.setattr(claims.Claims, "_keep", lambda self: None)
     dead = place.reader(maxMessagesPerTrigger=2)
-    dead.latestOffset(dead.initialOffset(), ReadMaxRows(2))
-    assert place.queue.info().ready == 1
+    start = dead.initialOffset()
+    assert dead.latestOffset(start, ReadMaxRows(2)) != start, "it has claimed something"
+    monkeypatch.undo()  # the claims of those who live do not lapse while this machine is busy
     assert sorted(all_available(place.reader())) == ["a", "b", "c"]
     place.assert_empty(3)
 
@@ -327,7 +329,7 @@ def test_what_another_query_holds_is_said_at_the_start(
     place.reader().initialOffset()
     (told,) = [record.getMessage() for record in caplog.records]
     assert f"queue {place.name} has messages claimed by the query {start['consumer']}" in told
-    assert "does not get: 2, for 0s" in told
+    assert re.search(r"does not get: 2, for \d+s\.", told), told
     assert f"nexo queue release {place.name} --consumer {start['consumer']}" in told
 
 

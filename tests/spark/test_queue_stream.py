@@ -13,9 +13,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812
 
 from tests.client.eventually import eventually
+from tests.spark.place import PATIENCE_S
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from tests.spark.place import Place
 
@@ -53,7 +55,7 @@ def test_a_query_that_goes_on(spark: SparkSession, place: Place) -> None:
     try:
         for wave in range(3):
             place.queue.push_batch(numbered(10, f"wave{wave}-"))
-            eventually(lambda: place.queue.info().depth == 0, 40)
+            eventually(lambda: place.queue.info().depth == 0, PATIENCE_S)
         progress = running.lastProgress
         assert progress is not None
         assert "ready" in str(progress["sources"][0]["latestOffset"])
@@ -68,14 +70,30 @@ def test_queries_that_compete(spark: SparkSession, place: Place) -> None:
     running = [place.start(rows, str(each), processingTime="0 seconds") for each in range(2)]
     try:
         for _ in range(5):
-            place.queue.push_batch(numbered(40, f"{place.queue.info().pushed}-"))
-        eventually(lambda: place.queue.info().depth == 0, 40)
+            push_more(place)
+        eventually(lambda: all_took_some(place, running), PATIENCE_S)
+        eventually(lambda: place.queue.info().depth == 0, PATIENCE_S)
     finally:
         for each in running:
             each.stop()
-    place.assert_empty(200)
+    pushed = place.queue.info().pushed
+    place.assert_empty(pushed)
     both = place.written(spark, "0") + place.written(spark, "1")
-    assert len(both) == sum(both.values()) == 200
+    assert len(both) == sum(both.values()) == pushed >= 200
+
+
+def push_more(place: Place) -> None:
+    place.queue.push_batch(numbered(40, f"{place.queue.info().pushed}-"))
+
+
+def all_took_some(place: Place, running: list[StreamingQuery]) -> bool:
+    """One query may come seconds after the other, which has taken all there was by then: so there
+    is more until both have written something."""
+    if place.queue.info().depth == 0:
+        push_more(place)
+    return all(
+        any(progress["numInputRows"] for progress in each.recentProgress) for each in running
+    )
 
 
 def test_a_second_query_on_a_checkpoint_fences_the_first(spark: SparkSession, place: Place) -> None:
@@ -83,7 +101,7 @@ def test_a_second_query_on_a_checkpoint_fences_the_first(spark: SparkSession, pl
     place.queue.push("one")
     first = place.start(rows, processingTime="0 seconds")
     try:
-        eventually(lambda: place.queue.info().acked == 1, 40)
+        eventually(lambda: place.queue.info().acked == 1, PATIENCE_S)
         # A copy under another id: Spark itself stops a query that it knows for the same.
         copy = place.directory / "checkpoint-copy"
         shutil.copytree(place.directory / "checkpoint", copy)
@@ -96,9 +114,9 @@ def test_a_second_query_on_a_checkpoint_fences_the_first(spark: SparkSession, pl
         second = place.start(rows, "-copy", processingTime="0 seconds")
         try:
             with pytest.raises(StreamingQueryException, match="run only one query per checkpoint"):
-                first.awaitTermination(40)
+                first.awaitTermination(PATIENCE_S)
             place.queue.push("two")
-            eventually(lambda: place.queue.info().acked == 2, 40)
+            eventually(lambda: place.queue.info().acked == 2, PATIENCE_S)
         finally:
             second.stop()
     finally:
@@ -133,7 +151,7 @@ def test_counts_by_window(spark: SparkSession, place: Place) -> None:
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(50)
+    assert query.awaitTermination(PATIENCE_S)
     found = spark.sql(f"select group_id, sum(count) n from counts_{id(place)} group by 1")
     assert {row.group_id: row.n for row in found.collect()} == {"a": 3, "b": 1}
     place.assert_empty(4)
@@ -152,7 +170,7 @@ def test_for_each_batch(spark: SparkSession, place: Place) -> None:
     def run() -> Any:
         writing = place.stream(spark, maxMessagesPerTrigger=3).writeStream.foreachBatch(take)
         writing = writing.option("checkpointLocation", str(place.directory / "checkpoint"))
-        return writing.trigger(availableNow=True).start().awaitTermination(50)
+        return writing.trigger(availableNow=True).start().awaitTermination(PATIENCE_S)
 
     place.queue.push_batch(numbered(5))
     with pytest.raises(StreamingQueryException, match="on purpose"):

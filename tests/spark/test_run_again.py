@@ -14,6 +14,7 @@ from nexo.spark import slices
 from nexo.spark import writer as writing
 from nexo.spark.options import read_options
 from nexo.spark.topic_stream import TopicStreamReader
+from tests.spark.place import PATIENCE_S
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -121,7 +122,7 @@ def test_a_driver_that_died_before_the_commits_log(spark: SparkSession, place: P
             .trigger(**trigger)
             .start()
         )
-        assert query.awaitTermination(50)
+        assert query.awaitTermination(PATIENCE_S)
         return [each["batchId"] for each in query.recentProgress if each["numInputRows"]]
 
     assert run_query(1, once=True) == [0], "it ends without an ack"

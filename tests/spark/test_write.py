@@ -14,6 +14,7 @@ from nexo.spark import writer as writing
 from nexo.spark.options import read_options
 from nexo.spark.writer import check_columns
 from nexo.vocabulary.errors import InvalidArgument
+from tests.spark.place import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,7 +108,7 @@ def test_a_batch_that_spark_runs_again_adds_nothing(spark: SparkSession, place: 
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(50)
+        assert query.awaitTermination(PATIENCE_S)
         batches = [each["batchId"] for each in query.recentProgress if each["numInputRows"]]
         assert batches == ([0, 1, 2] if run == 0 else [2]), "Spark did not run it again"
         assert texts(place.queue) == pushed
@@ -128,7 +129,7 @@ def enriched(
         .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination(100)
+    assert query.awaitTermination(PATIENCE_S)
     return query
 
 
