@@ -49,7 +49,9 @@ class StubNode:
             self.hellos.append(c.unpack(arrived.head, c.Hello))
             welcome = c.Welcome(1, "stub", 1_000, 7, cluster=self.cluster)
             return frame(Kind.WELCOME, 1, c.pack(welcome))
-        self.beats += arrived.kind is Kind.HEARTBEAT
+        if arrived.kind is Kind.HEARTBEAT:
+            self.beats += 1
+            return frame(Kind.HEARTBEAT, 0)  # else it counts as gone after three seconds
         if arrived.kind is not Kind.PUSH:
             return frame(Kind.OK, arrived.correlation) if arrived.correlation else b""
         self.pushed.append(c.unpack_push(arrived.head).number)
