@@ -13,6 +13,7 @@ import nexo
 from nexo.wire import commands as c
 from nexo.wire.frame import Kind
 from tests.access.speaker import Speaker, code_of
+from tests.client.eventually import eventually
 
 if TYPE_CHECKING:
     from tests.access.guarded import GuardedBroker
@@ -67,20 +68,25 @@ def test_a_long_poll_ends_with_its_token(broker: GuardedBroker) -> None:
 
 
 def test_an_open_connection_ends_when_its_token_expires(broker: GuardedBroker) -> None:
-    minted = broker.mint("orders:pop", expires_after_ms=500)
+    minted = broker.mint("orders:pop", expires_after_ms=2_000)
     with Speaker(broker.ports.rpc, minted.token) as speaker:
         assert code_of(speaker.ask(Kind.POP, POP)) == "ok"
         began = time.monotonic()
         assert code_of(speaker.next()) == "unauthorized"
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 10
 
 
 def test_an_admin_may_revoke_the_token_at_hand(broker: GuardedBroker) -> None:
     minted = broker.mint("*:*")
     with Speaker(broker.ports.rpc, minted.token) as speaker:
         assert code_of(speaker.call("revoke_token", name=minted.defined.name)) == "unauthorized"
-    entry = broker.audit(1)[0]
-    assert (entry.action, entry.who, entry.outcome) == ("revoke_token", entry.resource, "done")
+    wanted = ("revoke_token", minted.defined.name, minted.defined.name, "done")
+
+    def told() -> tuple[str, ...]:
+        entry = broker.audit(1)[0]
+        return entry.action, entry.who, entry.resource, entry.outcome
+
+    eventually(lambda: told() == wanted)  # the goodbye comes before the line
 
 
 def test_the_blocking_client_is_told(broker: GuardedBroker) -> None:

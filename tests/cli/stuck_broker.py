@@ -5,7 +5,7 @@
     silent    no commit ever begins
     logs      a commit never ends, and nobody reads the log
 
-It works as any broker until `DATA/stuck` is there.
+It works as any broker until `DATA/stuck` is there; `DATA/waits` says that a commit has met that.
 """
 
 from __future__ import annotations
@@ -39,13 +39,16 @@ def main(how: str, data: Path, ports: str) -> None:
 
     def stuck_commit(journal: SqliteJournal, wanted: Any) -> float:
         while (data / "stuck").exists():
+            (data / "waits").touch()
             if how == "logs":
                 sys.stderr.write("x" * 100_000)  # more than a pipe holds
             time.sleep(3_600)
         return commit(journal, wanted)
 
     def silent_begin(committer: Committer) -> None:
-        if not (data / "stuck").exists():
+        if (data / "stuck").exists():
+            (data / "waits").touch()
+        else:
             begin(committer)
 
     if how == "silent":

@@ -1,6 +1,7 @@
 """`nexo queue search`, `message`, `discard`, `resend`, `redrive` of some, and `nexo why`."""
 
 import nexo as client_library
+from tests.client.eventually import eventually
 
 
 def die(nexo, queue, reasons):
@@ -27,8 +28,12 @@ def test_find_and_show(nexo, queue):
     shown = nexo("queue", "message", dead, found["id"]).out
     assert found["id"] in shown
     assert "order 1 is gone" in shown
-    told = nexo("queue", "message", dead, found["id"], "--json").json()
-    assert {"pushed", "nacked"} <= {each["kind"] for each in told["life"]}
+
+    def kinds():
+        told = nexo("queue", "message", dead, found["id"], "--json").json()
+        return {each["kind"] for each in told["life"]}
+
+    eventually(lambda: kinds() >= {"pushed", "nacked"})  # what happened is told a little later
     refused = nexo("queue", "search", dead, "--where", "nonsense(", status=2).err
     assert "--where" in refused
 

@@ -110,7 +110,7 @@ def test_consume_creates_the_queue_and_waits(nexo, queue):
 
 def test_consume_that_fails_sometimes(nexo, queue):
     nexo("produce", queue, "--count", "200")
-    arguments = ["--fail-rate", "0.3", "--idle", "1s", "--json"]
+    arguments = ["--fail-rate", "0.3", "--idle", "3s", "--json"]
     done = nexo("consume", queue, *arguments).json()
     info = nexo("queue", "info", queue, "--json").json()
     assert info["depth"] == 0
@@ -120,11 +120,9 @@ def test_consume_that_fails_sometimes(nexo, queue):
 
 
 def test_produce_at_a_rate(nexo, queue):
-    began = time.monotonic()
     produced = nexo("produce", queue, "--count", "50", "--rate", "50", "--json").json()
     assert produced["pushed"] == 50
-    assert 0.8 < produced["seconds"] < 3
-    assert time.monotonic() - began < 5
+    assert 0.8 < produced["seconds"] < 10
 
 
 def test_signals_end_produce_and_consume_in_order(nexo, queue):

@@ -153,7 +153,7 @@ def test_pause_and_resume(nexo, queue):
 def test_dead_letters_and_redrive(nexo, queue):
     nexo("queue", "create", queue, "--max-attempts", "2")
     nexo("push", queue, stdin="one\ntwo\nthree\n")
-    nexo("consume", queue, "--fail-rate", "1", "--idle", "1s")
+    nexo("consume", queue, "--fail-rate", "1", "--idle", "3s")
     (letter, *_) = nexo("queue", "peek", f"{queue}_dlq", "--json").json()
     assert letter["dead_letter"]["source"] == queue
     assert letter["dead_letter"]["attempts"] == 2
@@ -168,7 +168,7 @@ def test_redrive_to_another_queue_at_a_rate(nexo, queue):
     nexo("queue", "create", queue, "--max-attempts", "1")
     nexo("queue", "create", f"{queue}-retry")
     nexo("push", queue, stdin="one\ntwo\nthree\n")
-    nexo("consume", queue, "--fail-rate", "1", "--idle", "500ms")
+    nexo("consume", queue, "--fail-rate", "1", "--idle", "3s")
     told = nexo("queue", "redrive", f"{queue}_dlq", "--to", f"{queue}-retry", "--rate", "50")
     assert told.out.startswith("Moved 3 messages in")
     assert nexo("pop", f"{queue}-retry", "--max", "9").lines == ["one", "two", "three"]

@@ -9,12 +9,13 @@ from urllib.request import urlopen
 import pytest
 
 from tests.cli.commands import BrokerProcess, Nexo
+from tests.client.eventually import eventually
 
 
 @pytest.fixture
 def rotten(tmp_path: Path) -> Iterator[BrokerProcess]:
     """A broker with one byte changed in what `orders` holds."""
-    running = BrokerProcess(tmp_path).start()
+    running = BrokerProcess(tmp_path, log=tmp_path / "log").start()
     nexo = Nexo(tmp_path, running.url)
     nexo("push", "orders", "--create", stdin="a\nb\nc\n")
     nexo("push", "others", "--create", stdin="x\n")
@@ -46,12 +47,14 @@ def test_those_who_wait_for_it_are_told_of_in_the_log(
     assert (info["depth"], info["ready"], info["unreadable"]) == (3, 0, 3)
     assert "unreadable" in nexo("queue", "info", "orders").out
     assert "x" in nexo("pop", "others").out, "it is one queue's trouble"
+    log = tmp_path / "log"
+    eventually(lambda: "cannot read messages" in log.read_text())  # it looks once a second
     nexo("queue", "purge", "orders", "--yes")
     assert unreadable(rotten) == 0
     nexo("push", "orders", "fresh")
     assert "fresh" in nexo("pop", "orders").out
-    _, _, logged = rotten.stop()
-    lines = [json.loads(line) for line in logged.splitlines()]
+    rotten.stop()
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
     told = [each for each in lines if each["message"] == "cannot read messages"]
     assert [(each["of"], each["first"], each["messages"]) for each in told] == [("orders", 0, 3)]
     assert "nexo doctor" in told[0]["reason"]

@@ -4,14 +4,14 @@ import json
 import os
 import signal
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from nexo.cli.main import run
-from tests.cli.commands import BrokerProcess, Nexo
+from tests.cli.commands import TIME_LIMIT_S, BrokerProcess, Nexo
+from tests.client.eventually import eventually
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_a_second_signal_stops_at_once(own):
     own.process.send_signal(signal.SIGINT)
     own.process.send_signal(signal.SIGTERM)
     own.process.send_signal(signal.SIGCONT)
-    _, err = own.process.communicate(timeout=10)
+    _, err = own.process.communicate(timeout=TIME_LIMIT_S)
     assert own.process.returncode == 130
     assert "stopped at once" in err
 
@@ -202,12 +202,9 @@ def test_flags_come_before_the_environment_before_the_file(tmp_path):
     nexo.environment = lambda more=None: environment  # type: ignore[method-assign]
     process = nexo.start("serve", "--log-format", "json")
     try:
-        for _ in range(1_000):
-            if (tmp_path / "from-environment.json").exists():
-                break
-            time.sleep(0.01)
+        eventually((tmp_path / "from-environment.json").exists, TIME_LIMIT_S)
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=10)
+        out, err = process.communicate(timeout=TIME_LIMIT_S)
     finally:
         process.kill()
     assert process.returncode == 0

@@ -12,6 +12,7 @@ from nexo.cli.parameters import parse_moment, parse_start
 from nexo.cli.tables import life_line
 from nexo.vocabulary.events import Event, batch_of_events
 from nexo.vocabulary.states import EventKind
+from tests.client.eventually import eventually
 
 
 @pytest.fixture
@@ -111,9 +112,13 @@ def test_bind_and_unbind(nexo, topic, queue):
 def test_the_life_of_messages(nexo, queue):
     nexo("push", queue, "--create", stdin="one\ntwo\n")
     nexo("pop", queue, "--max", "2")
-    lines = nexo("topic", "tail", "nexo.events", "--no-follow").lines
-    told = [line.split()[1:5] for line in lines if f" {queue} " in line]
-    assert told == [
+
+    def told():
+        lines = nexo("topic", "tail", "nexo.events", "--no-follow").lines
+        return [line.split()[1:5] for line in lines if f" {queue} " in line]
+
+    eventually(lambda: len(told()) >= 4)  # what happened is told a little later
+    assert told() == [
         ["pushed", queue, "2", "#0-1"],
         ["delivered", queue, "2", "#0-1"],
         ["received", queue, "2", "#0-1"],

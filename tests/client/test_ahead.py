@@ -250,9 +250,11 @@ def test_what_waited_too_long_is_not_handed_out(
 
 @pytest.mark.usefixtures("quick")
 def test_what_the_broker_took_back_is_not_handed_out(client: nexo.Client, other: Any) -> None:
-    queue = _queue(client, 20, retransmit_timeout=1.0)
+    queue = _queue(client, 20)
     queue.edit(max_attempts=None)
-    _work(queue, 10)
+    _work(queue, 9)
+    other.edit(retransmit_timeout=1.0)  # for what is delivered from here on: that which comes ahead
+    _work(queue, 1)
     eventually(lambda: _has_come(queue))
     asked: Any = queue._ahead.asked
     while other.pop(wait=10).text != "10":  # in the end it comes to the other

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 import threading
@@ -21,6 +22,8 @@ from tests.client.eventually import eventually
 from tests.client.stub import WELCOME, Stub
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.client.running import RunningBroker
 
 
@@ -79,13 +82,20 @@ def test_the_token_travels(twin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert tokens == ["from the environment", "mine"]
 
 
+@contextlib.contextmanager
+def _nobody() -> Iterator[str]:
+    """A place where nothing listens, and where nobody else can begin to."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{taken.getsockname()[1]}"
+
+
 def test_of_several_nodes_the_next_is_tried(twin: Any, broker: RunningBroker) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        nobody = taken.getsockname()[1]
-    url = f"nexo://127.0.0.1:{nobody},no-such-host.invalid,127.0.0.1:{broker.port}"
-    client = twin.connect(url, timeout=25)
-    client.create_queue("orders").push(b"hello")
-    assert client.queue("orders").info().depth == 1
+    with _nobody() as nobody:
+        url = f"nexo://{nobody},no-such-host.invalid,127.0.0.1:{broker.port}"
+        client = twin.connect(url, timeout=25)
+        client.create_queue("orders").push(b"hello")
+        assert client.queue("orders").info().depth == 1
 
 
 def test_one_that_hangs_is_not_tried_again_before_the_others(
@@ -103,11 +113,12 @@ def test_one_that_hangs_is_not_tried_again_before_the_others(
 
 
 def test_nothing_listens(twin: Any) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
     started = time.monotonic()
-    with pytest.raises(nexo.Unreachable, match="nothing listens") as caught:
-        twin.connect(f"nexo://127.0.0.1:{port}", timeout=0.5)
+    with (
+        _nobody() as nobody,
+        pytest.raises(nexo.Unreachable, match="nothing listens") as caught,
+    ):
+        twin.connect(f"nexo://{nobody}", timeout=0.5)
     assert 0.3 < time.monotonic() - started < 10
     assert (caught.value.code, caught.value.retryable) == ("unreachable", True)
     assert "nexo serve" in caught.value.hint
@@ -122,9 +133,11 @@ def test_an_unknown_host_is_told_at_once(twin: Any) -> None:
 
 def test_a_broker_that_comes_later(twin: Any, broker: Any) -> None:
     broker.stop()
-    threading.Timer(0.5, broker.start).start()
+    coming = threading.Timer(0.5, broker.start)
+    coming.start()
     client = twin.connect(broker.url, timeout=20)
     client.queue("q", create=True).push("x")
+    coming.join()  # else it may be stopped before it has started
 
 
 @pytest.mark.parametrize(
@@ -164,7 +177,7 @@ def test_a_broker_that_does_not_answer(twin: Any) -> None:
         return WELCOME if arrived.kind is Kind.HELLO else beats
 
     with Stub(answer) as stub:
-        client = twin.connect(stub.url, timeout=0.6, heartbeat=0.5)
+        client = twin.connect(stub.url, timeout=2.5, heartbeat=0.5)  # it connects within that, too
         started = time.monotonic()
         with pytest.raises(nexo.Timeout, match="did not answer") as caught:
             client.queue("q").push("x")
@@ -215,10 +228,8 @@ def test_every_code_becomes_its_exception() -> None:
 
 
 def test_heartbeats_go_both_ways(twin: Any, relay: Any) -> None:
-    client = twin.connect(relay.url, heartbeat=0.5, timeout=10)
-    time.sleep(2.6)
-    assert relay.requests[Kind.HEARTBEAT] >= 2
-    assert relay.answers[Kind.HEARTBEAT] >= 2
+    client = twin.connect(relay.url, heartbeat=1.0, timeout=10)
+    eventually(lambda: min(relay.requests[Kind.HEARTBEAT], relay.answers[Kind.HEARTBEAT]) >= 4)
     client.queue("q", create=True).push("x")
     assert relay.connections == 1
 

@@ -253,20 +253,22 @@ def test_a_program_keeps_the_signals_that_it_handles(queue: nexo.Queue) -> None:
 
 
 BLOCKING = """
-import sys, time, nexo
+import os, sys, time, nexo
 def handler(text: str):
     print(text, flush=True)
-    time.sleep(0.5)
+    while not os.path.exists(sys.argv[4]):
+        time.sleep(0.01)
     print("done", flush=True)
 with nexo.connect(sys.argv[1]) as client:
     client.queue(sys.argv[2]).consume(handler, concurrency=int(sys.argv[3]))
 print("ended")
 """
 ASYNCIO = """
-import asyncio, sys, nexo
+import asyncio, os, sys, nexo
 async def handler(text: str):
     print(text, flush=True)
-    await asyncio.sleep(0.5)
+    while not os.path.exists(sys.argv[4]):
+        await asyncio.sleep(0.01)
     print("done", flush=True)
 async def main():
     async with nexo.connect_async(sys.argv[1]) as client:
@@ -285,10 +287,11 @@ def _heed_interrupts() -> None:
 @pytest.mark.parametrize("program", [BLOCKING, ASYNCIO], ids=["blocking", "asyncio"])
 @pytest.mark.parametrize("busy", [True, False], ids=["busy", "idle"])
 def test_a_signal_ends_it_in_order(
-    broker: Broker, queue: nexo.Queue, program: str, number: int, busy: bool
+    broker: Broker, queue: nexo.Queue, tmp_path: Path, program: str, number: int, busy: bool
 ) -> None:
     queue.push("first")
-    command = [sys.executable, "-c", program, broker.url, queue.name, "2"]
+    go = tmp_path / "go"  # until it is there, a handler is at work
+    command = [sys.executable, "-c", program, broker.url, queue.name, "2", str(go)]
     with subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -303,9 +306,14 @@ def test_a_signal_ends_it_in_order(
             if busy:
                 queue.push_batch(["second", "third", "fourth"])
                 assert running.stdout.readline() == "second\n"
+                eventually(lambda: queue.info().in_flight == 4)
             else:
+                go.touch()
                 assert running.stdout.readline() == "done\n"
             running.send_signal(number)
+            if busy:
+                eventually(lambda: queue.info().ready == 2)  # it has heard, and takes no more
+                go.touch()
             rest = running.stdout.read().split()
             assert running.wait(20) == 0
             assert running.stderr.read() == ""

@@ -77,11 +77,10 @@ async def _competing(url: str, total: int) -> None:
     for start in range(0, total, 1_000):
         await queue.push_batch([b"%d" % number for number in range(start, start + 1_000)])
     await done.wait()
-    await asyncio.sleep(0.1)
+    await _until(lambda info: info.depth == 0, queue)  # the others still ack what they have seen
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    assert (await queue.info()).depth == 0
     await asyncio.gather(*[client.close() for client in clients])
     assert len(seen) == total
     assert set(seen) == {b"%d" % number for number in range(total)}

@@ -41,20 +41,22 @@ def test_a_restart_between_calls(client: Any, broker: Any) -> None:
 def test_calls_wait_for_a_broker_that_is_away(client: Any, broker: Any) -> None:
     queue = client.queue("q", create=True)
     broker.stop()
-    threading.Timer(1.0, broker.start).start()
+    coming = threading.Timer(1.0, broker.start)
+    coming.start()
     queue.push("x")
     assert queue.pop().text == "x"
+    coming.join()  # else it may be stopped before it has started
 
 
 def test_unreachable_after_the_timeout(twin: Any, broker: Any) -> None:
-    client = twin.connect(broker.url, timeout=0.8)
+    client = twin.connect(broker.url, timeout=2.5)
     queue = client.queue("q", create=True)
     queue.push("x")
     broker.stop()
     started = time.monotonic()
     with pytest.raises(nexo.Unreachable, match="no broker could be reached within"):
         queue.push("y")
-    assert 0.5 < time.monotonic() - started < 10
+    assert 2.0 < time.monotonic() - started < 15
     broker.start()
     queue.push("z")  # it is not broken for good
     assert sorted(m.text for m in queue.pop_batch(9, wait=5)) == ["x", "z"]
@@ -84,7 +86,7 @@ def test_a_publish_whose_answer_was_lost_is_not_doubled(twin: Any, relay: Any) -
 
 def test_a_pop_whose_answer_was_lost(twin: Any, relay: Any) -> None:
     client = twin.connect(relay.url, timeout=20)
-    queue = client.create_queue("q", retransmit_timeout=0.5)
+    queue = client.create_queue("q", retransmit_timeout=2.0)
     queue.push("x")
     relay.on_answer = _once(Kind.OK, Relay.CUT)
     message = queue.pop(wait=10)
@@ -115,8 +117,13 @@ def test_an_ack_over_a_restart_is_told_if_it_cannot_be_known(
     queue.push("x")
     message = queue.pop()
 
+    swallowed: list[Any] = []
+
     def swallow_ack(frame: Any) -> str:
-        return Relay.SWALLOW if frame.kind is Kind.OK else Relay.PASS
+        if frame.kind is not Kind.OK:
+            return Relay.PASS
+        swallowed.append(frame)
+        return Relay.SWALLOW
 
     relay.on_answer = swallow_ack
     caught = []
@@ -129,7 +136,7 @@ def test_an_ack_over_a_restart_is_told_if_it_cannot_be_known(
 
     acking = threading.Thread(target=ack)
     acking.start()
-    eventually(lambda: relay.answers[Kind.OK] >= 4)
+    eventually(lambda: bool(swallowed))
     relay.on_answer = lambda _: Relay.PASS
     broker.restart()
     relay.cut()
@@ -227,7 +234,10 @@ def test_many_pushes_through_many_breaks(twin: Any, relay: Any) -> None:
 
     def cut() -> None:
         while not ended.wait(0.05):
+            before = len(ids)
             relay.cut()
+            while len(ids) == before and not ended.wait(0.01):
+                continue  # on a slow machine 50 ms are too few to come back and push
 
     workers = [threading.Thread(target=push, args=(worker,)) for worker in range(8)]
     breaker = threading.Thread(target=cut)

@@ -32,12 +32,12 @@ def test_nack_batch_with_a_delay(client: Any) -> None:
 
 
 def test_extend_batch(client: Any) -> None:
-    queue = client.create_queue("q", visibility_timeout=0.3)
+    queue = client.create_queue("q", visibility_timeout=2.0)
     ids = list(queue.push_batch(["a", "b", "c"]))
     messages = queue.pop_batch(3)
     messages[2].ack()
     assert queue.extend_batch(messages, 30.0) == [(ids[2], "stale_receipt")]
-    assert queue.pop(wait=0.6) is None
+    assert queue.pop(wait=2.5) is None
     assert queue.ack_batch([messages[0], messages[1]]) == []
     assert queue.extend_batch([], 1.0) == []
 

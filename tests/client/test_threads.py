@@ -65,10 +65,14 @@ def test_subscription_shared_by_threads(broker: Any) -> None:
         seen: list[str] = []
         subscription = queue.subscribe(prefetch=50)
 
+        ends = time.monotonic() + 40
+
         def consume() -> None:
-            while (message := subscription.get(timeout=0.5)) is not None:
-                with message:
-                    seen.append(message.text)
+            while len(seen) < 400 and time.monotonic() < ends:
+                message = subscription.get(timeout=0.5)
+                if message is not None:
+                    with message:
+                        seen.append(message.text)
 
         threads = [threading.Thread(target=consume) for _ in range(6)]
         for thread in threads:

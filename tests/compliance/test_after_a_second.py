@@ -1,4 +1,7 @@
-"""What a second changes. Each scenario sets the stage and yields; all of them wait together."""
+"""What some seconds change. Each scenario sets the stage and yields; all of them wait together.
+
+Three, not one, so that a stage is still as it was set on a machine that stands still for a second.
+"""
 
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +13,8 @@ from tests.compliance.broker import ServedBroker
 from tests.compliance.queue import Make, Queue, maker
 from tests.compliance.refusals import INVALID_VALUE, refused
 
+WHILE_S = 3
+A_WHILE = str(WHILE_S)
 Scenario = Callable[[Make], Iterator[None]]
 EXPIRED = "Value {} for parameter ReceiptHandle is invalid. Reason: The receipt handle has expired."
 
@@ -20,7 +25,7 @@ def fill(fifo: Queue, *bodies: str, group: str = "g") -> None:
 
 
 def the_timeout_of_the_queue(make: Make) -> Iterator[None]:
-    queue = make(VisibilityTimeout="1")
+    queue = make(VisibilityTimeout=A_WHILE)
     queue.send()
     first = queue.one()
     yield
@@ -33,14 +38,14 @@ def the_timeout_of_the_queue(make: Make) -> Iterator[None]:
 def the_timeout_of_a_receive(make: Make) -> Iterator[None]:
     queue = make(VisibilityTimeout="43200")
     queue.send_batch("short", "long")
-    queue.one(VisibilityTimeout=1)
+    queue.one(VisibilityTimeout=WHILE_S)
     queue.one()
     yield
     assert queue.bodies() == ["short"]
 
 
 def a_longer_timeout(make: Make) -> Iterator[None]:
-    queue = make(VisibilityTimeout="1")
+    queue = make(VisibilityTimeout=A_WHILE)
     queue.send()
     message = queue.one()
     queue.change(message, 60)
@@ -53,7 +58,7 @@ def a_longer_timeout(make: Make) -> Iterator[None]:
 def a_shorter_timeout(make: Make) -> Iterator[None]:
     queue = make(VisibilityTimeout="60")
     queue.send()
-    queue.change(queue.one(), 1)
+    queue.change(queue.one(), WHILE_S)
     yield
     queue.one()
     # The timeout "reverts to the original timeout value the next time the message is received".
@@ -61,7 +66,7 @@ def a_shorter_timeout(make: Make) -> Iterator[None]:
 
 
 def a_late_delete(make: Make) -> Iterator[None]:
-    queue = make(VisibilityTimeout="1")
+    queue = make(VisibilityTimeout=A_WHILE)
     queue.send()
     message = queue.one()
     yield
@@ -70,7 +75,7 @@ def a_late_delete(make: Make) -> Iterator[None]:
 
 
 def a_late_change(make: Make) -> Iterator[None]:
-    queue = make(VisibilityTimeout="1")
+    queue = make(VisibilityTimeout=A_WHILE)
     queue.send()
     message = queue.one()
     yield
@@ -79,7 +84,7 @@ def a_late_change(make: Make) -> Iterator[None]:
 
 
 def a_late_delete_on_fifo(make: Make) -> Iterator[None]:
-    fifo = make(fifo=True, VisibilityTimeout="1")
+    fifo = make(fifo=True, VisibilityTimeout=A_WHILE)
     fill(fifo, "a")
     message = fifo.one()
     yield
@@ -93,7 +98,7 @@ def a_late_delete_on_fifo(make: Make) -> Iterator[None]:
 
 
 def a_delete_in_extended_time_on_fifo(make: Make) -> Iterator[None]:
-    fifo = make(fifo=True, VisibilityTimeout="1")
+    fifo = make(fifo=True, VisibilityTimeout=A_WHILE)
     fill(fifo, "a")
     message = fifo.one()
     fifo.change(message, 60)
@@ -103,7 +108,7 @@ def a_delete_in_extended_time_on_fifo(make: Make) -> Iterator[None]:
 
 
 def order_after_a_timeout_on_fifo(make: Make) -> Iterator[None]:
-    fifo = make(fifo=True, VisibilityTimeout="1")
+    fifo = make(fifo=True, VisibilityTimeout=A_WHILE)
     fill(fifo, "a", "b", "c", "d")
     assert fifo.bodies(3) == ["a", "b", "c"]
     assert fifo.bodies() == []
@@ -113,7 +118,7 @@ def order_after_a_timeout_on_fifo(make: Make) -> Iterator[None]:
 
 def one_of_a_group_held_longer(make: Make) -> Iterator[None]:
     """What stands before it in its group comes back; it, and what stands behind it, does not."""
-    fifo = make(fifo=True, VisibilityTimeout="1")
+    fifo = make(fifo=True, VisibilityTimeout=A_WHILE)
     fill(fifo, "a", "b", "c")
     held = fifo.receive()
     fifo.change(held[1], 60)
@@ -122,8 +127,8 @@ def one_of_a_group_held_longer(make: Make) -> Iterator[None]:
 
 
 def delays(make: Make) -> Iterator[None]:
-    queue, slow = make(), make(DelaySeconds="1")
-    queue.send("a", DelaySeconds=1)
+    queue, slow = make(), make(DelaySeconds=A_WHILE)
+    queue.send("a", DelaySeconds=WHILE_S)
     queue.send("b", DelaySeconds=60)
     slow.send("c")
     assert queue.counts() == (0, 0, 2)
@@ -135,7 +140,7 @@ def delays(make: Make) -> Iterator[None]:
 
 
 def a_delay_of_the_queue_on_fifo(make: Make) -> Iterator[None]:
-    fifo = make(fifo=True, DelaySeconds="1")
+    fifo = make(fifo=True, DelaySeconds=A_WHILE)
     fill(fifo, "a", "b")
     fifo.send("c", MessageGroupId="g", MessageDeduplicationId="c", DelaySeconds=0)
     assert fifo.bodies() == []
@@ -145,7 +150,7 @@ def a_delay_of_the_queue_on_fifo(make: Make) -> Iterator[None]:
 
 
 def dead_letters_by_timeout(make: Make) -> Iterator[None]:
-    queue, dead = make(VisibilityTimeout="1"), make()
+    queue, dead = make(VisibilityTimeout=A_WHILE), make()
     queue.redrive_to(dead, attempts=1)
     sent = queue.send("a")
     queue.one()
@@ -158,20 +163,21 @@ def dead_letters_by_timeout(make: Make) -> Iterator[None]:
 
 def a_receive_that_is_repeated_late(make: Make) -> Iterator[None]:
     """A ReceiveRequestAttemptId gives the same messages and receipts, and resets the timeout."""
-    fifo = make(fifo=True, VisibilityTimeout="2")
+    fifo = make(fifo=True, VisibilityTimeout=str(2 * WHILE_S))
     fill(fifo, "a")
     first = fifo.one(ReceiveRequestAttemptId="attempt")
+    ends = time.monotonic() + 2 * WHILE_S
     yield
     again = fifo.one(ReceiveRequestAttemptId="attempt")
     assert again["ReceiptHandle"] == first["ReceiptHandle"]
-    time.sleep(0.9)  # past the two seconds of the first
+    time.sleep(max(0.0, ends + 0.2 - time.monotonic()))  # past the time of the first
     fifo.delete(again)
     assert fifo.counts() == (0, 0, 0)
 
 
 def a_change_of_the_timeout(make: Make) -> Iterator[None]:
     """It counts for what is received from then on."""
-    queue = make(VisibilityTimeout="1")
+    queue = make(VisibilityTimeout=A_WHILE)
     queue.send_batch("before", "after")
     queue.one()
     queue.set(VisibilityTimeout="60")
@@ -212,7 +218,7 @@ def a_second_later(broker: ServedBroker) -> Iterator[dict[Scenario, Iterator[Non
         except (AssertionError, ValueError, sqs.exceptions.ClientError) as failure:
             acts = _failed(failure)
         begun[scenario] = acts
-    time.sleep(1.2)
+    time.sleep(WHILE_S + 0.2)
     yield begun
     sqs.close()
 

@@ -264,7 +264,7 @@ def test_a_message_in_flight_moves_to_a_queue_created_meanwhile(
     queue.redrive_to(dead, attempts=1)
     sqs.delete_queue(QueueUrl=dead.url)
     queue.send("poison")
-    queue.one(VisibilityTimeout=1)
+    queue.one(VisibilityTimeout=3)
     sqs.create_queue(QueueName=dead.name)
-    assert dead.one(wait=5)["Body"] == "poison"
+    assert dead.one(wait=15)["Body"] == "poison"
     assert queue.receive() == []

@@ -187,9 +187,9 @@ def test_handles_that_mean_nothing(sqs: Any, dead: Queue) -> None:
 @json_only
 def test_the_destination_goes_away(sqs: Any, make: Make, queue: Queue, dead: Queue) -> None:
     other = make()
-    die(queue, dead, *"abcd")
+    die(queue, dead, *"abcdefgh")
     sqs.start_message_move_task(
-        SourceArn=dead.arn, DestinationArn=other.arn, MaxNumberOfMessagesPerSecond=2
+        SourceArn=dead.arn, DestinationArn=other.arn, MaxNumberOfMessagesPerSecond=1
     )
     sqs.delete_queue(QueueUrl=other.url)
     task = finished(sqs, dead)

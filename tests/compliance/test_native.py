@@ -11,7 +11,7 @@ from tests.aws import ACCOUNT
 from tests.compliance.broker import ServedBroker
 from tests.compliance.digests import number, text
 from tests.compliance.marks import json_only
-from tests.compliance.queue import Queue
+from tests.compliance.queue import Make, Queue
 from tests.compliance.refusals import INVALID_VALUE, refused
 
 
@@ -109,8 +109,9 @@ def test_quiet_tenants_go_first(queue: Queue) -> None:
 
 
 @json_only
-def test_120_000_messages_in_flight_and_no_more(queue: Queue, native: Any) -> None:
+def test_120_000_messages_in_flight_and_no_more(make: Make, native: Any) -> None:
     """Taken by a native client, which has no such limit, to be there in time."""
+    queue = make(VisibilityTimeout="600")
     there = native.queue(queue.name)
     for count in (60_000, 60_001):
         there.push_batch([b"x"] * count)

@@ -195,7 +195,7 @@ def dead_letters(story: Story, url: str, name: str) -> None:
     )
     sources = story.call("ListDeadLetterSourceQueues", path=dead)
     assert [each.text for each in every(sources, "QueueUrl")] == [url]
-    for number in range(3):
+    for number in range(8):  # seconds that the task below takes
         story.call("SendMessage", path=url, MessageBody=str(number))
         story.call("ReceiveMessage", path=url, VisibilityTimeout=0)
     story.call("ReceiveMessage", path=url)

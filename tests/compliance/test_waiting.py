@@ -21,11 +21,13 @@ def timed(call: Callable[[], Any]) -> tuple[Any, float]:
 @json_only
 def test_a_wait_ends_when_a_message_comes(queue: Queue) -> None:
     timer = Timer(0.2, queue.send, ["hello"])
+    began = time.monotonic()
     timer.start()
-    bodies, seconds = timed(lambda: queue.bodies(wait=20))
+    bodies = queue.bodies(wait=20)
+    seconds = time.monotonic() - began
     timer.join()
     assert bodies == ["hello"]
-    assert 0.1 < seconds < 5
+    assert 0.1 < seconds < 10
 
 
 @json_only
@@ -47,8 +49,9 @@ def test_the_wait_of_a_queue(sqs: Any, make: Make) -> None:
     queue = make(ReceiveMessageWaitTimeSeconds="1")
     _, seconds = timed(lambda: sqs.receive_message(QueueUrl=queue.url))
     assert 0.95 < seconds < 5
+    queue.set(ReceiveMessageWaitTimeSeconds="20")
     _, seconds = timed(lambda: sqs.receive_message(QueueUrl=queue.url, WaitTimeSeconds=0))
-    assert seconds < 0.9
+    assert seconds < 10
 
 
 @json_only
@@ -100,6 +103,7 @@ def test_who_hangs_up_takes_nothing_along(broker: ServedBroker, queue: Queue) ->
         }
         connection.request("POST", "/", body, headers)
         connection.close()
-    time.sleep(0.3)  # the broker reads the ends of the connections
+    for _ in range(20):  # turns in which the broker reads the ends of the connections
+        queue.counts()
     queue.send("for the living")
     assert queue.bodies(wait=5) == ["for the living"]

@@ -8,7 +8,9 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -116,8 +118,11 @@ def test_django(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     connections.close_all()
 
 
-def test_cron_with_taskiq(broker: Broker) -> None:
+def test_cron_with_taskiq(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     from taskiq.receiver import Receiver
+
+    now = time.time()  # and it stays so: a minute later they are due again
+    monkeypatch.setattr("nexo.integrations.taskiq.time", SimpleNamespace(time=lambda: now))
 
     async def scenario() -> None:
         from examples.taskiq_cron.tasks import add_schedules, scheduler, schedules

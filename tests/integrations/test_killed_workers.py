@@ -26,10 +26,11 @@ if TYPE_CHECKING:
     from nexo.testing import Broker
 
 TASK = """
-def slow(path: str, seconds: float) -> None:
+def slow(path: str, go: str) -> None:
     with open(path, "a") as file:
         file.write("begun\\n")
-    time.sleep(seconds)
+    while not os.path.exists(go):
+        time.sleep(0.01)
     with open(path, "a") as file:
         file.write("done\\n")
 """
@@ -119,13 +120,15 @@ def test_a_killed_worker_loses_nothing(
         )
 
     queue = client.queue(queue_name.format(name=name))
-    send(broker.url, name, str(noted), 1.0)
+    go = tmp_path / "go"  # until it is there, a worker is at its task
+    send(broker.url, name, str(noted), str(go))
     running = start()
     try:
         eventually(lambda: noted.exists() and noted.read_text() == "begun\n", 30)
         os.killpg(running.pid, signal.SIGKILL)
         running.wait()
         eventually(lambda: queue.info().ready == 1)
+        go.touch()
         running = start()
         eventually(lambda: noted.read_text().split() == ["begun", "begun", "done"], 30)
         eventually(lambda: queue.info().acked == 1)

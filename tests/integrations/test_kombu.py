@@ -93,7 +93,7 @@ def test_a_time_to_come_is_held_by_the_broker(
     queue = queue_of(name)
     years = datetime.now(UTC) + timedelta(days=5 * 365)
     publish(connection, queue, "later", headers={"eta": years.isoformat()})
-    publish(connection, queue, "soon", headers={"x-delay": 200})
+    publish(connection, queue, "soon", headers={"x-delay": 2_000})
     publish(connection, queue, "past", headers={"eta": "2020-01-01T00:00:00+00:00"})
     assert client.queue(name).info().scheduled == 2
     assert drained(connection, [queue], 2) == ["past", "soon"]
@@ -147,7 +147,8 @@ def test_no_more_than_the_prefetch(connection: Any, client: nexo.Client, name: s
         publish(connection, queue, number)
     consumer = kombu.Consumer(connection, [queue], on_message=held.append, prefetch_count=2)
     with consumer:
-        connection.drain_events(timeout=5)
+        while len(held) < 2:
+            connection.drain_events(timeout=10)
         with pytest.raises(socket.timeout):
             connection.drain_events(timeout=0.3)
         assert [each.payload for each in held] == [0, 1]
@@ -220,6 +221,7 @@ def test_a_closed_channel_gives_back(connection: Any, client: nexo.Client, name:
             connection.drain_events(timeout=5)
         held[1].ack()
         channel.close()
+    eventually(lambda: client.queue(name).info().ready == 2)
     info = client.queue(name).info()
     assert (info.acked, info.ready, info.nacked) == (1, 2, 0)
 

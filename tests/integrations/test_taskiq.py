@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -335,8 +337,11 @@ def test_schedules_survive_and_are_shared(broker: Broker, name: str) -> None:
 
 
 def test_each_time_is_sent_once_by_any_number_of_schedulers(
-    broker: Broker, client: nexo.Client, name: str
+    broker: Broker, client: nexo.Client, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    now = time.time()  # and it stays so: a minute later it is due again
+    monkeypatch.setattr(adapter, "time", SimpleNamespace(time=lambda: now))
+
     async def scenario() -> None:
         brokers = [made(broker, name) for _ in range(3)]
         sources = [NexoScheduleSource(broker.url, f"{name}.schedules") for _ in range(3)]

@@ -33,9 +33,9 @@ def test_endless_head(door: Door) -> None:
 
 
 def test_slow_head(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crowd, "HTTP_HEAD_S", 0.2)
     with door.connect() as client:
         client.sendall(b"POST / HTTP/1.1\r\nHost:")
+        monkeypatch.setattr(crowd, "HTTP_HEAD_S", 0.2)  # now: who sends nothing is told nothing
         assert client.recv(1_000).startswith(b"HTTP/1.1 408 ")
         assert client.recv(1_000) == b""
 

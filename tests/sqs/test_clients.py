@@ -58,7 +58,7 @@ def test_only_so_many_are_told(door: Door, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_one_that_is_silent_has_gone(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clients, "SQS_CLIENT_SILENT_MS", 1_000)
+    monkeypatch.setattr(clients, "SQS_CLIENT_SILENT_MS", 3_000)
     door.json("CreateQueue", QueueName=QUEUE)
     receive(door)
     assert len(connections(door)) == 1

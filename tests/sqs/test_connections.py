@@ -27,6 +27,7 @@ from nexo.vocabulary.limits import (
     HTTP_UNREAD_S,
 )
 from tests.access.guarded import GuardedBroker
+from tests.client.eventually import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -132,10 +133,15 @@ def test_an_idle_connection_is_closed(door: Door, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_long_poll_is_not_waited_for(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    for limit in ("HEAD", "BODY", "IDLE", "UNREAD"):
-        monkeypatch.setattr(crowd, f"HTTP_{limit}_S", 0.1)
     door.json("CreateQueue", QueueName="q")
-    assert door.json("ReceiveMessage", QueueUrl="q", WaitTimeSeconds=2).status == 200
+    ask = b'{"QueueUrl":"q","WaitTimeSeconds":2}'
+    head = b"POST / HTTP/1.1\r\nHost: a\r\nX-Amz-Target: AmazonSQS.ReceiveMessage\r\n"
+    with door.connect() as client:
+        client.sendall(head + b"Content-Length: %d\r\n\r\n" % len(ask) + ask)
+        eventually(lambda: door.broker.call(lambda engine: len(engine.queue("q").room)) == 1)
+        for limit in ("HEAD", "BODY", "IDLE", "UNREAD"):
+            monkeypatch.setattr(crowd, f"HTTP_{limit}_S", 0.1)
+        assert client.recv(1_000).startswith(b"HTTP/1.1 200 ")
 
 
 def test_an_answer_that_is_not_read(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,12 +243,7 @@ def test_nothing_is_left_of_a_connection(door: Door, seen: list[weakref.ref[Any]
     with door.connect() as client:
         client.sendall(b"POST / HTTP/1.1\r\n" + TARGET + b"Content-Length: 1000\r\n\r\n{")
         time.sleep(0.1)
-    for _ in range(100):
-        if not any(each() for each in seen):
-            break
-        time.sleep(0.05)
-    assert len(seen) == 6
-    assert [each() for each in seen] == [None] * 6
+    eventually(lambda: len(seen) == 6 and not any(each() for each in seen))
 
 
 # -- When there is no room ------------------------------------------------------------------------

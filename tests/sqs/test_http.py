@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import socket
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from nexo.doors.http.front import Front
 from nexo.doors.http.server import HttpDoor
 from nexo.testing import Broker, broker
 from nexo.vocabulary.limits import HTTP_TURN_REQUESTS
+from tests.client.eventually import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -286,11 +286,8 @@ def test_an_app_that_fails_in_the_middle_of_its_answer(port: int) -> None:
     assert not answer.endswith(b"0\r\n\r\n")
 
 
-def test_apps_are_told_who_hung_up(port: int, running: Broker) -> None:
+def test_apps_are_told_who_hung_up(port: int) -> None:
     with socket.create_connection(("127.0.0.1", port), 10) as client:
         client.sendall(b"GET /waiting HTTP/1.1\r\nHost: a\r\n\r\n")
-    for _ in range(100):
-        if GONE:
-            break
-        running.call(lambda _: asyncio.sleep(0.02))
+    eventually(lambda: bool(GONE))
     assert GONE == ["http.disconnect"]

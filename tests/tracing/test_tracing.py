@@ -184,7 +184,7 @@ def test_a_worker_continues_the_trace(running: Broker) -> None:
         def handler(event: dict[str, object], context: object) -> None:
             handled.append(trace.get_current_span().get_span_context().trace_id)
 
-        nexo.Worker(client, "orders", handler).run(idle=0.2)
+        nexo.Worker(client, "orders", handler).run(idle=2.0)
     found = spans()
     assert_one_trace(found, "checkout", "orders")
     process = found["process orders"]

@@ -57,7 +57,7 @@ def test_what_is_not_acked_comes_again(new_peer: Callable[[], Peer]) -> None:
     for each in (one, two):
         each.ask("subscribe", **GROUP)
     one.publish(["work"])
-    (first,) = take(one, visibility_timeout=0.3)
+    (first,) = take(one, visibility_timeout=2.0)
     assert take(two) == []
     again: list[dict[str, Any]] = []
 

@@ -46,7 +46,7 @@ def test_a_process_that_takes_too_long_is_killed(
 ) -> None:
     queue, file = client.create_queue("q"), tmp_path / "noted"
     queue.push("a", attributes={"file": str(file)})
-    running = work("q", handlers.hang_once, processes=True, timeout=1.0)
+    running = work("q", handlers.hang_once, processes=True, timeout=3.0)
     eventually(lambda: queue.info().depth == 0, 40)
     figures = running.stop()
     assert (figures.handled, figures.failed) == (1, 1)

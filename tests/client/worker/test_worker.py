@@ -161,9 +161,9 @@ def test_a_timeout(client: nexo.Client, work: Any, kind: str) -> None:
                 raise
 
     handler = hang if kind == "thread" else hang_async
-    running = work("q", handler, timeout=0.2, batch_size=1)
+    running = work("q", handler, timeout=2.0, batch_size=1)
     eventually(lambda: queue.info().acked == 1)  # the slot works on
-    assert reasons(client, 1) == {"slow": "timed out after 0.2 s"}
+    assert reasons(client, 1) == {"slow": "timed out after 2 s"}
     assert kind == "thread" or cancelled.wait(10)
     let_go.set()
     figures = running.stop()
@@ -176,22 +176,22 @@ def test_the_time_that_is_left(client: nexo.Client, work: Any) -> None:
     running = work(
         "q",
         lambda event, context: left.append(context.get_remaining_time_in_millis()),
-        timeout=5.0,
+        timeout=30.0,
         function_name="billing",
     )
     eventually(lambda: bool(left))
-    assert 4_000 < left[0] <= 5_000
+    assert 20_000 < left[0] <= 30_000
     running.stop()
 
 
 def test_a_lease_is_extended_while_the_handler_works(client: nexo.Client, work: Any) -> None:
-    queue = client.create_queue("q", visibility_timeout=0.5)
+    queue = client.create_queue("q", visibility_timeout=3.0)
     queue.push("long")
     calls: Bodies = []
 
     def handle(event: Any, context: Any) -> None:
         calls.append(bodies_of(event))
-        time.sleep(2.0)
+        time.sleep(4.0)
 
     running = work("q", handle)
     eventually(lambda: queue.info().acked == 1)
@@ -247,7 +247,7 @@ def test_stopping_finishes_what_runs_and_gives_back_the_rest(
 
 
 def test_leases_are_kept_while_a_stop_waits(client: nexo.Client, work: Any) -> None:
-    queue = client.create_queue("q", visibility_timeout=0.5, max_attempts=1)
+    queue = client.create_queue("q", visibility_timeout=3.0, max_attempts=1)
     queue.push("long")
     begun, let_go = threading.Event(), threading.Event()
 
@@ -258,7 +258,7 @@ def test_leases_are_kept_while_a_stop_waits(client: nexo.Client, work: Any) -> N
     running = work("q", handle)
     assert begun.wait(20)
     running.worker.stop()
-    assert queue.pop(wait=2.0) is None  # four times the lease
+    assert queue.pop(wait=4.0) is None  # longer than the lease
     let_go.set()
     figures = running.wait()
     assert (figures.handled, figures.lost) == (1, 0)
@@ -287,7 +287,7 @@ def test_stopping_while_idle(client: nexo.Client, work: Any, concurrency: int) -
 def test_idle_ends_it(client: nexo.Client) -> None:
     client.create_queue("q").push_batch(["a", "b"])
     worker = nexo.Worker(client, "q", lambda event, context: None)
-    figures = worker.run(idle=0.3, signals=False)
+    figures = worker.run(idle=2.0, signals=False)
     assert figures.handled == 2
 
 

@@ -208,6 +208,9 @@ class AsyncTopicSubscription:
 
     async def _read(self, wait_ms: int) -> None:
         reading = self._reading = self._reader.read(wait_ms)
+        if self._closed:  # by another thread, which saw nothing yet that it could finish
+            self._reading = None
+            return
         try:
             found = await self._connection.run(reading)
         except (Unreachable, Timeout, NotReady):

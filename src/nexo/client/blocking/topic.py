@@ -207,6 +207,9 @@ class TopicSubscription:
 
     def _read(self, wait_ms: int) -> None:
         reading = self._reading = self._reader.read(wait_ms)
+        if self._closed:  # by another thread, which saw nothing yet that it could finish
+            self._reading = None
+            return
         try:
             found = self._connection.run(reading)
         except (Unreachable, Timeout, NotReady):
