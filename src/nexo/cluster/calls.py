@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,6 +13,7 @@ import msgspec
 from nexo.access.operations import Named, check, operation_of
 from nexo.cluster.legs import unreachable
 from nexo.cluster.node import describe
+from nexo.cluster.others import moving, shards_by_owner, telling
 from nexo.cluster.tokens import TOKENS_SHARD
 from nexo.cluster.whole import Whole
 from nexo.doors.rpc_tcp.access import operation_of_call, resource_of
@@ -141,35 +143,42 @@ class Gathering:
 
     async def _listed(self) -> list[bytes | memoryview]:
         """Of all nodes, in the order of names."""
-        wanted, caller = self._decoded(), self._switch.caller
-        assert caller is not None
-        await self._node.settled()
-        knows: Callable[[str], bool] = caller.knows if caller.is_bound else lambda name: True
-        everything: Any = Whole(self._node)
-        here = await LISTING_CALLS[self._method](everything, wanted, knows)
+        wanted, node = self._decoded(), self._node
+        await node.settled()
         if self._switch.is_passed:
-            return here
-        answers = await asyncio.gather(*[self._ask(node) for node in self._others()])
+            return await self._listed_here(wanted, _shards_asked(self._received.head))
+        shards = shards_by_owner(node)
+        mine = shards.pop(node.name)
+        others = [(node.state.nodes[name], theirs) for name, theirs in shards.items()]
+        here = await self._listed_here(wanted, mine)
+        answers = await asyncio.gather(*[self._ask(*each) for each in others])
         bodies = [b"".join(here), *[bytes(answer.body) for answer in answers]]
-        entries = [each for body in bodies for each in _entries(body)]
-        entries.sort(key=lambda entry: entry[0])
+        entries = sorted((each for body in bodies for each in _entries(body)), key=itemgetter(0))
+        if len({name for name, _ in entries}) < len(entries):
+            raise moving()
         return [commands.pack([raw for _, raw in entries[: wanted.limit]])]
 
-    def _others(self) -> list[NodeState]:
-        state = self._node.state
-        owners = set(state.owners.values()) - {self._node.name, None}
-        return [state.nodes[name] for name in sorted(each for each in owners if each is not None)]
+    async def _listed_here(self, wanted: Any, shards: list[int]) -> list[bytes | memoryview]:
+        caller = self._switch.caller
+        assert caller is not None
+        knows: Callable[[str], bool] = caller.knows if caller.is_bound else lambda name: True
+        everything: Any = Whole(self._node)
+        with telling(self._node, shards):
+            return await LISTING_CALLS[self._method](everything, wanted, knows)
 
-    async def _ask(self, node: NodeState) -> Frame:
-        """The same call, of another node."""
+    async def _ask(self, node: NodeState, shards: list[int]) -> Frame:
+        """The same call, of another node, for the shards that it has."""
         switch, tls = self._switch, self._switch.door.peer_tls
-        asked = frame_parts(Kind.CALL, _ASKED, self._received.head, [self._received.body])
+        head = commands.pack(shards)
+        asked = frame_parts(Kind.CALL, _ASKED, head, [self._received.body])
         try:
             answer = await ask(self._node, node, [switch.passed_hello, *asked], tls)
         except NotReady as error:
             if self._node.is_cut_off(node):  # clients would ask again until their time is over
                 raise Unreachable(error.message, error.hint) from None
             raise
+        if answer.kind is Kind.GOODBYE and not answer.head:
+            raise NotReady(f"node {node.name!r} stops", "try again")
         if answer.kind is Kind.ERROR or answer.kind is Kind.GOODBYE:
             refusal: commands.Refusal = commands.unpack(answer.head, commands.Refusal)
             raise NotReady(f"node {node.name!r}: {refusal.message}", refusal.hint)
@@ -209,6 +218,14 @@ async def everything(node: Node, here: Whole) -> Whole:
     assert far is not None
     queues, topics = await asyncio.gather(far.all_queues(), far.all_topics())
     return Whole(node, far, queues=queues, topics=topics, clients=here.connections)
+
+
+def _shards_asked(head: bytes) -> list[int]:
+    """By another node; one of an older version asks for none in particular."""
+    try:
+        return msgspec.msgpack.decode(head, type=list[int]) if head else []
+    except msgspec.DecodeError:  # what a client of such a node has said
+        return []
 
 
 def _entries(body: bytes) -> list[tuple[str, msgspec.Raw]]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from nexo.cluster.others import moving
 from nexo.cluster.questions import (
     AskConnections,
     AskNode,
@@ -34,7 +35,7 @@ from nexo.vocabulary.limits import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from nexo.cluster.others import Others
     from nexo.cluster.placement import NodeState
@@ -277,14 +278,17 @@ class Far:
     async def _gathered(
         self, kind: _Kind, after: str, limit: int | None, knows: Callable[[str], bool]
     ) -> Named[Any]:
-        others = self.others.owners()
-        told = await asyncio.gather(
-            *[self._all(each, kind, after, limit, knows) for each in others]
-        )
+        others, shards = self.others.owners(), self.others.shards()
+        with self.others.telling(shards[self.others.own]):
+            told = await asyncio.gather(
+                *[self._all(each, kind, after, limit, knows, shards[each.name]) for each in others]
+            )
         found: Named[Any] = Named()
         for node, entries in zip(others, told, strict=True):
             for each in entries:
                 made = kind.made(node.name, each)
+                if made.name in found:
+                    raise moving()
                 found[made.name] = made
         return found
 
@@ -295,12 +299,13 @@ class Far:
         after: str = "",
         limit: int | None = None,
         knows: Callable[[str], bool] = lambda name: True,
+        shards: Sequence[int] = (),
     ) -> list[Any]:
         """Of one node, some at a time."""
         found: list[Any] = []
         while True:
             wanted = CLUSTER_TOLD_MAX if limit is None else min(CLUSTER_TOLD_MAX, limit)
-            answer = await self.others.ask(node, kind.question(after, wanted))
+            answer = await self.others.ask(node, kind.question(after, wanted, list(shards)))
             told = _decoded(answer, list[kind.told])  # type: ignore[name-defined]
             names = [kind.made("", each).name for each in told]
             pairs = zip(names, told, strict=True)

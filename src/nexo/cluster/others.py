@@ -1,15 +1,23 @@
 """The other nodes, as one asks them for itself: see `questions`. Only who knows the secret of the
-cluster is answered."""
+cluster is answered.
+
+What is asked of all may be about shards on their way from one node to the next, and each node knows
+in its own time who has them. So whoever makes one list of many says to each which shards it is
+asked for, and it tells of all of these or of nothing: a list lacks no queue, and has none twice.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from nexo.vocabulary.errors import NotReady
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Sequence
 
     from nexo.cluster.links import Links
     from nexo.cluster.node import Node
@@ -21,6 +29,7 @@ METHOD = "nexo_node"  # of the call that carries a question
 class Others:
     def __init__(self, node: Node, links: Links) -> None:
         self._node, self._links = node, links
+        self.own = node.name
 
     def owners(self) -> list[NodeState]:
         """The nodes that have shards, besides this one."""
@@ -35,11 +44,42 @@ class Others:
             raise self._node.postgresql_away()
         return await self._links.call(node, METHOD, msgspec.msgpack.encode(question))
 
+    def shards(self) -> dict[str, list[int]]:
+        return shards_by_owner(self._node)
+
+    def telling(self, shards: Sequence[int]) -> contextlib.AbstractContextManager[None]:
+        return telling(self._node, shards)
+
     async def ask_all(self, question: msgspec.Struct) -> dict[str, bytes]:
         """The answers of all other nodes that have shards, by name."""
         owners = self.owners()
         found = await asyncio.gather(*[self.ask(each, question) for each in owners])
         return {each.name: answer for each, answer in zip(owners, found, strict=True)}
+
+
+def shards_by_owner(node: Node) -> dict[str, list[int]]:
+    """Of every node the shards that it has, as far as this one knows."""
+    found: dict[str, list[int]] = {node.name: []}
+    for shard, owner in node.state.owners.items():
+        if owner is not None:
+            found.setdefault(owner, []).append(shard)
+    return found
+
+
+@contextlib.contextmanager
+def telling(node: Node, shards: Sequence[int]) -> Iterator[None]:
+    """What is told inside of this is of all these shards of this node. Raises if one of them is
+    not here, or goes meanwhile."""
+    engines = [node.engines.get(shard) for shard in shards]
+    if None in engines:
+        raise moving()
+    yield
+    if engines != [node.engines.get(shard) for shard in shards]:
+        raise moving()
+
+
+def moving() -> NotReady:
+    return NotReady("shards are on their way from one node to another", "try again")
 
 
 def joined(packed: Iterable[bytes], kind: Any) -> list[Any]:

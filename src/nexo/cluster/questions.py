@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from nexo.cluster.others import telling
 from nexo.doors.console.batches import Batch
 from nexo.engine.claims import Claimant
 from nexo.engine.connections import ConnectionFigures, ConsumerFigures
@@ -88,15 +89,17 @@ class ToldBatches(msgspec.Struct, frozen=True):
 
 
 class AskQueues(msgspec.Struct, frozen=True, tag=True):
-    """`limit` of them at most, in the order of names."""
+    """`limit` of them at most, in the order of names; with `shards`, of all of these or none."""
 
     after: str
     limit: int
+    shards: list[int] = []
 
 
 class AskTopics(msgspec.Struct, frozen=True, tag=True):
     after: str
     limit: int
+    shards: list[int] = []
 
 
 class AskNode(msgspec.Struct, frozen=True, tag=True):
@@ -191,9 +194,11 @@ class Answering:
         whole = self._whole
         match question:
             case AskQueues():
-                return await told_queues(whole, question.after, question.limit)
+                with telling(whole.node, question.shards):
+                    return await told_queues(whole, question.after, question.limit)
             case AskTopics():
-                return await told_topics(whole, question.after, question.limit)
+                with telling(whole.node, question.shards):
+                    return await told_topics(whole, question.after, question.limit)
             case AskNode():
                 return self._told()
             case AskConnections():

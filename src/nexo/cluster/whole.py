@@ -117,7 +117,7 @@ class Whole:
         clients: Clients | None = None,
         is_looked_at: bool = False,
     ) -> None:
-        self._node, self.far = node, far
+        self.node, self.far = node, far
         self._given = queues, topics
         self._is_looked_at = is_looked_at
         self.own_queues: Any = Together(node, "queues")
@@ -135,24 +135,24 @@ class Whole:
         given, far = self._given[0], self.far
         if far is not None and self._is_looked_at:
             far.looked()
-        return Together(self._node, "queues", far.queues if given is None and far else given)
+        return Together(self.node, "queues", far.queues if given is None and far else given)
 
     @property
     def topics(self) -> Any:
         given, far = self._given[1], self.far
         if far is not None and self._is_looked_at:
             far.looked()
-        return Together(self._node, "topics", far.topics if given is None and far else given)
+        return Together(self.node, "topics", far.topics if given is None and far else given)
 
     # -- One of them --------------------------------------------------------------------------
 
     def engine_of(self, name: str) -> Engine | None:
         """The engine of a name, if its shard is here."""
-        return self._node.engines.get(self._node.shard_of(name))
+        return self.node.engines.get(self.node.shard_of(name))
 
     async def engine_here(self, name: str) -> Engine:
         """The same, where another node believes it to be."""
-        return await self._node.local(self._node.shard_of(name))
+        return await self.node.local(self.node.shard_of(name))
 
     def queue(self, name: str) -> QueueActor:
         return self._here(name).queue(name)
@@ -169,7 +169,7 @@ class Whole:
     def _here(self, name: str) -> Engine:
         engine = self.engine_of(name)
         if engine is None:
-            raise NotReady(f"{name!r} is not at node {self._node.name!r} any more", "try again")
+            raise NotReady(f"{name!r} is not at node {self.node.name!r} any more", "try again")
         return engine
 
     def definition(self, name: str) -> QueueDefined:
@@ -188,7 +188,7 @@ class Whole:
             return []
         found = set(engine.topics_of(queue))
         life = engine.queue(queue).incarnation
-        for each in self._node.engines.values():
+        for each in self.node.engines.values():
             if each is not engine:
                 found.update(each.transfers.topics_of(queue, life))
         if self.far is not None:
@@ -197,7 +197,7 @@ class Whole:
 
     @property
     def tokens(self) -> Tokens:
-        engine = self._node.engines.get(TOKENS_SHARD)
+        engine = self.node.engines.get(TOKENS_SHARD)
         if engine is None:
             raise NotReady("the tokens are not at this node any more", "try again")
         return engine.tokens
@@ -226,7 +226,7 @@ class Whole:
         await self._define(topic, DefineBinding(topic, queue, where, sns))
 
     async def _define(self, name: str, wanted: DefineQueue | DefineTopic | DefineBinding) -> None:
-        found = await self._node.route(self._node.shard_of(name))
+        found = await self.node.route(self.node.shard_of(name))
         if isinstance(found, Engine):
             await define(found, wanted)
         else:
@@ -237,24 +237,24 @@ class Whole:
     # -- All of them --------------------------------------------------------------------------
     async def usage(self) -> Usage:
         """Of the database, which is that of all shards."""
-        for engine in self._node.engines.values():
+        for engine in self.node.engines.values():
             self._usage = await engine.backups.usage()
             break
         return self._usage  # a node without shards has no connection to ask over
 
     @property
     def refusal(self) -> NexoError | None:
-        engines = self._node.engines.values()
+        engines = self.node.engines.values()
         found = [engine.refusal for engine in engines if engine.refusal is not None]
         return found[0] if found else None
 
     @property
     def events_waiting(self) -> int:
-        return sum(engine.events_waiting for engine in self._node.engines.values())
+        return sum(engine.events_waiting for engine in self.node.engines.values())
 
     @property
     def out_of_service(self) -> list[NexoError]:
-        engines = self._node.engines.values()
+        engines = self.node.engines.values()
         return [each for engine in engines for each in engine.out_of_service]
 
     def now_ms(self) -> int:
@@ -264,7 +264,7 @@ class Whole:
         return time.time_ns() // 1_000_000
 
     def clock_ahead_ms(self) -> int:
-        engines = self._node.engines.values()
+        engines = self.node.engines.values()
         return max([engine.clock_ahead_ms() for engine in engines], key=abs, default=0)
 
 
