@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import urllib.error
 import urllib.request
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -39,16 +38,9 @@ def by_sdk(nodes: Nodes, name: str) -> list[str]:
 
 
 def by_api(nodes: Nodes, name: str) -> list[str]:
-    while True:
-        try:
-            with urllib.request.urlopen(
-                f"http://127.0.0.1:{nodes[name].http_port}/api/v1/queues"
-            ) as answer:
-                return [each["name"] for each in json.loads(answer.read())["queues"]]
-        except urllib.error.HTTPError as error:
-            error.close()
-            if error.code != 503:
-                raise
+    url = f"http://127.0.0.1:{nodes[name].http_port}/api/v1/queues"
+    with urllib.request.urlopen(url) as answer:
+        return [each["name"] for each in json.loads(answer.read())["queues"]]
 
 
 def test_lists_are_complete_while_shards_move(moving: Nodes, tmp_path: Path) -> None:

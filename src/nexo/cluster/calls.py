@@ -13,7 +13,7 @@ import msgspec
 from nexo.access.operations import Named, check, operation_of
 from nexo.cluster.legs import unreachable
 from nexo.cluster.node import describe
-from nexo.cluster.others import moving, shards_by_owner, telling
+from nexo.cluster.others import gathered, moving, telling
 from nexo.cluster.tokens import TOKENS_SHARD
 from nexo.cluster.whole import Whole
 from nexo.doors.rpc_tcp.access import operation_of_call, resource_of
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nexo.cluster.node import Node
+    from nexo.cluster.others import Shards
     from nexo.cluster.placement import NodeState
     from nexo.cluster.rpc import Switch
 
@@ -146,25 +147,25 @@ class Gathering:
         wanted, node = self._decoded(), self._node
         await node.settled()
         if self._switch.is_passed:
-            return await self._listed_here(wanted, _shards_asked(self._received.head))
-        shards = shards_by_owner(node)
-        mine = shards.pop(node.name)
-        others = [(node.state.nodes[name], theirs) for name, theirs in shards.items()]
-        here = await self._listed_here(wanted, mine)
-        answers = await asyncio.gather(*[self._ask(*each) for each in others])
+            with telling(node, _shards_asked(self._received.head)):
+                return await self._listed_of(Whole(node), wanted)
+        entries = await gathered(node, lambda shards: self._entries_of(shards, wanted))
+        return [commands.pack([raw for _, raw in entries[: wanted.limit]])]
+
+    async def _entries_of(self, shards: Shards, wanted: Any) -> list[tuple[str, msgspec.Raw]]:
+        here = await self._listed_of(Whole(self._node, engines=shards.here), wanted)
+        answers = await asyncio.gather(*[self._ask(*each) for each in shards.there])
         bodies = [b"".join(here), *[bytes(answer.body) for answer in answers]]
         entries = sorted((each for body in bodies for each in _entries(body)), key=itemgetter(0))
         if len({name for name, _ in entries}) < len(entries):
             raise moving()
-        return [commands.pack([raw for _, raw in entries[: wanted.limit]])]
+        return entries
 
-    async def _listed_here(self, wanted: Any, shards: list[int]) -> list[bytes | memoryview]:
+    async def _listed_of(self, whole: Any, wanted: Any) -> list[bytes | memoryview]:
         caller = self._switch.caller
         assert caller is not None
         knows: Callable[[str], bool] = caller.knows if caller.is_bound else lambda name: True
-        everything: Any = Whole(self._node)
-        with telling(self._node, shards):
-            return await LISTING_CALLS[self._method](everything, wanted, knows)
+        return await LISTING_CALLS[self._method](whole, wanted, knows)
 
     async def _ask(self, node: NodeState, shards: list[int]) -> Frame:
         """The same call, of another node, for the shards that it has."""
@@ -216,8 +217,13 @@ async def everything(node: Node, here: Whole) -> Whole:
     """All queues and topics as they are now."""
     far = here.far
     assert far is not None
-    queues, topics = await asyncio.gather(far.all_queues(), far.all_topics())
-    return Whole(node, far, queues=queues, topics=topics, clients=here.connections)
+
+    async def gather(shards: Shards) -> Whole:
+        queues, topics = await asyncio.gather(far.all_queues(shards), far.all_topics(shards))
+        told: dict[str, Any] = {"queues": queues, "topics": topics, "engines": shards.here}
+        return Whole(node, far, **told, clients=here.connections)
+
+    return await gathered(node, gather)
 
 
 def _shards_asked(head: bytes) -> list[int]:

@@ -37,7 +37,7 @@ from nexo.vocabulary.limits import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from nexo.cluster.others import Others
+    from nexo.cluster.others import Others, Shards
     from nexo.cluster.placement import NodeState
     from nexo.cluster.questions import BoundQueue
     from nexo.engine.claims import Claimant
@@ -245,23 +245,23 @@ class Far:
 
     # -- For programs -------------------------------------------------------------------------
 
-    async def all_topics(self) -> Named[Any]:
+    async def all_topics(self, shards: Shards) -> Named[Any]:
         """As they are now."""
-        return await self._gathered(_TOPICS, "", None, lambda name: True)
+        return await self._gathered(shards, _TOPICS, "", None, lambda name: True)
 
-    async def all_queues(self) -> Named[Any]:
-        return await self._gathered(_QUEUES, "", None, lambda name: True)
+    async def all_queues(self, shards: Shards) -> Named[Any]:
+        return await self._gathered(shards, _QUEUES, "", None, lambda name: True)
 
     async def page_of_queues(
-        self, after: str, limit: int, knows: Callable[[str], bool]
+        self, shards: Shards, after: str, limit: int, knows: Callable[[str], bool]
     ) -> Named[Any]:
         """Enough of each node for a page of them: the first that one knows of, and one more."""
-        return await self._gathered(_QUEUES, after, limit + 1, knows)
+        return await self._gathered(shards, _QUEUES, after, limit + 1, knows)
 
     async def page_of_topics(
-        self, after: str, limit: int, knows: Callable[[str], bool]
+        self, shards: Shards, after: str, limit: int, knows: Callable[[str], bool]
     ) -> Named[Any]:
-        return await self._gathered(_TOPICS, after, limit + 1, knows)
+        return await self._gathered(shards, _TOPICS, after, limit + 1, knows)
 
     async def all_connections(self) -> None:
         """As they are now, for a page of them."""
@@ -276,15 +276,18 @@ class Far:
         self.nodes = {name: _decoded(answer, ToldNode) for name, answer in found.items()}
 
     async def _gathered(
-        self, kind: _Kind, after: str, limit: int | None, knows: Callable[[str], bool]
+        self,
+        shards: Shards,
+        kind: _Kind,
+        after: str,
+        limit: int | None,
+        knows: Callable[[str], bool],
     ) -> Named[Any]:
-        others, shards = self.others.owners(), self.others.shards()
-        with self.others.telling(shards[self.others.own]):
-            told = await asyncio.gather(
-                *[self._all(each, kind, after, limit, knows, shards[each.name]) for each in others]
-            )
+        told = await asyncio.gather(
+            *[self._all(node, kind, after, limit, knows, theirs) for node, theirs in shards.there]
+        )
         found: Named[Any] = Named()
-        for node, entries in zip(others, told, strict=True):
+        for (node, _), entries in zip(shards.there, told, strict=True):
             for each in entries:
                 made = kind.made(node.name, each)
                 if made.name in found:

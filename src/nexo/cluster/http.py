@@ -17,6 +17,7 @@ import msgspec
 
 from nexo.access.operations import OPERATIONS
 from nexo.cluster.calls import everything
+from nexo.cluster.others import gathered
 from nexo.cluster.peers import PASSED, Peer, is_passed
 from nexo.cluster.placement import NodeState
 from nexo.cluster.subjects import (
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
     from nexo.access.guard import Guard
     from nexo.cluster.node import Node
+    from nexo.cluster.others import Shards
     from nexo.cluster.surroundings import NodeSurroundings
     from nexo.doors.http.exchange import Exchange
     from nexo.doors.http.front import App
@@ -248,11 +250,14 @@ class HttpSwitch:
         await node.settled()
         if what in ("queues", "topics"):
             wanted = read_query(scope["query_string"], Paging)
-            if what == "queues":
-                queues = await far.page_of_queues(wanted.after, wanted.limit, caller.knows)
-                return Whole(node, far, queues=queues)
-            topics = await far.page_of_topics(wanted.after, wanted.limit, caller.knows)
-            return Whole(node, far, topics=topics)
+            page_of = far.page_of_queues if what == "queues" else far.page_of_topics
+
+            async def gather(shards: Shards) -> Whole:
+                page = await page_of(shards, wanted.after, wanted.limit, caller.knows)
+                given: dict[str, Any] = {what: page}
+                return Whole(node, far, engines=shards.here, **given)
+
+            return await gathered(node, gather)
         if what == "connections":
             await far.all_connections()
             return whole

@@ -10,26 +10,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
 from nexo.vocabulary.errors import NotReady
+from nexo.vocabulary.limits import CLUSTER_AGAIN_S, CLUSTER_PATIENCE_S
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
     from nexo.cluster.links import Links
     from nexo.cluster.node import Node
     from nexo.cluster.placement import NodeState
+    from nexo.engine.engine import Engine
 
+Answer = TypeVar("Answer")
 METHOD = "nexo_node"  # of the call that carries a question
 
 
 class Others:
     def __init__(self, node: Node, links: Links) -> None:
         self._node, self._links = node, links
-        self.own = node.name
 
     def owners(self) -> list[NodeState]:
         """The nodes that have shards, besides this one."""
@@ -44,12 +46,6 @@ class Others:
             raise self._node.postgresql_away()
         return await self._links.call(node, METHOD, msgspec.msgpack.encode(question))
 
-    def shards(self) -> dict[str, list[int]]:
-        return shards_by_owner(self._node)
-
-    def telling(self, shards: Sequence[int]) -> contextlib.AbstractContextManager[None]:
-        return telling(self._node, shards)
-
     async def ask_all(self, question: msgspec.Struct) -> dict[str, bytes]:
         """The answers of all other nodes that have shards, by name."""
         owners = self.owners()
@@ -57,13 +53,39 @@ class Others:
         return {each.name: answer for each, answer in zip(owners, found, strict=True)}
 
 
-def shards_by_owner(node: Node) -> dict[str, list[int]]:
-    """Of every node the shards that it has, as far as this one knows."""
-    found: dict[str, list[int]] = {node.name: []}
+class Shards(NamedTuple):
+    """Each shard once: the engines of those that are here, and the others by their nodes."""
+
+    here: dict[int, Engine]
+    there: list[tuple[NodeState, list[int]]]
+
+
+def all_shards(node: Node) -> Shards:
+    """As far as this node knows. Raises if nobody has one of them."""
+    here: dict[int, Engine] = {}
+    there: dict[str, list[int]] = {}
     for shard, owner in node.state.owners.items():
-        if owner is not None:
-            found.setdefault(owner, []).append(shard)
-    return found
+        if owner == node.name and shard in node.engines:
+            here[shard] = node.engines[shard]
+        elif owner is not None and owner != node.name and owner in node.state.nodes:
+            there.setdefault(owner, []).append(shard)
+        else:
+            raise moving()
+    return Shards(here, [(node.state.nodes[name], shards) for name, shards in there.items()])
+
+
+async def gathered(node: Node, gather: Callable[[Shards], Awaitable[Answer]]) -> Answer:
+    """What is made of all shards. While some of them move it takes a moment until all nodes know
+    who has them."""
+    loop = asyncio.get_running_loop()
+    give_up_s = loop.time() + CLUSTER_PATIENCE_S
+    while True:
+        try:
+            return await gather(all_shards(node))
+        except NotReady:
+            if loop.time() > give_up_s:
+                raise
+        await asyncio.sleep(CLUSTER_AGAIN_S)
 
 
 @contextlib.contextmanager

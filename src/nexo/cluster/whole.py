@@ -38,18 +38,20 @@ if TYPE_CHECKING:
 
 
 class Together:
-    """Queues or topics of all shards of this node, and with `far` of the others, as one list. What
-    is said by name goes to its shard; shards come and go."""
+    """Queues or topics of shards of this node, and with `far` of the others, as one list. What is
+    said by name goes to its shard; shards come and go."""
 
-    def __init__(self, node: Node, kind: str, far: Named[Any] | None = None) -> None:
-        self._node, self._kind, self._far = node, kind, far
+    def __init__(
+        self, node: Node, engines: dict[int, Engine], kind: str, far: Named[Any] | None = None
+    ) -> None:
+        self._node, self._engines, self._kind, self._far = node, engines, kind, far
 
     def _of(self, engine: Engine) -> Named[Any]:
         found: Named[Any] = engine.queues if self._kind == "queues" else engine.topics
         return found
 
     def _parts(self) -> list[Named[Any]]:
-        here = [self._of(engine) for engine in self._node.engines.values()]
+        here = [self._of(engine) for engine in self._engines.values()]
         return here if self._far is None else [*here, self._far]
 
     def behind(self, after: str = "") -> Iterator[list[str]]:
@@ -58,7 +60,7 @@ class Together:
             yield names
 
     def get(self, name: str) -> Any:
-        engine = self._node.engines.get(self._node.shard_of(name))
+        engine = self._engines.get(self._node.shard_of(name))
         if engine is not None:
             return self._of(engine).get(name)
         return None if self._far is None else self._far.get(name)
@@ -104,7 +106,8 @@ def _each_once(names: Iterator[str]) -> Iterator[str]:
 
 class Whole:
     """Without `far` only this node. `queues` and `topics` are those of other nodes that a list is
-    to be of; otherwise all that `far` knows of. `is_looked_at`: by pages, so that what others have
+    to be of, and `engines` the shards of this one; otherwise all that `far` knows of, and those
+    that are open. `is_looked_at`: by pages, so that what others have
     is asked for again while somebody looks."""
 
     def __init__(
@@ -114,14 +117,16 @@ class Whole:
         *,
         queues: Named[Any] | None = None,
         topics: Named[Any] | None = None,
+        engines: dict[int, Engine] | None = None,
         clients: Clients | None = None,
         is_looked_at: bool = False,
     ) -> None:
         self.node, self.far = node, far
         self._given = queues, topics
         self._is_looked_at = is_looked_at
-        self.own_queues: Any = Together(node, "queues")
-        self.own_topics: Any = Together(node, "topics")
+        self._engines = node.engines if engines is None else engines
+        self.own_queues: Any = Together(node, self._engines, "queues")
+        self.own_topics: Any = Together(node, self._engines, "topics")
         self.connections = clients or Clients(None, far)
         self.meters = node.meters
         self.memory = _WholeMemory(node, far)
@@ -135,20 +140,22 @@ class Whole:
         given, far = self._given[0], self.far
         if far is not None and self._is_looked_at:
             far.looked()
-        return Together(self.node, "queues", far.queues if given is None and far else given)
+        others = far.queues if given is None and far else given
+        return Together(self.node, self._engines, "queues", others)
 
     @property
     def topics(self) -> Any:
         given, far = self._given[1], self.far
         if far is not None and self._is_looked_at:
             far.looked()
-        return Together(self.node, "topics", far.topics if given is None and far else given)
+        others = far.topics if given is None and far else given
+        return Together(self.node, self._engines, "topics", others)
 
     # -- One of them --------------------------------------------------------------------------
 
     def engine_of(self, name: str) -> Engine | None:
         """The engine of a name, if its shard is here."""
-        return self.node.engines.get(self.node.shard_of(name))
+        return self._engines.get(self.node.shard_of(name))
 
     async def engine_here(self, name: str) -> Engine:
         """The same, where another node believes it to be."""

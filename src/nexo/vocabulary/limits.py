@@ -190,6 +190,7 @@ CLUSTER_REDIRECT_SHARE = 0.75  # … if so many of them were for that one …
 CLUSTER_REDIRECT_WINDOW_S = 1.0  # … for so long at least: a burst is no habit
 CLUSTER_REDIRECT_AGAIN_S = 10.0  # until it is told again: it may not be able to go there
 CLUSTER_NAMES_KEPT = 10_000  # names whose shard is remembered: a hash costs as much as a call
+CLUSTER_AGAIN_S = 0.1  # until nodes are asked again that knew different things about who has what
 CLUSTER_FRESH_S = 0.7  # what is older is asked for anew when a page shows it: less than its tick
 CLUSTER_REST_TIMES = 10  # and rest so often as long as it took, of very many queues
 CLUSTER_PATIENCE_S = 2.0  # for a node to tell a page what it has: others are shown without it
