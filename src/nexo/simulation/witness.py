@@ -190,6 +190,10 @@ class Witness:
                     hold.prolong(index, self.ledger.epoch, now_ms + timeout_ms)
                 else:
                     hold.at_most_ms = max(hold.at_most_ms, now_ms + timeout_ms)
+            elif hold is not None and copy.acked_epoch != self.ledger.epoch:
+                # Its ack was lost in a crash or not, so this may have made the time shorter.
+                deadline_ms = min(hold.deadlines[-1][2], now_ms + timeout_ms)
+                hold.prolong(index, self.ledger.epoch, deadline_ms)
         answer = await self._answer(future, index, taken, first, end, now_ms, held)
         return answer is not None or None
 
