@@ -202,20 +202,21 @@ class TopicSteps(RuleBasedStateMachine):
         expected = [self.priorities.get(offset, 0) for offset in offsets]
         assert shown == expected, f"priorities {shown}, not {expected}"
 
-    @rule(ago=st.sampled_from([-5, 0, 1, 50, 400, 2_000]))
-    def find_a_time(self, ago: int) -> None:
+    @rule(ago=st.sampled_from([-5, 0, 1, 50, 400, 2_000]), reads=st.booleans())
+    def find_a_time(self, ago: int, reads: bool) -> None:
         """While a content is not in memory, its chunk is all that is known."""
         time = self.now - ago
-        found = rules.offset_at(self.topic, time)
         times = [published for _, published in self.plain.messages]
         late = [o for o in range(self.plain.start, len(times)) if times[o] >= time]
         exact = late[0] if late else len(times)
-        firsts = [c.first for c in self.topic.log.chunks.values() if c.first <= exact]
-        earliest = max(self.plain.start, firsts[-1]) if firsts else exact
-        assert earliest <= found <= exact, f"{time} is at {found}, not {earliest} to {exact}"
-        chunk = rules.chunk_at(self.topic, time)
-        if chunk is None or chunk.content is not None:
-            assert found == exact, f"{time} is at {found}, not {exact}, and that can be seen"
+        while (chunk := rules.chunk_at(self.topic, time)) is not None and chunk.content is None:
+            found = rules.offset_at(self.topic, time)
+            assert found == max(chunk.first, self.plain.start) <= exact, f"{time} is at {found}"
+            if not reads:
+                return
+            self.read_back(chunk)
+        found = rules.offset_at(self.topic, time)
+        assert found == exact, f"{time} is at {found}, not {exact}, and that can be seen"
 
     # -- Binding ------------------------------------------------------------------------------
 

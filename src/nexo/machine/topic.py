@@ -263,10 +263,17 @@ def offset_at(topic: Topic, time_ms: int) -> int:
 
 
 def chunk_at(topic: Topic, time_ms: int) -> Chunk | None:
-    """The chunk in which the first message lies that was published at or after a time."""
+    """The chunk in which the first message lies that was published at or after a time. Of one whose
+    content is not in memory that is not certain: times in an archive may go back, and the last time
+    of a chunk is the latest until then."""
     firsts, chunks = _firsts(topic), topic.log.chunks
     at = bisect_left(firsts, time_ms, key=lambda first: chunks[first].created_last_ms)
-    return chunks[firsts[at]] if at < len(firsts) else None
+    while at < len(firsts):
+        chunk = chunks[firsts[at]]
+        if chunk.first + _count_before(chunk, topic.start, time_ms) < chunk.end:
+            return chunk
+        at += 1
+    return None
 
 
 def flush_topic(topic: Topic) -> list[Flushed]:
